@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -56,8 +57,10 @@ def tables() -> Iterator[Iterator[Row]]:
         yield of_quantiles(bits, numbers)
     for n, size in ((8, 1 << 27), (64, 1 << 23)):
         yield of_made(n, size)
+    yield of_other_made()
     for shape in SHAPES:
         yield along(shape)
+    yield of_deviations_and_bins()
     yield of_weights_and_groups()
     yield of_few_weighted_lanes()
     for shape in SHAPES:
@@ -95,20 +98,43 @@ def of_quantiles(bits: int, numbers: tuple[int, ...]) -> Iterator[Row]:
     yield f"box of 2^{bits}", partial(dg.describe_boxplot, x), x.sum
 
 
-def of_made(n: int, size: int) -> Iterator[Row]:
+def of_made(n: int, size: int, kind: str = "", dtype: str = "f4") -> Iterator[Row]:
+    """Of chunks of independent elements; by `kind` the same ones in all chunks, or with a mask."""
+    import cupy as cp
+    import dask
+
+    rng = cp.random.default_rng(0)
+    n_sources = 1 if kind == "alike" else n
+    sources = [rng.standard_normal(size, dtype=dtype) for _ in range(n_sources)]
+    made = lazily(sources, n)
+    read, how, named = made.sum().compute, {}, f"{kind} {dtype}"
+    if kind == "masked":
+        how = {"where": lazily([rng.random(size, dtype="f4") for _ in range(n)], n) > 0.15}
+        read = partial(dask.compute, made.sum(), how["where"].sum())
+    named = f"{n} chunks made by tasks, {named.strip()}"
+    for k in (3, 9, 99):
+        yield f"{k} quantiles of {named}", dg.quantile(made, evenly(k), **how).compute, read
+    yield f"box of {named}", dg.describe_boxplot(made, **how).compute, read
+
+
+def of_other_made() -> Iterator[Row]:
+    yield from of_made(8, 1 << 27, "alike")
+    yield from of_made(64, 1 << 23, "alike")
+    yield from of_made(8, 1 << 27, "masked")
+    yield from of_made(8, 1 << 26, dtype="f8")
+
+
+def lazily(sources: list[Any], n: int) -> Any:
+    """An array of n chunks that tasks make of sources on a device, in turn."""
     import cupy as cp
     import dask.array as da
     import numpy as np
 
-    source = normal(size)
-    how = {"chunks": (size,), "dtype": "f4", "meta": cp.empty(0, "f4")}
-    one = da.from_array(np.zeros(n), chunks=1)
-    made = one.map_blocks(lambda _: source * cp.float32(1.5), **how)
-    read = made.sum().compute
-    for k in (3, 9):
-        asked = dg.quantile(made, evenly(k))
-        yield f"{k} quantiles of {n} chunks made by tasks", asked.compute, read
-    yield f"box of {n} chunks made by tasks", dg.describe_boxplot(made).compute, read
+    size, dtype = sources[0].size, sources[0].dtype
+    how = {"chunks": (size,), "dtype": dtype, "meta": cp.empty(0, dtype)}
+    how["name"] = f"made-{uuid.uuid4().hex}"  # not hashed: that would copy the sources
+    number = da.from_array(np.arange(n), chunks=1)
+    return number.map_blocks(lambda i: sources[int(i[0]) % len(sources)] * dtype.type(1.5), **how)
 
 
 def along(shape: tuple[int, ...]) -> Iterator[Row]:
@@ -131,8 +157,6 @@ def of_weights_and_groups() -> Iterator[Row]:
     for method in ("inverted_cdf", "linear"):
         name = f'median of 2^28 with weights, "{method}"'
         yield name, partial(dg.quantile, x, 0.5, weights=weights, method=method), x.sum
-    yield "mad of 2^28", partial(robust.mad, x), x.sum
-    yield "256 bins of 2^28", partial(sorting.quantile_bins, x, 256), x.sum
     zones = cp.random.randint(0, 18, 1 << 28).astype(cp.int16)
     grouped = groups.groupby(x, zones, groups=range(18))
     yield "median of 2^28 in 18 groups", grouped.median, x.sum
@@ -146,6 +170,12 @@ def of_weights_and_groups() -> Iterator[Row]:
     yield "median of 2^24 in 18 groups with weights", weighed, y.sum
     weighed = partial(grouped.describe_boxplot, **how)
     yield "box of 2^24 in 18 groups with weights", weighed, y.sum
+
+
+def of_deviations_and_bins() -> Iterator[Row]:
+    x = normal(1 << 28)
+    yield "mad of 2^28", partial(robust.mad, x), x.sum
+    yield "256 bins of 2^28", partial(sorting.quantile_bins, x, 256), x.sum
 
 
 def of_few_weighted_lanes() -> Iterator[Row]:

@@ -170,6 +170,13 @@ class Question(BaseQuestion, ABC):
         """
         return None
 
+    def answer_alone(self, values: Any, dtype: np.dtype[Any]) -> Any:
+        """Answer about all elements of an array in memory by a kernel; None if there is none.
+
+        There is at least one element. It is asked first, before sampling or counting.
+        """
+        del values, dtype
+
     def ranks_of_sample(self, n: int) -> RanksOf | None:
         """Return a function from a sample's size to the first and last rank of each bracket in it.
 

@@ -51,7 +51,7 @@ from dask_gpuselect.kernels.slots import in_slots as in_slots
 from dask_gpuselect.kernels.slots import is_on_device as is_on_device
 from dask_gpuselect.maths import lane_cuts as lane_cuts_
 from dask_gpuselect.maths import runs
-from dask_gpuselect.maths.boxes import BoxGuess, Rule
+from dask_gpuselect.maths.boxes import BoxGuess, PartialBox, Rule
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
@@ -527,6 +527,21 @@ def answer_only_lane(array: Any, dtype: np.dtype[Any], question: ElementOrder) -
     if isinstance(array, Accompanied):
         return None
     return backend_for(array).lanes.answer_only_lane(checked(array, dtype), question)
+
+
+def box_alone(
+    array: Any, dtype: np.dtype[Any], question: ElementOrder, rule: Rule
+) -> tuple[PartialBox, Moments] | None:
+    """Find the box plot of all elements of an array in memory, if kernels do it at once.
+
+    None otherwise. See `reference.lanes.box_alone`.
+    """
+    if isinstance(array, Accompanied | Several):
+        return None
+    found: tuple[PartialBox, Moments] | None = backend_for(array).lanes.box_alone(
+        checked(array, dtype), question, rule
+    )
+    return found
 
 
 def box_lanes(

@@ -21,7 +21,10 @@ from dask_gpuselect.kernels.companions import parts_of, values_of
 
 ALSO = {
     "cpu": {"selection": ("cells", "spans", "rulers"), "groups": ("window_lanes",)},
-    "cuda": {"selection": ("cells", "spans"), "sampling": ("spans",), "lanes": ("only_lane",)},
+    "cuda": {
+        **{"selection": ("cells", "spans"), "sampling": ("spans",)},
+        "lanes": ("only_lane", "only_box"),
+    },
 }
 """Modules of a backend with functions for a purpose, besides the module of the purpose's name."""
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from dask_gpuselect.arrays import is_cupy, like, namespace, to_host
-from dask_gpuselect.kernels.companions import Accompanied, as_codes, values_of
+from dask_gpuselect.kernels.companions import Accompanied, as_codes, parts_of, values_of
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.slots import Slots, over_slots
 
@@ -43,8 +43,8 @@ def _taken(array: Any, order: Any) -> Any:
 
 
 def is_on_device(array: Any) -> bool:
-    """Return whether an array, or a chunk with companions, is on a CUDA device (CuPy)."""
-    return is_cupy(values_of(array))
+    """Return whether an array, a chunk with companions, or several are on a CUDA device (CuPy)."""
+    return is_cupy(values_of(parts_of(array)[0]))
 
 
 def each_slot(function: Function) -> Function:

@@ -92,6 +92,13 @@ class ExactSums(Arrays):
         carried = np.zeros((len(digits) + 1, *digits.shape[1:]), np.int64)
         carried[:-1] = digits
         columns = carried.reshape(len(carried), -1)
+        if columns.shape[1] == 1:  # a tenth of the time of arrays
+            carry = 0
+            for i, digit in enumerate(columns[:-1, 0].tolist()):
+                carry += digit
+                columns[i], carry = carry & MASK, carry >> DIGIT
+            columns[-1] = carry
+            return cls(first, carried)
         for low, high in zip(columns[:-1], columns[1:], strict=True):
             high += low >> DIGIT
             low &= MASK

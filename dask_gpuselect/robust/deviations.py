@@ -41,8 +41,9 @@ from dask_gpuselect.maths.sizes import PILOT_SIGMA
 ROOM = 40
 LEAST_ROOM = 1 << 14
 # Shares of a sample. Up to the last one, elements may be gathered. Up to the others, dividing the
-# median's bracket further gains nothing. Normal data need 2.8 %.
-SAMPLED_ROOM = (0.01, 0.04, 0.1)
+# median's bracket further gains little: of normal data, 2.2 % are gathered; by eight parts 1.5 %,
+# which take nine times as long to choose: 2 ms.
+SAMPLED_ROOM = (0.03, 0.04, 0.1)
 HEAVY_SHARE = 16  # a value that more than this part of the room has is counted, not gathered
 
 # Numbers of parts into which the median's bracket is divided. Each part has shells of its own,

@@ -161,7 +161,7 @@ MASKED = {
 def made_for(name: str, dtype: str) -> list[Defined]:
     """What a kernel is made for, each in a source of its own."""
     made = list(MADE.get(name, ((),)))
-    if name in {"moments", "gather_and_sum"} and dtype[0] == "f":
+    if name in {"moments", "gather_and_sum", "only_box"} and dtype[0] == "f":
         few = 3 if dtype == "f8" else 2
         made = [(*more, ("PIECES", few)) for more in made] + [(*made[-1], ("PIECES", few + 1))]
     if name in MASKED:

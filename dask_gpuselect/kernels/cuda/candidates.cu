@@ -67,6 +67,27 @@ extern "C" __global__ void __launch_bounds__(32) locate(
     selection->ranks[r] = place;
 }
 
+// The same for a tally of all segments, of which some cells are wanted.
+extern "C" __global__ void __launch_bounds__(32) locate_placed(
+    const u64* held, const unsigned char* wanted, int n_ends, const u64* n_found, u64 most,
+    const i64* ranks, int n_ranks, Selection* selection
+) {
+    int r = threadIdx.x;
+    if (r == 0) selection->n = (i64)min(*n_found, most);
+    if (r >= n_ranks) return;
+    u64 rank = (u64)ranks[r], place = 0, before = 0, gathered = 0;
+    for (int cell = 0; cell <= n_ends; ++cell) {
+        u64 inside = held[2 * cell];
+        if (wanted[cell]) {
+            if (rank >= before && rank - before < inside) place = gathered + rank - before;
+            gathered += inside;
+        }
+        before += inside + (cell < n_ends ? held[2 * cell + 1] : 0);
+    }
+    selection->places[r] = (i64)place;
+    selection->ranks[r] = place;
+}
+
 // --- Between two keys ---------------------------------------------------------------------------
 
 constexpr int SURVEY_EACH = VECTOR < 4 ? 4 : VECTOR;  // elements of a thread in flight

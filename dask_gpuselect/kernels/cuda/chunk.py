@@ -87,15 +87,15 @@ def masked(chunk: Elements) -> Defined:
 
 def n_unmasked(chunk: Elements) -> int:
     """Count the unmasked elements of a chunk or of several. Reads the mask once."""
-    if len(parts_of(chunk)) > 1:
-        return sum(map(n_unmasked, parts_of(chunk)))
-    (chunk,) = parts_of(chunk)
-    if not isinstance(chunk, Accompanied) or chunk.keeps is None:
-        return int(chunk.size)
-    keeps = chunk.keeps.ravel(order="K")
-    found = cupy.zeros(1, np.uint64)
-    launch(np.dtype(np.bool_), "kept_number", keeps, keeps.size, found)
-    return int(found.get()[0])
+    n, found = 0, None
+    for part in parts_of(chunk):
+        keeps = part.keeps if isinstance(part, Accompanied) else None
+        if keeps is None:
+            n += int(part.size)
+            continue
+        found = cupy.zeros(1, np.uint64) if found is None else found
+        launch(np.dtype(np.bool_), "kept_number", keeps.ravel(order="K"), keeps.size, found)
+    return n if found is None else n + int(found.get()[0])
 
 
 def compressed(chunk: Elements) -> Array:

@@ -486,9 +486,9 @@ __device__ __forceinline__ u64 hash(u64 i) {
 
 // Return a hashed place in stretch i of `size` equal stretches of n elements. Unlike a fixed stride,
 // hashed places do not follow the period of periodic data. Stretches make the sample of sorted data
-// even.
-__device__ __forceinline__ i64 sampled_place(i64 i, i64 size, i64 n) {
+// even. Arrays that are sampled together have salts, so that equal ones are drawn at other places.
+__device__ __forceinline__ i64 sampled_place(i64 i, i64 size, i64 n, i64 salt = 0) {
     i64 start = i * n / size;
     i64 length = (i + 1) * n / size - start;
-    return start + (i64)(hash((u64)i) % (u64)length);
+    return start + (i64)(hash((u64)(salt + i)) % (u64)length);
 }

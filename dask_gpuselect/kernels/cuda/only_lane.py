@@ -34,31 +34,58 @@ def answer_only_lane(values: Array, question: ElementOrder) -> Array | None:
     arrays, arrays with gaps, more than 24 ranks, arrays with missing elements, and integers beyond
     2**53 between which the answers interpolate.
     """
-    dtype = np.dtype(values.dtype)
-    is_dense = values.flags.c_contiguous or values.flags.f_contiguous
-    n_digits = len(source.digits(dtype))
-    if not is_dense or not 0 < n_digits * values.nbytes <= MOST_READ:
+    started = Started.of(values, question)
+    if started is None:
         return None
-    wanted = _wanted(question, values.size)
-    if wanted is None:
-        return None
-    record, n_ranks = wanted
-    most = len(record["ranks"])
-    blocks = -(-values.nbytes // (source.SELECT_THREADS * BYTES_EACH))
     answers = cupy.empty(question.n_answers, question.dtype)
-    made = (*source.answered(question), ("ONLY_MOST", most))
-    room = _ROOMS.here()
-    arguments = (values.data.ptr, record, room.totals, room.shared, room.told_at, answers.data.ptr)
-    how: dict[str, Any] = {"blocks": blocks, "defined": made}
-    shared = source.select_memory(n_ranks)
+    started.start(answers.data.ptr)
     try:
-        launch_together(dtype, "only_lane", arguments, shared, **how)
         cupy.cuda.get_current_stream().synchronize()
     except BaseException:
         _ROOMS.leave()  # after an error, its contents are undefined
         raise
-    told = room.told
-    return None if told["n_missing"] or told["flags"]["too_wide"] else answers
+    return answers if started.is_complete() else None
+
+
+class Started:
+    """The kernel that answers a question about an array, and finds the elements of more ranks."""
+
+    def __init__(self, values: Array, question: ElementOrder, record: Any, n_ranks: int) -> None:
+        self._values, self._question = values, question
+        self._record, self._n_ranks = record, n_ranks
+        self._room = _ROOMS.here()
+
+    @classmethod
+    def of(
+        cls, values: Array, question: ElementOrder, more: tuple[int, ...] = ()
+    ) -> Started | None:
+        """Prepare the kernel; None where it cannot answer, as far as that is known before."""
+        is_dense = values.flags.c_contiguous or values.flags.f_contiguous
+        n_digits = len(source.digits(np.dtype(values.dtype)))
+        if not is_dense or not 0 < n_digits * values.nbytes <= MOST_READ:
+            return None
+        wanted = _wanted(question, values.size, more)
+        return None if wanted is None else cls(values, question, *wanted)
+
+    def start(self, answers: int) -> None:
+        """Start the kernel, which writes the answers to an address."""
+        values, room = self._values, self._room
+        blocks = -(-values.nbytes // (source.SELECT_THREADS * BYTES_EACH))
+        made = (*source.answered(self._question), ("ONLY_MOST", len(self._record["ranks"])))
+        places = (room.totals, room.shared, room.told_at, answers)
+        arguments = (values.data.ptr, self._record, *places)
+        how: dict[str, Any] = {"blocks": blocks, "defined": made}
+        shared = source.select_memory(self._n_ranks)
+        try:
+            launch_together(np.dtype(values.dtype), "only_lane", arguments, shared, **how)
+        except BaseException:
+            _ROOMS.leave()
+            raise
+
+    def is_complete(self) -> bool:
+        """Return, after the kernel has ended, whether the answers are those of all elements."""
+        told = self._room.told
+        return not (told["n_missing"] or told["flags"]["too_wide"])
 
 
 class _Room:
@@ -96,13 +123,18 @@ _ROOMS = _Rooms()
 
 
 @lru_cache  # cached, because arrays of one size are asked repeatedly
-def _wanted(question: ElementOrder, n: int) -> tuple[Any, int] | None:
-    """Describe the wanted ranks of n elements, and return their number; None if too many."""
-    n_answers = question.n_answers
+def _wanted(question: ElementOrder, n: int, more: tuple[int, ...]) -> tuple[Any, int] | None:
+    """Describe the wanted ranks of n elements, and return their number; None if too many.
+
+    The elements of the ranks in `more` follow the answers.
+    """
+    n_answers = question.n_answers + len(more)
     if not 0 < n_answers <= source.ONLY_MADE[-1]:
         return None
     found = question.wanted_of_lanes(np.array([n]))
-    lower, upper, weight = (np.broadcast_to(each, (n_answers, 1))[:, 0] for each in found)
+    own = (np.broadcast_to(each, (question.n_answers, 1))[:, 0] for each in found)
+    lower, upper, weight = (np.concatenate([each, np.zeros(len(more), each.dtype)]) for each in own)
+    lower[question.n_answers :] = upper[question.n_answers :] = more
     ranks = np.unique(np.concatenate([lower, upper]))
     most = next((n for n in source.ONLY_MADE if n >= max(len(ranks), n_answers)), None)
     if most is None or len(ranks) > most_selected():

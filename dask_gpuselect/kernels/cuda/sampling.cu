@@ -1,15 +1,17 @@
 // A sample, and the brackets that follow from it.
 
+#include "tops.cuh"
+
 // Draw the elements at `size` hashed places. With a mask, unmasked elements are drawn in any order
 // while there is room. Elements without room are from random blocks, so that the sample is fair.
 extern "C" __global__ void __launch_bounds__(TALLY_THREADS) sample(
-    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, i64 size, i64 room, Value* drawn,
-    u64* has_missing, u64* n_drawn
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, i64 size, i64 salt, i64 room,
+    Value* drawn, u64* has_missing, u64* n_drawn
 ) {
 #if KEEPS
     i64 block = (i64)((u64)blockIdx.x * 2654435761u % gridDim.x);
     i64 i = block * blockDim.x + threadIdx.x;
-    i64 place = i < size ? sampled_place(i, size, n) : 0;
+    i64 place = i < size ? sampled_place(i, size, n, salt) : 0;
     bool takes = i < size && keeps[place];
     __shared__ u32 n_here;
     __shared__ u64 first;
@@ -24,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(TALLY_THREADS) sample(
 #else
     i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x, at = i;
     if (i >= size) return;
-    i64 place = sampled_place(i, size, n);
+    i64 place = sampled_place(i, size, n, salt);
 #endif
     Value value = value_of(element(chunk, layout, place));
     drawn[at] = value;
@@ -62,6 +64,13 @@ extern "C" __global__ void __launch_bounds__(32) guess(const u64* keys, int n_en
     if (e < n_ends) spans[e] = value_of(word_of((Key)keys[e]));
 }
 
+// The same for many ends, at places of an ascending sample. One block.
+extern "C" __global__ void __launch_bounds__(TALLY_THREADS) guess_placed(
+    const Value* drawn, const i64* places, int n_ends, Value* ends
+) {
+    for (int e = threadIdx.x; e < n_ends; e += TALLY_THREADS) ends[e] = drawn[places[e]];
+}
+
 // --- The brackets of a box --------------------------------------------------------------------------
 
 // At most one element of the sample in 2^FEW_ALONE may be summed by itself.
@@ -90,24 +99,12 @@ __device__ __forceinline__ bool has_ties(const Value* drawn, i64 first, i64 last
 __device__ __forceinline__ bool find_top(
     const Value* drawn, i64 size, const Value* ends, int n_ends, int* top
 ) {
+    if (!find_top_near(n_ends, [&](int e) { return as_double(ends[e]); }, top)) return false;
 #if KIND == FLOATING && BITS > 16
-    constexpr int ROOM = PIECE * PIECES - 2 - (BITS == 64 ? 52 : 23);
-    int least = FARTHEST_TOP, most = -FARTHEST_TOP;
-    for (int e = 0; e < n_ends; ++e) {
-        u64 bits = (u64)__double_as_longlong(as_double(ends[e])) << 1;
-        if (bits == 0) continue;
-        int exponent = (int)(bits >> 53) - 1022;
-        least = min(least, exponent);
-        most = max(most, exponent);
-    }
-    if (least <= -FARTHEST_TOP || most >= FARTHEST_TOP) return false;
-    int found = most + min((ROOM - min(most - least, ROOM)) / 2, 2);
-    *top = BITS == 64 ? found : min(max(found, LEAST_TOP), MOST_TOP);
-    double held = __longlong_as_double((i64)(*top - ROOM - 1 + 1023) << 52);
+    double held = __longlong_as_double((i64)(*top - TOP_ROOM - 1 + 1023) << 52);
     i64 n_small = number_below(drawn, size, held, false) - number_below(drawn, size, -held, true);
     return n_small <= size >> FEW_ALONE;
 #else
-    *top = KIND == FLOATING ? TOP_OF_HALF : 0;
     return true;
 #endif
 }

@@ -16,7 +16,6 @@ from dask_gpuselect.arrays import n_true
 from dask_gpuselect.kernels.companions import Accompanied, Several, parts_of
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.candidates import (
-    FEW_PLACES,
     SELECTION,
     DeviceCandidates,
     most_selected,
@@ -129,12 +128,11 @@ def pilot(values: Elements, size: int, ranks: RanksOf) -> tuple[Brackets, Tally 
     n_brackets = len(ranks(n)[0])
     most = SAMPLE_TIMES * max(n_brackets, 1) * size
     size = min(max(size, n >> 8), most, n)
-    found = _pilot_on_device(values, n, size, ranks)
-    if found:
-        return found
     if n_brackets > MANY:
         size = max(size, _sample_for(n_brackets, n))
-    brackets, tally = _guessed(values, n, size, ranks)
+    plan = _plan(ranks, n, size, selection_dtype(np.dtype(values.dtype))) if size else None
+    found = None if plan is None else _pilot_on_device(values, n, size, plan)
+    brackets, tally = found or _guessed(values, n, size, ranks)
     if tally is not None and n_brackets > MANY:
         tally = replace(tally, candidates=ManyCandidates(tally.candidates.elements))
     return brackets, tally
@@ -169,53 +167,56 @@ class ManyCandidates(DeviceCandidates):
         """
         wanted = np.unique(places)
         n = len(self)
-        if wanted.size <= FEW_PLACES or n < WORTH_NARROWING:
+        if wanted.size <= most_selected() or n < WORTH_NARROWING:
             return super().elements_at(places)
-
-        def ranks(size: int) -> tuple[IntArray, IntArray]:
-            there = (wanted * (size / n)).astype(np.int64)
-            return there, there
-
-        brackets, tally = _guessed(self.elements, n, _sample_for(wanted.size, n), ranks)
-        if tally is None or not are_gathered(brackets, tally, wanted).all():
+        is_apart = np.diff(wanted) > 1  # neighbours, as of a quantile, share a bracket
+        first, last = wanted[np.append(True, is_apart)], wanted[np.append(is_apart, True)]
+        size = _sample_for(len(first), n)
+        first, last = ((each * (size / n)).astype(np.int64) for each in (first, last))
+        plan = _planned(*pilot_bracket(first, last, size), wanted[:0], size, self.dtype)
+        found = None if plan is None else _pilot_on_device(self.elements, n, size, plan)
+        if found is None or not are_gathered(*found, wanted).all():
             return super().elements_at(places)
-        return order_statistics(brackets, tally, wanted)[np.searchsorted(wanted, places)]
+        return order_statistics(*found, wanted)[np.searchsorted(wanted, places)]
 
 
 def _pilot_on_device(
-    values: Elements, n: int, size: int, ranks: RanksOf
-) -> tuple[Brackets, Tally | None] | None:
+    values: Elements, n: int, size: int, plan: PreparedPilot
+) -> tuple[Brackets, Tally] | None:
     """Run a `pilot` for n unmasked elements by kernels that are all started without waiting.
 
     They find brackets by the sample, the tally there, and the elements of the wanted ranks, which
     the tally's counts must then prove. With the host in between, the device would wait 0.4 ms.
 
-    None for more than `most_selected` ends or ranks, for brackets that overlap, if the sample has
-    missing elements or is too small, or if ties make more candidates than expected.
+    None if the sample has missing elements or is too small, or if ties make more candidates than
+    expected.
     """
-    dtype = selection_dtype(np.dtype(values.dtype))
-    plan = _plan(ranks, n, size, dtype) if size else None
-    if plan is None:
-        return None
-    spans, layout = plan.spans, plan.layout
+    spans, layout, dtype = plan.spans, plan.layout, plan.layout.dtype["ends"].base
     told = on_device(plan.sheet)
     at = places_in(told, layout.dtype)
 
     drawn = cupy.empty(size, dtype)
     start_sample(values, _tries(values, n, size), drawn, at["is_in_vain"], at["n_drawn"])
-    start_selection(drawn, at["sample"], layout.n_ends)
-    keys = at["sample"] + np.uint64(offsets(SELECTION)["prefixes"])
-    first_end = at["bounds"] + np.uint64(dtype.itemsize * (not plan.is_end[0]))
-    launch(dtype, "guess", keys, layout.n_ends, first_end, blocks=1)
-    candidates = start_tally(values, layout, told, "cells", pilot_room(plan.share, n))
-    start_located(candidates, layout, told, plan.n_ranks)
+    if plan.is_placed:
+        drawn.sort()
+        launch(dtype, "guess_placed", drawn, at["places"], layout.n_ends, at["ends"], blocks=1)
+    else:
+        start_selection(drawn, at["sample"], layout.n_ends)
+        keys = at["sample"] + np.uint64(offsets(SELECTION)["prefixes"])
+        first_end = at["bounds"] + np.uint64(dtype.itemsize * (not plan.is_end[0]))
+        launch(dtype, "guess", keys, layout.n_ends, first_end, blocks=1)
+    kinds, room = "any" if plan.is_placed else "cells", pilot_room(plan.share, n)
+    candidates = start_tally(values, layout, told, kinds, room, is_placed=plan.is_placed)
+    if plan.n_ranks:
+        start_located(candidates, layout, told, plan.n_ranks, is_placed=plan.is_placed)
 
     sheet = told.get().view(layout.dtype)[0]
     tally = tally_of(sheet, spans, candidates, n)
     is_full = sheet["n_drawn"] >= size or not masked(values)
     if sheet["is_in_vain"] or not is_full or tally is None:
         return None
-    ends = sheet["bounds"][: len(spans)].ravel()[plan.is_end]
+    bounds = sheet["bounds"][: len(spans)].ravel()
+    ends = sheet["ends"].copy() if plan.is_placed else bounds[plan.is_end]
     brackets, tally = _without_repeated(Brackets(ends, plan.wanted), tally)
     known = selected(sheet["selection"], plan.n_ranks, dtype)
     found = DeviceCandidates(tally.candidates.elements, known)
@@ -242,29 +243,44 @@ class PreparedPilot(NamedTuple):
     is_end: NDArray[np.bool_]  # flags of the low and the high end of each bracket that exist
     wanted: NDArray[np.bool_]
     share: float
-    n_ranks: int
+    n_ranks: int  # wanted ranks that are selected; 0 if they are too many
+    is_placed: bool  # with a table that finds the cells of elements
 
 
 @lru_cache  # cached, as arrays of one size are asked repeatedly; it takes 0.1 ms
 def _plan(ranks: RanksOf, n: int, size: int, dtype: np.dtype[Any]) -> PreparedPilot | None:
-    lo, hi = pilot_bracket(*ranks(size), size)
-    wanted_ranks = np.unique(ranks(n))
-    n_brackets, n_ranks = len(lo), len(wanted_ranks)
-    if not 0 < max(2 * n_brackets, n_ranks) <= most_selected() or (lo[1:] <= hi[:-1]).any():
-        return None
+    return _planned(*pilot_bracket(*ranks(size), size), np.unique(ranks(n)), size, dtype)
+
+
+def _planned(
+    lo: IntArray, hi: IntArray, wanted_ranks: IntArray, size: int, dtype: np.dtype[Any]
+) -> PreparedPilot | None:
+    """Plan a pilot with brackets from places `lo` to `hi` of a sorted sample.
+
+    None for brackets that overlap, and for too many of them.
+    """
+    n_brackets = len(lo)
     is_end = np.stack([lo >= 0, hi < size], axis=1).ravel()
     n_ends = int(is_end.sum())
+    if not 0 < n_ends <= source.MOST_ENDS or (lo[1:] <= hi[:-1]).any():
+        return None
+    places = np.stack([lo, hi], axis=1).ravel()[is_end]
+    n_ranks = len(wanted_ranks) if len(wanted_ranks) <= most_selected() else 0
+    is_placed = n_brackets > source.FEW_SPANS or max(2 * n_brackets, n_ranks) > most_selected()
     segments = np.where(is_end, 2 * np.cumsum(is_end) - 1, [0, 2 * n_ends] * n_brackets)
-    spans = [(int(first), int(last)) for first, last in segments.reshape(-1, 2)]
-    layout = layout_of(dtype, n_brackets, n_ends)
-    sheet = blank_sheet(layout, spans)
-    sheet["sample"]["n"] = size
-    sheet["sample"]["ranks"][:n_ends] = np.stack([lo, hi], axis=1).ravel()[is_end]
-    sheet["ranks"][:n_ranks] = wanted_ranks
     wanted = np.zeros(n_ends + 1, np.bool_)
-    wanted[[(first + 1) // 2 for first, _ in spans]] = True
+    wanted[(segments[::2] + 1) // 2] = True
+    pairs = [[0, 2 * n_ends]] if is_placed else segments.reshape(-1, 2).tolist()
+    spans = [(first, last) for first, last in pairs]
+    layout = layout_of(dtype, len(spans), n_ends, n_ends if is_placed else 0)
+    sheet = blank_sheet(layout, spans)
+    if is_placed:
+        sheet["places"], sheet["wanted"] = places, wanted
+    else:
+        sheet["sample"]["n"], sheet["sample"]["ranks"][:n_ends] = size, places
+    sheet["ranks"][:n_ranks] = wanted_ranks[:n_ranks]
     share = float((hi - lo).sum() / size)
-    return PreparedPilot(spans, layout, sheet, is_end, wanted, share, n_ranks)
+    return PreparedPilot(spans, layout, sheet, is_end, wanted, share, n_ranks, is_placed)
 
 
 def sorted_sample(values: Elements, size: int) -> tuple[Array, float]:
@@ -292,8 +308,7 @@ def guess_and_sums(
     many ties, or if much of it is beyond a fence: then the array was not read. On an H100 the
     device waited 0.9 ms for a guess on the host, out of 5.5 ms for a box of 2^30 float32.
     """
-    dtype = np.dtype(values.dtype)
-    n = n_unmasked(values)
+    dtype, n = np.dtype(values.dtype), values.size
     wanted = ranks(n)
     if masked(values) or not 0 < len(wanted) <= most_selected():
         return None
@@ -354,6 +369,8 @@ def start_sample(values: Elements, size: int, drawn: Array, has_missing: Any, n_
 
     It writes whether some are NaN, and for a masked array how many were drawn. Several arrays share
     the places in proportion to their sizes; the elements of each follow those of the one before.
+    Each has other places: chunks are often alike, such as multiples of one, and elements at the
+    same places of all of them would tell no more than those of one.
     """
     more = masked(values)
     first = n_before = 0
@@ -364,7 +381,7 @@ def start_sample(values: Elements, size: int, drawn: Array, has_missing: Any, n_
             continue
         room = drawn if more else drawn[first:last]
         n = last - first
-        given = (*Chunk.of(part), n, room.size, room, has_missing, n_drawn)
+        given = (*Chunk.of(part), n, first, room.size, room, has_missing, n_drawn)
         launch(part.dtype, "sample", *given, n_threads=n, defined=more)
         first = last
 

@@ -27,7 +27,7 @@ FARTHEST_TOP = 400  # largest exponent at which wider floats are cut; its negati
 # For float32: so that the number added to an element to cut it, and its last bit, are float32.
 LEAST_TOP, MOST_TOP = -81, 126
 PLACE_THREADS = 128
-TABLE_BITS = 11  # of the steps from the first of many ends to the last
+TABLE_BITS = 12  # of the steps from the first of many ends to the last
 MARK_THREADS = 256
 BLANK_THREADS = 256
 REPORT_THREADS = 256
@@ -89,6 +89,7 @@ NEAR_ROWS, NEAR_QUERIES = 64, 128
 MOST_ENDS = 1024  # ends of brackets that are counted in one read
 MOST_MARKS = 511  # marks between which elements are distributed
 SPANS = (1, 3, 5, 9, 12)  # spans of a kernel; one for 24 would need too many registers
+FEW_SPANS = 5  # spans up to which comparing with each is faster than finding cells by a table
 
 KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}  # as in ``elements.cuh``
 
@@ -514,7 +515,11 @@ def row_sums(p: int) -> int:
 
 # --- Lanes ----------------------------------------------------------------------------------------
 
-ONLY_MADE = (6, 24)  # numbers of ranks and answers for which there are kernels of ``only_lane.cu``
+ONLY_MADE = (
+    6,
+    8,
+    24,
+)  # numbers of ranks and answers for which there are kernels of ``only_lane.cu``
 
 
 LISTED: Defined = (("LISTED", 1),)

@@ -238,8 +238,10 @@ struct Tally {
 // --- Many ends ------------------------------------------------------------------------------------
 
 // The same of so many ends that comparing with each span would take longer than finding the cell of
-// each element: a table of `TABLE_SIZE` even steps from the first end to the last tells between which
-// ends an element is, and a search among the few of its step finds the cell. One span of everything.
+// each element: a table of `TABLE_SIZE` even steps from below the first end to beyond the last. Most
+// steps have no end, so all of their elements are in one cell, and are counted by one look. The others,
+// and those that may be wanted, are staged, and found by a search among the ends of their step. One span
+// of everything.
 struct Placed : Tally {
 #if KIND == FLOATING
     Value origin, steps;  // from an element to its step
@@ -247,26 +249,30 @@ struct Placed : Tally {
     Key origin;
     int shift;
 #endif
-    u32* table;  // how many ends are in the steps before, and, 16 bits up, in this one as well
-    u32 segment, run;  // the segment of the last elements, and how many of them are not counted yet
-    u32 missing;
+    // Of each step, the segment of its elements; or, with IS_STAGED, how many ends are below the step,
+    // and, 16 bits up, how many up to its end.
+    u32* table;
+
+    static constexpr u32 IS_STAGED = 0x80000000u;
 
     __device__ __forceinline__ void start(
         const Value* spans, const int* its_segments, const Value* all_ends,
         const unsigned char* are_wanted, int number, u64* totals, Value* out, u64 room
     ) {
         Tally::start(spans, its_segments, all_ends, are_wanted, number, totals, out, room);
-        table = (u32*)(((u64)(wanted + n_ends + 1) + 3) / 4 * 4);
-        segment = run = missing = 0;
+        u32 behind = (u32)(wanted + n_ends + 1 - scratch);  // not an address: the compiler must know
+        table = (u32*)(scratch + (behind + 3) / 4 * 4);     // that the table is in shared memory
         Value first = ends[0], last = ends[n_ends - 1];
 #if KIND == FLOATING
-        origin = first;
-        steps = (Value)TABLE_SIZE / (last - first);  // 0 or infinite if these are far apart or one
+        Value step = (last - first) / (Value)(TABLE_SIZE - 4);
+        origin = first - step * (Value)1.5;  // so that rounding moves no end to the first step or the last
+        steps = (Value)1 / step;  // 0 or infinite if ends are far apart or one
 #else
         origin = key_of((Word)first);
-        shift = max((int)n_digits_of(key_of((Word)last) - origin) - TABLE_BITS, 0);
+        shift = max((int)n_digits_of(key_of((Word)last) - origin) - TABLE_BITS + 1, 0);
 #endif
         for (int i = threadIdx.x; i < TABLE_SIZE; i += TALLY_THREADS) table[i] = 0;
+        if (threadIdx.x == 0) segments[2 * n_ends + 1] = 0;
         __syncthreads();
         for (int i = threadIdx.x; i < n_ends; i += TALLY_THREADS) atomicAdd(&table[step_of(ends[i])], 1u);
         __syncthreads();
@@ -282,73 +288,76 @@ struct Placed : Tally {
 
     // Never smaller for a larger value, which is all that the table needs; NaN gets any.
     __device__ __forceinline__ u32 step_of(Value value) const {
-#if KIND == FLOATING
-        Value at = (value - origin) * steps;
-        return at >= (Value)TABLE_SIZE ? TABLE_SIZE - 1 : at > 0 ? (u32)at : 0;
+#if KIND == FLOATING && BITS == 64
+        return (u32)fmin(fmax((value - origin) * steps, 0.0), (Value)(TABLE_SIZE - 1));
+#elif KIND == FLOATING
+        return (u32)fminf(fmaxf((value - origin) * steps, 0.0f), (Value)(TABLE_SIZE - 1));
 #else
         Key key = key_of((Word)value);
         Key at = (key - origin) >> shift;
-        return key < origin ? 0 : at >= TABLE_SIZE ? TABLE_SIZE - 1 : (u32)at;
+        return key < origin ? 0 : at >= TABLE_SIZE - 1 ? TABLE_SIZE - 1 : (u32)at + 1;
 #endif
     }
 
-    // By one warp: from the numbers of ends in each step to those before it and up to it.
+    // By one warp: from the numbers of ends in each step to the entries of the table.
     __device__ void sum_table() {
         u32 before = 0;
         for (int i = threadIdx.x; i < TABLE_SIZE; i += 32) {
-            u32 mine = table[i], sum = sum_upto(mine);
-            table[i] = (before + sum - mine) | (before + sum) << 16;
-            before += __shfl_sync(ALL_LANES, sum, 31);
+            u32 mine = table[i], upto = before + sum_upto(mine), below = upto - mine;
+            table[i] = mine || wanted[below] ? below | upto << 16 | IS_STAGED : 2 * below;
+            before = __shfl_sync(ALL_LANES, upto, 31);
         }
     }
 
+    // Each addition is of one, which hardware does for all threads that add to the same count together.
     template <int N>
     __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
-        u32 between[N];
-#pragma unroll
-        for (int e = 0; e < N; ++e) between[e] = table[step_of(value_of(words[e]))];
+        u32 entries[N];
 #pragma unroll
         for (int e = 0; e < N; ++e) {
             Value value = value_of(words[e]);
+            u32 entry = table[step_of(value)];
+            entries[e] = is_missing(value) ? 2 * n_ends + 1 : entry;
+        }
+#pragma unroll
+        for (int e = 0; e < N; ++e) {
             if (!present[e]) continue;
-            if (is_missing(value)) {
-                ++missing;
-                continue;
-            }
-            int cell = ends_below(value, between[e] & 0xffff, between[e] >> 16);
-            bool is_end = cell < n_ends && is_equal_to(ends[cell], value);
-            count(2 * cell + is_end);
-            if (!is_end && wanted[cell]) {
-                Place{top}.store(value);
+            if (entries[e] & IS_STAGED) {
+                Place{top}.store(value_of(words[e]));
                 top += ROW;
+            } else {
+                atomicAdd(&segments[entries[e]], 1u);
             }
         }
-    }
-
-    // Of sorted or tied data, neighbours are in one segment: one addition for all of them.
-    __device__ __forceinline__ void count(u32 its_segment) {
-        if (its_segment != segment) {
-            if (run) atomicAdd(&segments[segment], run);
-            segment = its_segment;
-            run = 0;
-        }
-        ++run;
     }
 
     __device__ __forceinline__ void pause() {
-        if (__any_sync(ALL_LANES, n_staged() > STAGE - PER_THREAD)) append_all();
+        if (__any_sync(ALL_LANES, n_staged() > STAGE - PER_THREAD)) empty_placed();
     }
 
-    __device__ __forceinline__ void append_all() {
+    // Count the staged elements, and append the candidates among them.
+    __device__ __forceinline__ void empty_placed() {
+        u32 kept = stage;
+        for (u32 staged = stage; staged < top; staged += ROW) {
+            Value value = Place{staged}.load();
+            u32 between = table[step_of(value)];
+            int cell = ends_below(value, between & 0xffff, between >> 16 & 0x7fff);
+            bool is_end = cell < n_ends && is_equal_to(ends[cell], value);
+            atomicAdd(&segments[2 * cell + is_end], 1u);
+            if (!is_end && wanted[cell]) {
+                Place{kept}.store(value);
+                kept += ROW;
+            }
+        }
+        top = kept;
         __syncwarp();
         append(n_staged());
         top = stage;
     }
 
     __device__ __forceinline__ void finish(int, u64* totals) {
-        append_all();
-        if (run) atomicAdd(&segments[segment], run);
-        add_over_warp(&totals[SPANS], missing);
+        empty_placed();
         add_all_segments(totals + SPANS + 2);
+        if (threadIdx.x == 0) atomicAdd(&totals[SPANS], (u64)segments[2 * n_ends + 1]);
     }
 };

@@ -93,7 +93,7 @@ def tally_on_device(values: Elements, brackets: Brackets, most: int) -> Tally | 
 
 
 def _tally_few(values: Elements, brackets: Brackets, most: int) -> Tally | None:
-    spans, layout, sheet = _sheet_of(brackets)
+    spans, layout, sheet = _sheet_of(brackets, source.FEW_SPANS)
     told = on_device(sheet)
     kinds = _kinds(brackets, spans)
     n_ends = len(brackets.ends)
@@ -150,10 +150,10 @@ def summed_tally(
     return replace(tally, candidates=chosen), sums
 
 
-def _sheet_of(brackets: Brackets) -> tuple[list[Span], Layout, Any]:
-    """Make the spans of brackets, and a sheet that describes them to a kernel."""
+def _sheet_of(brackets: Brackets, most: int = source.SPANS[-1]) -> tuple[list[Span], Layout, Any]:
+    """Make at most so many spans of brackets, and a sheet that describes them to a kernel."""
     ends = brackets.ends
-    spans = _spans(brackets)
+    spans = _spans(brackets, most)
     layout = layout_of(ends.dtype, len(spans), len(ends))
     sheet = blank_sheet(layout, spans)
     sheet["ends"], sheet["wanted"] = ends, brackets.wanted
@@ -200,12 +200,18 @@ def start_tally(
     return candidates
 
 
-def start_located(candidates: Array, layout: Layout, told: Array, n_ranks: int) -> None:
+def start_located(
+    candidates: Array, layout: Layout, told: Array, n_ranks: int, *, is_placed: bool = False
+) -> None:
     """Start the selection of the elements of the ranks on a sheet, after its tally."""
     at = places_in(told, layout.dtype)
-    places = [at[name] for name in ("below", "n_found", "held", "segments")]
-    given = (*places, layout.n_spans, candidates.size, at["ranks"], n_ranks, at["selection"])
-    launch(candidates.dtype, "locate", *given, blocks=1)
+    where = (candidates.size, at["ranks"], n_ranks, at["selection"])
+    if is_placed:
+        given = (at["held"], at["wanted"], layout.n_ends, at["n_found"], *where)
+        launch(candidates.dtype, "locate_placed", *given, blocks=1)
+    else:
+        places = [at[name] for name in ("below", "n_found", "held", "segments")]
+        launch(candidates.dtype, "locate", *places, layout.n_spans, *where, blocks=1)
     start_selection(candidates, at["selection"], n_ranks)
 
 
@@ -224,7 +230,7 @@ def tally_of(sheet: Any, spans: list[Span], candidates: Array, size: int) -> Tal
     return Tally(below, below + inside[1::2], gathered, size - n_missing, n_missing)
 
 
-def _spans(brackets: Brackets) -> list[Span]:
+def _spans(brackets: Brackets, most: int) -> list[Span]:
     """Return runs of segments, wanted cells and ends, that are counted as one each.
 
     If there are many, one run has all segments.
@@ -237,7 +243,7 @@ def _spans(brackets: Brackets) -> list[Span]:
     counted[[0, -1]] = False
     borders = np.flatnonzero(counted[1:] != counted[:-1]).reshape(-1, 2)
     spans = [(int(first), int(stop) - 1) for first, stop in borders]
-    return spans if len(spans) <= source.SPANS[-1] else [(0, n_segments - 1)]
+    return spans if len(spans) <= most else [(0, n_segments - 1)]
 
 
 def _kinds(brackets: Brackets, spans: list[Span]) -> str:
@@ -261,7 +267,7 @@ class Layout(NamedTuple):
 
 
 @lru_cache
-def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int) -> Layout:
+def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int, n_places: int = 0) -> Layout:
     room = next(n for n in source.SPANS if n >= n_spans)
     fields = [
         ("bounds", dtype, (room, 2)),
@@ -275,6 +281,7 @@ def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int) -> Layout:
         ("n_drawn", "u8"),
         ("top", "i4"),  # of sums: at which power of two elements are cut
         ("ranks", "i8", (source.MOST_SELECTED,)),
+        ("places", "i8", (n_places,)),  # of the ends in a sorted sample
         ("selection", SELECTION),
         # `totals` of the kernel:
         ("below", "i8", (room,)),

@@ -48,6 +48,22 @@ def answer_only_lane(*_: Any, **__: Any) -> None:
     """
 
 
+def box_alone(*_: Any, **__: Any) -> None:
+    """Find the box plot of all elements of an array, and their sums.
+
+    None where samples or cuts are as fast, and if some elements are missing.
+
+    Parameters
+    ----------
+    values : array
+        At least one element.
+    question : ElementOrder
+        The quantiles that `rule` needs.
+    rule : Rule
+        How boxes are drawn.
+    """
+
+
 def box_lanes(*_: Any, **__: Any) -> None:
     """Compute the finished box plot of every lane, of the kind of the chunks.
 

@@ -1,0 +1,79 @@
+"""The box plot of a small array by two launches and one wait. The host side of ``only_box.cu``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.cuda import source
+from dask_gpuselect.kernels.cuda.launch import Array, launch, offsets
+from dask_gpuselect.kernels.cuda.moments import N_DIGITS, N_SUMS, moments_of
+from dask_gpuselect.kernels.cuda.only_lane import Started
+from dask_gpuselect.maths.boxes import PartialBox, Rule
+from dask_gpuselect.maths.finish import unsigned_zero
+from dask_gpuselect.maths.keys import from_keys, selection_dtype
+from dask_gpuselect.maths.lane_cuts import ElementOrder
+from dask_gpuselect.maths.moments import Moments
+
+FOUND = source.record("only_box.cu", "BoxFound")
+MOST_LISTED = 1024  # fliers of a side
+EACH = 16  # elements of a thread
+
+
+def box_alone(
+    values: Array, question: ElementOrder, rule: Rule
+) -> tuple[PartialBox, Moments] | None:
+    """Find the box of all elements; see `reference.lanes.box_alone`.
+
+    None as for `answer_only_lane`; for whiskers between quantiles, many fliers, and if quartiles
+    are elements or infinite.
+    """
+    dtype, n = np.dtype(values.dtype), values.size
+    k = min(max(rule.max_fliers, 1), n)
+    mixes = question.mixes and question.dtype == np.float64
+    if isinstance(rule.whis, tuple) or k > MOST_LISTED or not mixes:
+        return None
+    started = Started.of(values, question, (k - 1, n - k))
+    if started is None:
+        return None
+    listed = selection_dtype(dtype)
+    sums_at = FOUND.itemsize
+    listed_at = sums_at + 8 * N_SUMS
+    told = cupy.zeros(listed_at + 2 * k * listed.itemsize, np.uint8)
+    started.start(told.data.ptr + offsets(FOUND)["answers"])
+    places = (told, told[sums_at:], told[sums_at + 8 * N_DIGITS :], told[listed_at:])
+    made = (("PIECES", source.pieces_of(dtype)),)
+    given = (values, n, rule.whis, *places, k)
+    launch(dtype, "only_box", *given, n_threads=-(-n // EACH), defined=made)
+    host = told.get()
+    found = host[:sums_at].view(FOUND)[0]
+    q = found["answers"][:3].copy()
+    is_open = rule.autorange and q[0] == q[2]
+    if not started.is_complete() or is_open or not np.isfinite(q).all():
+        return None
+    elements = host[listed_at:].view(listed).reshape(2, k)
+    nearest = unsigned_zero(from_keys(np.array([~found["least"], found["most"]]), listed))
+    last = found["answers"][3:].astype(listed)
+    numbers = int(found["n_below"]), int(found["n_above"])
+    low, high = (
+        _outermost(elements[i, : found["n_listed"][i]], numbers[i], k, nearest[i], last[i])
+        for i in range(2)
+    )
+    low_fence, high_fence = map(float, rule.fences(q))
+    fences, whiskers = (low_fence, high_fence), (nearest[0], nearest[1])
+    box = PartialBox(n, 0, 0, q, low, high[::-1], fences, *numbers, whiskers)
+    return box, moments_of(host[None, sums_at:listed_at].view(np.int64), n)
+
+
+def _outermost(listed: NDArray[Any], number: int, k: int, nearest: Any, last: Any) -> NDArray[Any]:
+    """Return the outermost elements of a side, ascending: those beyond the fence, at most k.
+
+    At least one is returned. `listed` are the elements beyond both the fence and `last`, the k-th.
+    """
+    if number == 0:
+        return np.array([nearest if k > 1 else last], listed.dtype)
+    tied = np.full(k - len(listed) if number >= k else 0, last, listed.dtype)
+    return unsigned_zero(np.sort(np.concatenate([listed, tied])))
