@@ -58,8 +58,8 @@ class RowsOf:
         if closed is not None and closed not in CLOSED:
             raise ValueError(f'closed must be "right", "left", "both" or "neither", not {closed!r}')
         try:
-            span = pd.Timedelta(pd.tseries.frequencies.to_offset(window))
-        except (TypeError, ValueError) as error:
+            span = _span(window)
+        except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(
                 f'window must be rows or a fixed time, such as "7D", not {window!r}'
             ) from error
@@ -83,6 +83,14 @@ class RowsOf:
             return rolling(values, self.window, min_periods=self.min_periods, **how)
         ends = bounds(index, self.window, self.closed or "right", center=self.center)
         return of_rows(values, RowWindows(*ends), self.min_periods)
+
+
+def _span(window: Any) -> pd.Timedelta:
+    """Return a fixed time; raise for one whose length depends on the date, such as a month."""
+    if isinstance(window, np.timedelta64):
+        return pd.Timedelta(window)
+    # Not `pd.Timedelta(offset)`: pandas 3.0 refuses that of days, which `rolling` accepts.
+    return pd.Timedelta(pd.tseries.frequencies.to_offset(window).nanos)
 
 
 def _is_delta(window: Any) -> bool:
