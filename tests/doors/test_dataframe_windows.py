@@ -105,6 +105,18 @@ def test_every_fixed_time_of_pandas(window: Any) -> None:
     pd.testing.assert_frame_equal(found, expected, check_freq=False)
 
 
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("window", ["1s", "1500ms", "2500ms", "2600ms", "1h1ms"])
+def test_times_finer_than_the_index(window: str, center: bool) -> None:
+    """They are rounded to its unit, as by pandas."""
+    seconds = pd.date_range("2026-01-01", periods=40, freq="s").as_unit("s")
+    s = pd.Series(VALUES[:40], seconds)
+    how: dict[str, Any] = {"center": center, "closed": "both"}
+    found = divided(s, [20, 5, 15]).exact.rolling(window, **how).median().compute()
+    expected = s.rolling(window, **how).median()
+    pd.testing.assert_series_equal(found, expected, check_freq=False)
+
+
 def test_spans_of_numpy_are_fixed_times_and_weeks_are_not() -> None:
     lazy = divided(frame(), [30, 30])
     found = lazy.exact.rolling(np.timedelta64(3, "D")).median().compute()
