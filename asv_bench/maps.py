@@ -3,6 +3,7 @@
     python asv_bench/maps.py small
     python asv_bench/maps.py made [--maps 300 1200] [--limit "512 MiB"]
     python asv_bench/maps.py store --store DIR [--maps 1095] [--only "sum;disk;1 read"]
+    python asv_bench/maps.py variants --store DIR [--maps 365] [--only "float64;mask"]
     python asv_bench/maps.py days
     python asv_bench/maps.py cluster [--maps 100]
     python asv_bench/maps.py graph
@@ -10,7 +11,9 @@
 ``small``: 1,000 maps of (60, 80), a column limit of a 38th of all. ``made``: maps of (720, 1440)
 float32 that cost little to load, and a limit of 64 MiB. ``store``: maps of (721, 1440) in a Zarr
 store compressed by zstd, in processes that may take 4 GiB of memory each; beside `x.sum(axis=0)`
-and what it takes to write the bytes to a plain file and to read them. ``days``: a
+and what it takes to write the bytes to a plain file and to read them. ``variants``: other dtypes,
+chunks and questions about such a store, with 1 read, each beside its own sum and its own bytes.
+``days``: a
 climatology of small maps of three years, by months and by windows of five days. ``cluster``: the
 maps of ``made`` on a LocalCluster of two processes of one thread. `da.median` and xarray rechunk
 there as dask chooses, which is by tasks, and `da.median` by P2P as well. ``graph``: a year of
@@ -66,9 +69,10 @@ class Maps:
         first = index[0].start
         return self.made[first % 16 : first % 16 + 1] + np.float32(first % 97)
 
-    def lazy(self) -> da.Array:
+    def lazy(self, chunks: tuple[int, ...] | None = None) -> da.Array:
         meta = np.empty((0, 0, 0), "f4")
-        return da.from_array(self, chunks=(1, *self.shape[1:]), meta=meta, name=False)
+        chunks = chunks or (1, *self.shape[1:])
+        return da.from_array(self, chunks=chunks, meta=meta, name=False)
 
     @property
     def loads(self) -> int:
@@ -98,9 +102,9 @@ def five_days(x: da.Array) -> Any:
 
 def write_and_read(x: da.Array) -> None:
     """The bytes of `x`, chunk by chunk."""
-    chunk = np.ones(x.shape[1:], x.dtype)
+    chunk = np.ones(x.chunksize, x.dtype)
     with tempfile.TemporaryFile() as file:
-        for _ in range(x.shape[0]):
+        for _ in range(x.npartitions):
             file.write(chunk.data)
         file.seek(0)
         while file.readinto(chunk.data):  # type: ignore[attr-defined]
@@ -127,16 +131,38 @@ CONTENDERS: dict[str, Callable[[da.Array], Any]] = {
     "months, passes": months,
     "five days, 1 read": five_days,
     "five days, passes": five_days,
+    "five days of 40 rows, 1 read": lambda x: five_days(x[:, :40]),
     "da.median, rechunked by P2P": lambda x: da.median(x, axis=0).compute(),
     "xarray": by_xarray,
 }
 ALL = list(CONTENDERS)
+
+
+def as_it_is(maps: Maps) -> da.Array:
+    return maps.lazy()
+
+
+VARIANTS: dict[str, tuple[Callable[[Maps], da.Array], Callable[[da.Array], Any]]] = {
+    "a median": (as_it_is, lambda x: quantile(x, 0.5, axis=0)),
+    "two quantiles": (as_it_is, lambda x: quantile(x, [0.1, 0.9], axis=0)),
+    "box plots": (as_it_is, lambda x: describe_boxplot(x, axis=0)),
+    "a mask of each element": (as_it_is, lambda x: quantile(x, 0.5, axis=0, where=x > 290)),
+    "float64": (lambda maps: maps.lazy().astype("f8"), lambda x: quantile(x, 0.5, axis=0)),
+    "chunks of two maps": (
+        lambda maps: maps.lazy((2, *maps.shape[1:])),
+        lambda x: quantile(x, 0.5, axis=0),
+    ),
+    "maps in two halves": (
+        lambda maps: maps.lazy((1, -(-maps.shape[1] // 2), maps.shape[2])),
+        lambda x: quantile(x, 0.5, axis=0),
+    ),
+}
 KINDS: dict[str, tuple[tuple[int, ...], str, list[str]]] = {
     "small": ((60, 80), "0.5 MB", [*ALL[:1], *ALL[2:6]]),
     "made": ((720, 1440), "64 MiB", ALL[:5]),
-    "store": ((721, 1440), "1 GiB", [*ALL[:5], *ALL[6:12]]),
+    "store": ((721, 1440), "1 GiB", [*ALL[:5], *ALL[6:10], ALL[12]]),
     "days": ((72, 144), "4 MiB", [*ALL[:2], *ALL[8:12]]),
-    "cluster": ((720, 1440), "64 MiB", [ALL[0], *ALL[2:4], ALL[5], *ALL[12:]]),
+    "cluster": ((720, 1440), "64 MiB", [ALL[0], *ALL[2:4], ALL[5], *ALL[13:]]),
 }
 
 
@@ -176,6 +202,44 @@ def child(kind: str, n: int, name: str, limit: str, store: Path | None) -> None:
     if kind == "cluster":  # the larger of the two workers, which have ended
         used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     print(json.dumps([seconds, loads / n, used / 2**20]))
+
+
+def variant(n: int, name: str, limit: str, store: Path) -> None:
+    """Print the seconds of a sum, of the bytes on a plain disk and of an answer, as JSON."""
+    quantile(np.ones((8, 9), "f4"), 0.5, axis=0)
+    make, ask = VARIANTS[name]
+    with tempfile.NamedTemporaryFile() as log:
+        maps = Maps((n, *KINDS["store"][0]), log.name, store)
+        x = make(maps)
+        config = {"dask_gpuselect.column-limit": limit, "scheduler": "threads"}
+        steps: list[Callable[[], Any]] = [
+            lambda: x.sum(axis=0).compute(),
+            lambda: write_and_read(x),
+            lambda: dask.compute(ask(x)),
+        ]
+        seconds = []
+        with dask.config.set(config):
+            for step in steps:
+                before, begin = maps.loads, time.perf_counter()
+                step()
+                seconds.append(time.perf_counter() - begin)
+        print(json.dumps([*seconds, (maps.loads - before) / x.npartitions]))
+
+
+def variants(n: int, limit: str, store: Path, only: str) -> None:
+    rows = []
+    for name in VARIANTS:
+        if not any(part in name for part in only.split(";")):
+            continue
+        command = [sys.executable, __file__, "child", "variants", name, str(n), limit, str(store)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        summed, disk, took, loads = json.loads(done.stdout.splitlines()[-1])
+        ratio = took / (summed + disk)
+        rows.append([name, *(f"{each:.1f}" for each in (summed, disk, took))])
+        rows[-1] += [f"{loads:.2f}", f"{ratio:.2f}"]
+        print(*rows[-1], sep="; ", file=sys.stderr, flush=True)
+    columns = ["", "`x.sum(axis=0)`, s", "bytes written and read, s", "1 read, s", "reads"]
+    say(table([*columns, "over sum and disk"], rows))
 
 
 def contend(kind: str, n: int, limit: str, store: Path | None, only: str, repeat: int) -> None:
@@ -247,10 +311,13 @@ def graph() -> None:
 def main() -> None:
     if sys.argv[1:2] == ["child"]:
         kind, name, n, limit, store = sys.argv[2:]
+        if kind == "variants":
+            variant(int(n), name, limit, Path(store))
+            return
         child(kind, int(n), name, limit, Path(store) if store else None)
         return
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=[*KINDS, "graph"])
+    parser.add_argument("what", choices=[*KINDS, "variants", "graph"])
     parser.add_argument("--maps", type=int, nargs="+", default=None)
     parser.add_argument("--store", type=Path)
     parser.add_argument("--limit", help="the column limit")
@@ -262,11 +329,15 @@ def main() -> None:
         graph()
         return
     defaults = {"small": [1000], "made": [300, 1200], "store": [1095], "days": [1095]}
+    defaults["variants"] = [365]
     default = defaults.get(given.what, [100])
     for n in given.maps or default:
         store = given.store and given.store / f"maps-{n}"
         if store and not store.exists():
             fill(store, n)
+        if given.what == "variants":
+            variants(n, given.limit or "256 MiB", store, given.only)
+            continue
         limit = given.limit or KINDS[given.what][1]
         contend(given.what, n, limit, store, given.only, given.repeat)
 

@@ -58,12 +58,12 @@ class RowsOf:
         if closed is not None and closed not in CLOSED:
             raise ValueError(f'closed must be "right", "left", "both" or "neither", not {closed!r}')
         try:
-            span = pd.Timedelta(pd.tseries.frequencies.to_offset(window))
-        except (TypeError, ValueError) as error:
+            span = _span(window).as_unit(meta.index.unit)  # rounded, as by pandas
+        except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(
                 f'window must be rows or a fixed time, such as "7D", not {window!r}'
             ) from error
-        if span < pd.Timedelta(1, meta.index.unit):
+        if span <= pd.Timedelta(0):
             raise ValueError(f"window must be a time above 0, not {window!r}")
         return cls(span, 1 if min_periods is None else min_periods, center, closed)
 
@@ -71,8 +71,8 @@ class RowsOf:
     def reach(self) -> RowReach:
         """The reach of windows from their row."""
         if isinstance(self.window, pd.Timedelta):
-            half = self.window / 2 if self.center else pd.Timedelta(0)
-            return RowReach(self.window, half if self.center else 0)
+            half = (self.window / 2).ceil(self.window.unit) if self.center else 0
+            return RowReach(self.window, half)
         (halo,) = rolling(np.empty(0), self.window, center=self.center, closed=self.closed).reaches
         return RowReach(max(halo.before, 0), max(halo.after, 0))
 
@@ -83,6 +83,14 @@ class RowsOf:
             return rolling(values, self.window, min_periods=self.min_periods, **how)
         ends = bounds(index, self.window, self.closed or "right", center=self.center)
         return of_rows(values, RowWindows(*ends), self.min_periods)
+
+
+def _span(window: Any) -> pd.Timedelta:
+    """Return a fixed time; raise for one whose length depends on the date, such as a month."""
+    if isinstance(window, np.timedelta64):
+        return pd.Timedelta(window)
+    # Not `pd.Timedelta(offset)`: pandas 3.0 refuses that of days, which `rolling` accepts.
+    return pd.Timedelta(pd.tseries.frequencies.to_offset(window).nanos)
 
 
 def _is_delta(window: Any) -> bool:

@@ -581,6 +581,11 @@ def is_on_a_worker() -> bool:
     return _worker() is not None
 
 
+def worker_directory() -> str:
+    """Return the directory of the `distributed` worker that runs this task."""
+    return str(_worker().local_directory)
+
+
 def worker_memory() -> float:
     """Return the memory limit in bytes of the `distributed` worker that runs this task.
 

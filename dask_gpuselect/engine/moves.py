@@ -12,17 +12,27 @@ Each chunk is loaded once. Companions are moved like the values, those that are 
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 from functools import partial
 from typing import Any
 
 import numpy as np
 from dask.base import tokenize
+from dask.utils import format_bytes
 
 from dask_gpuselect.arrays import in_kind, to_host
 from dask_gpuselect.engine.columns import first_load
-from dask_gpuselect.engine.graphs import is_on_a_worker
-from dask_gpuselect.engine.scratch import Carried, Scratch, companion_of, cuts_of, indices_of
+from dask_gpuselect.engine.graphs import is_on_a_worker, worker_directory
+from dask_gpuselect.engine.scratch import (
+    Carried,
+    Scratch,
+    companion_of,
+    cuts_of,
+    free_bytes,
+    indices_of,
+)
 from dask_gpuselect.engine.source import (
     Companion,
     DaskArray,
@@ -91,7 +101,25 @@ def _values_to_move(chunk: Any, *, carried: Carried) -> Any:
             "close the client or name the scheduler by dask.config.set(scheduler='threads')"
         )
     carried.check(chunk)
-    return to_host(values_of(chunk))
+    values = to_host(values_of(chunk))
+    _check_room(worker_directory(), 2 * values.nbytes)
+    return values
+
+
+def _check_room(where: str, n_bytes: int) -> None:
+    """Raise if the disk of a worker is full: it receives about as much as it loads.
+
+    The error of P2P, which comes a little later, names no setting of this package.
+    """
+    if (free := free_bytes(where)) < n_bytes:
+        raise OSError(
+            errno.ENOSPC,
+            f"{os.strerror(errno.ENOSPC)}: columns of chunks larger than "
+            f"dask_gpuselect.column-limit are written to the disks of the workers, and {where} has "
+            f"{format_bytes(free)} left. Start workers with a larger disk "
+            "(--local-directory), or set dask_gpuselect.scratch-limit to the bytes that all of "
+            "them may take (with 0, nothing is written, and chunks are read several times)",
+        )
 
 
 def _companion(source: DaskArray, carried: Carried, companion: Companion) -> DaskArray:

@@ -134,11 +134,12 @@ def least_loads() -> int:
 
 def _room(where: str) -> int:
     """Count the bytes that one array may take in a directory."""
-    chosen = 0 if _is_in_memory(where) else _free(where) // SHARE_OF_FREE
-    return min(settings.n_bytes("scratch-limit", chosen), _free(where))
+    chosen = 0 if _is_in_memory(where) else free_bytes(where) // SHARE_OF_FREE
+    return min(settings.n_bytes("scratch-limit", chosen), free_bytes(where))
 
 
-def _free(where: str) -> int:
+def free_bytes(where: str) -> int:
+    """Count the free bytes of the disk of a directory."""
     try:
         return shutil.disk_usage(where).free
     except OSError:

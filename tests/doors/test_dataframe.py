@@ -280,6 +280,7 @@ def test_partitions_of_unknown_length_and_empty_ones() -> None:
     assert_frame_equal(few.exact.describe().compute(), expected.describe())
 
 
+@pytest.mark.filterwarnings("ignore:.*Array.__init__ is deprecated")  # of pandas 2, by itself
 @pytest.mark.parametrize("kind", COLUMNS)
 def test_without_elements_answers_are_missing(kind: str) -> None:
     s = COLUMNS[kind].rename("x")

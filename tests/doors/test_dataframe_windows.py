@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import timedelta
 from typing import Any
 
 import dask.dataframe as dd
@@ -90,6 +91,39 @@ def test_windows_around_their_row(window: Any) -> None:
     short = divided(df, [1] * 60).exact.rolling(window * 2, center=True).median()
     with pytest.raises(ValueError, match=r"beyond the 4 partitions .* df.repartition"):
         short.compute(scheduler="sync")
+
+
+FIXED = ["D", "3D", "2h", "90min", "3D12h", pd.Timedelta("3D"), timedelta(days=3)]
+FIXED += [pd.offsets.Day(3), pd.offsets.Hour(30)]
+
+
+@pytest.mark.parametrize("window", FIXED, ids=repr)
+def test_every_fixed_time_of_pandas(window: Any) -> None:
+    df = frame()
+    found = divided(df, [30, 30]).exact.rolling(window).median().compute()
+    expected = df.rolling(window).median().astype({"b": "f4"})
+    pd.testing.assert_frame_equal(found, expected, check_freq=False)
+
+
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("window", ["1s", "1500ms", "2500ms", "2600ms", "1h1ms"])
+def test_times_finer_than_the_index(window: str, center: bool) -> None:
+    """They are rounded to its unit, as by pandas."""
+    seconds = pd.date_range("2026-01-01", periods=40, freq="s").as_unit("s")
+    s = pd.Series(VALUES[:40], seconds)
+    how: dict[str, Any] = {"center": center, "closed": "both"}
+    found = divided(s, [20, 5, 15]).exact.rolling(window, **how).median().compute()
+    expected = s.rolling(window, **how).median()
+    pd.testing.assert_series_equal(found, expected, check_freq=False)
+
+
+def test_spans_of_numpy_are_fixed_times_and_weeks_are_not() -> None:
+    lazy = divided(frame(), [30, 30])
+    found = lazy.exact.rolling(np.timedelta64(3, "D")).median().compute()
+    pd.testing.assert_frame_equal(found, lazy.exact.rolling("3D").median().compute())
+    for window in ("W", "3B", "MS", "1000000D", pd.offsets.Week(2)):
+        with pytest.raises(ValueError, match='a fixed time, such as "7D", not'):
+            lazy.exact.rolling(window)
 
 
 def deviation(x: NDArray[Any]) -> Any:

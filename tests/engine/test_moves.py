@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -17,6 +18,7 @@ from distributed import Client, LocalCluster
 from numpy.typing import NDArray
 
 from dask_gpuselect import describe_boxplot, explain, median, nanquantile, quantile
+from dask_gpuselect.engine import scratch
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import mad
 from tests.matrix.laws import same
@@ -181,6 +183,20 @@ def test_where_workers_may_not_write_passes_are_taken(
     assert plan.loads == 3
     if "dask_gpuselect.scratch-limit" in setting:
         assert "as much room in the disks of the workers" in str(plan)
+
+
+@pytest.mark.parametrize("free", [0, 2 * ROWS * COLUMNS * 8 - 1])
+def test_a_full_disk_of_a_worker_is_told(
+    free: int, cluster_here: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the settings that help; and passes are taken if nothing may be written."""
+    source = Source(SHAPE)
+    monkeypatch.setattr(scratch.shutil, "disk_usage", lambda where: SimpleNamespace(free=free))
+    with limited(), pytest.raises(OSError, match=r"workers, and .* dask_gpuselect\.scratch-limit"):
+        median(source.lazy((1, ROWS, COLUMNS)), axis=0).compute()
+    with limited(scratch_limit=0):
+        found = median(source.lazy((1, ROWS, COLUMNS)), axis=0).compute()
+    np.testing.assert_array_equal(found, np.median(source.whole(), axis=0))
 
 
 def test_two_loads_are_as_cheap_as_the_network(cluster_here: Any) -> None:

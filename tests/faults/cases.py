@@ -17,6 +17,7 @@ COSTLY = {
     "worker out of memory": 0.1,
     "worker short of memory": 0.1,
     "worker dies of a read": 0.5,
+    "reader stalls for long": 0.2,
 }
 """Faults that take seconds are drawn less often."""
 

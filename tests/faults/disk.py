@@ -1,8 +1,10 @@
-"""A disk that fills up, cannot be written or read, or loses what was written."""
+"""A disk that fills up, cannot be written or read, or loses what was written; a process that is
+killed while it writes."""
 
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -12,6 +14,9 @@ from typing import Any
 
 from dask_gpuselect.engine import spill
 from tests.faults.faults import ERRNO
+
+FILLS_UP = ("full disk", "killed while writing")
+"""Faults at a byte that is written."""
 
 
 class Disk:
@@ -28,7 +33,7 @@ class Disk:
 
     def __init__(self, fault: str, moment: float, size: int) -> None:
         self.fault, self.moment = fault, moment
-        self.room = int(moment * size) if fault == "full disk" else 1 << 60
+        self.room = int(moment * size) if fault in FILLS_UP else 1 << 60
         self.reads = int(moment * 20)
         self.opens = int(moment * 2)
         self.is_struck = False
@@ -43,6 +48,8 @@ class Disk:
 
     def error(self) -> OSError:
         self.is_struck = True
+        if self.fault == "killed while writing":
+            os.kill(os.getpid(), signal.SIGKILL)
         number = ERRNO[self.fault]
         return OSError(number, os.strerror(number))
 

@@ -30,6 +30,10 @@ def lost() -> tuple[type[BaseException], ...]:
     return (*CANCELLED, *TIMES_OUT, CommClosedError)
 
 
+class Killed(RuntimeError):
+    """The process that was asked does not live any more."""
+
+
 @dataclass(frozen=True)
 class Fault:
     """What goes wrong.
@@ -75,6 +79,7 @@ FAULTS: dict[str, Fault] = {
         mended_by_retries=True,
     ),
     "reader stalls": Fault(EVERYWHERE, way="stalls"),
+    "reader stalls for long": Fault(EVERYWHERE, way="stalls for long"),
     "other elements": Fault(EVERYWHERE, (ChunksChangedError,), CHANGED, "other elements"),
     "another element": Fault(EVERYWHERE, (ChunksChangedError,), CHANGED, "another element"),
     "a shorter chunk": Fault(EVERYWHERE, (ValueError,), r"chunk \(\d+,.*has shape", "shorter"),
@@ -89,6 +94,7 @@ FAULTS: dict[str, Fault] = {
     "no descriptors": Fault(HERE, (OSError,), ON_DISK, is_struck_at="disk"),
     "failing reads of the disk": Fault(HERE, (OSError,), ON_DISK, is_struck_at="disk"),
     "truncated file": Fault(HERE, (OSError,), ON_DISK, is_struck_at="disk"),
+    "killed while writing": Fault(LOCAL, (Killed,), "while it wrote", is_struck_at="disk"),
     "vanishing folder": Fault(HERE, (OSError,), ON_DISK, is_struck_at="task"),
     # The client.
     "Ctrl-C": Fault(LOCAL, (KeyboardInterrupt,), is_struck_at="task"),

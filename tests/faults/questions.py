@@ -188,7 +188,9 @@ MEDIAN = Asked("median")
 QUESTIONS: dict[str, Question] = {
     "median": together(MEDIAN),
     "quantile": together(Asked("quantile", how=FEW)),
-    "order_statistic": together(Asked("order_statistic", how={"k": [3, 50, 2000]})),
+    "order_statistic": together(
+        Asked("order_statistic", how={"k": [3, 50, 2000], "strategy": None})
+    ),
     "quantile, axis": together(Asked("quantile", "first axis", FEW), is_grid=True),
     "quantile, axis in passes": together(
         Asked("quantile", "first axis", FEW),

@@ -32,6 +32,12 @@ def stalls(values: Values) -> Values:
     return values
 
 
+def stalls_for_long(values: Values) -> Values:
+    """Longer than what `lab.CONFIG` allows a connection to take."""
+    time.sleep(4)
+    return values
+
+
 def dies(values: Values) -> Values:
     os._exit(137)
 
@@ -84,6 +90,7 @@ WAYS: dict[str, Way] = {
     "fails": fails,
     "lacks memory": lacks_memory,
     "stalls": stalls,
+    "stalls for long": stalls_for_long,
     "dies": dies,
     "hoards": hoards,
     "fills": fills,

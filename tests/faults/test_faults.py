@@ -66,6 +66,14 @@ def test_a_killed_worker(question: str, place: Lab) -> None:
     run([replace(case, question=question, data="uniform", retries=3) for case in cases], place)
 
 
+@pytest.mark.parametrize("question", ["quantile, axis on disk", "sort on disk"])
+def test_a_process_that_is_killed_while_it_writes(question: str, place: Lab) -> None:
+    """It leaves nothing on the disk, and another process answers the same question."""
+    case = replace(CALM, question=question, fault="killed while writing", keep="disk")
+    told = judge(case, place)
+    assert (told.what, told.is_struck) == (CLEAR, True)
+
+
 @pytest.mark.gpu
 @pytest.mark.slow
 def test_some_cases_of_cupy_chunks(place: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

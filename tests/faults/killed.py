@@ -1,0 +1,49 @@
+"""A case in a process of its own, which is killed while it writes to the disk."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import dask
+
+from tests.faults.apart import FORKED, PATIENCE
+from tests.faults.cases import Case
+from tests.faults.disk import Disk, failing
+from tests.faults.faults import Killed
+from tests.faults.places import KINDS
+from tests.faults.questions import QUESTIONS
+
+
+def answer(case: Case, folder: Path) -> tuple[Any, ...]:
+    """Return the answer of the process, if it lives long enough for one."""
+    receiver, sender = FORKED.Pipe(duplex=False)
+    process = FORKED.Process(target=compute, args=(case, folder, sender), daemon=True)
+    process.start()
+    sender.close()
+    try:
+        assert receiver.poll(PATIENCE), "hang: of the process"
+        found: tuple[Any, ...] = receiver.recv()
+        return found
+    except EOFError:
+        process.join(PATIENCE)
+        if process.exitcode == -signal.SIGKILL:
+            raise Killed("the process was killed while it wrote") from None
+        raise
+    finally:
+        process.kill()
+        process.join(PATIENCE)
+        process.close()
+        receiver.close()
+
+
+def compute(case: Case, folder: Path, sender: Any) -> None:
+    """Send what was asked, if the disk lets this process live."""
+    from tests.faults.judge import config_of, store_of
+
+    store = store_of(case, folder)
+    disk = Disk(case.fault, case.moment, store.values.nbytes)
+    with dask.config.set(config_of(case, folder)), failing(disk):
+        asked = QUESTIONS[case.question].ask(KINDS[case.kind](store.lazy()))
+        sender.send(dask.compute(*asked, scheduler=case.scheduler, num_workers=3))
