@@ -24,6 +24,9 @@ from dask_gpuselect.maths.weights import POINT, PRODUCT_UNIT, WEIGHT_UNIT
 BLOCK = 64
 # Candidates that are added up together.
 AT_ONCE = 1 << 16
+# Weights that differ by more than this factor are added up one by one, because tables of whole
+# numbers would have many digits.
+FAR = 2.0**128
 
 
 class WeightedOrder(ABC):
@@ -217,8 +220,11 @@ class InOrder(WeightedOrder):
         assert own is not None
         weights = np.zeros((len(own) // BLOCK + 1, BLOCK), own.dtype)
         weights.reshape(-1)[: len(own)] = own
-        pieces = np.split(weights, range(AT_ONCE // BLOCK, len(weights), AT_ONCE // BLOCK))
-        blocks = [Wholes.of(rows).running().at(np.full(len(rows), BLOCK)) for rows in pieces]
+        if len(own) and float(own.max()) / FAR > float(own.min()):
+            blocks = [ExactSums.of(np.arange(len(own)) // BLOCK, len(weights), own)]
+        else:
+            pieces = np.split(weights, range(AT_ONCE // BLOCK, len(weights), AT_ONCE // BLOCK))
+            blocks = [Wholes.of(rows).running().at(np.full(len(rows), BLOCK)) for rows in pieces]
         cells = cell_ends(tally)
         return cls(
             brackets,
