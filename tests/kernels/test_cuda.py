@@ -215,7 +215,7 @@ def test_kernels_of_weighted_lanes_compile(dtype: str, arch: str) -> None:
 @pytest.mark.parametrize("is_side_by_side", [True, False])
 def test_weighted_lanes_fit_a_block(dtype: str, is_side_by_side: bool) -> None:
     for shared in SHARED.values():
-        for n in (1, 24, 365, 3650, 10_000, 20_000, 40_000, 56_000):
+        for n in (1, 24, 365, 1290, 3650, 10_000, 20_000, 40_000, 56_000):
             kernel = reach_kernel(np.dtype(dtype), n, shared, is_side_by_side=is_side_by_side)
             if kernel is None:
                 assert n * np.dtype(dtype).itemsize > shared - 4096
@@ -224,6 +224,7 @@ def test_weighted_lanes_fit_a_block(dtype: str, is_side_by_side: bool) -> None:
             made = dict(kernel.more)
             assert kernel.threads == kernel.lanes * made["GROUP"] <= 1024
             assert made["KEYS_ARE"] or made["GROUP"] * made["EACH"] >= n
+            assert kernel.lanes == 1 or not (made["KEYS_ARE"] or made["ROUNDED_ARE"])
 
 
 @needs_nvrtc

@@ -152,7 +152,7 @@ def test_a_device_finds_what_integers_say(method: str, dtype: str) -> None:
     """Of lanes one behind the other and side by side, whose weights are their own or the same."""
     device = on_device()
     for (name, n), weights in itertools.product(
-        [("normal", 33), ("few integers", 7), ("not finite", 400), ("huge", 1)],
+        [("normal", 33), ("few integers", 7), ("not finite", 400), ("huge", 1), ("eighths", 1290)],
         ["equal", "tenths", "small integers", "float64", "one heavy"],
     ):
         values, make = values_of(name, n, dtype), WEIGHTS[weights]

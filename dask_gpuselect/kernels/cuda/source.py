@@ -366,7 +366,7 @@ def reach_kernel(
         own += lanes * warps * REACH_SUMS * 2 * 8
     if warps and is_side_by_side and lanes > 1:
         own += FETCHED_ROWS * lanes * (group + 32 // lanes) * dtype.itemsize
-    if each * (words + 1) > REACH_WORDS or group == MOST_THREADS:
+    if group == MOST_THREADS:  # a block has one lane
         own, rounded = own + 4 * n, "in shared memory"
         if each * words > REACH_WORDS_OF_MOST:
             own, keys, rounded, each = own + (4 * words - 4) * n, "in shared memory", "made", 1
