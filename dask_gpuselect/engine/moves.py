@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import errno
 import itertools
-import os
 from functools import partial
 from typing import Any
 
@@ -114,7 +113,7 @@ def _check_room(where: str, n_bytes: int) -> None:
     if (free := free_bytes(where)) < n_bytes:
         raise OSError(
             errno.ENOSPC,
-            f"{os.strerror(errno.ENOSPC)}: columns of chunks larger than "
+            "No space left on device: columns of chunks larger than "
             f"dask_gpuselect.column-limit are written to the disks of the workers, and {where} has "
             f"{format_bytes(free)} left. Start workers with a larger disk "
             "(--local-directory), or set dask_gpuselect.scratch-limit to the bytes that all of "

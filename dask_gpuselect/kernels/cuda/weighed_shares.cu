@@ -104,6 +104,16 @@ struct Below {
     }
 };
 
+// What another thread has, whose number differs in the bits `by`.
+struct Shuffled {
+    int by;
+
+    template <class Number>
+    __device__ __forceinline__ Number operator()(Number mine) const {
+        return __shfl_xor_sync(ALL_LANES, mine, by);
+    }
+};
+
 struct Group {
     int slot, me;  // this thread's lane in the block, and its place in the group
     u64* parts;    // of the warps, twice: a warp may be ahead by one sum
@@ -119,7 +129,7 @@ struct Group {
     __device__ __forceinline__ static void over_team(Part& mine) {
 #pragma unroll
         for (int by = APART; by < TEAM * APART; by *= 2) {
-            mine.merge([&](auto its) { return __shfl_xor_sync(ALL_LANES, its, by); });
+            mine.merge(Shuffled{by});
         }
     }
 
