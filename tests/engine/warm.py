@@ -20,7 +20,7 @@ def warm_up() -> None:
     limit = {"scheduler": "sync", "dask_gpuselect.column-limit": "1 GiB"}
     compiling.LARGE = 0  # and so it stays in children: NumPy has scratch of its own
     with dask.config.set(limit):
-        for question in json.loads(os.environ[memory.WARM]):
+        for question in json.loads(os.environ.get(memory.WARM, "[]")):
             memory.answer_a_little(memory.function_of(question))
     gc.collect()
     # A child must not find memory that is free already: what it takes would not be noticed.
