@@ -222,7 +222,7 @@ def are_stretches(question: LaneQuestion, grouping: Grouping) -> bool:
 def ask_once(a: Any, question: OneLoadQuestion, label: str) -> Any:
     """Answer a question that takes one load: lazily for a dask array, eagerly for other arrays."""
     if isinstance(a, DaskArray):
-        return question.lazily(loads.ask_once(a, question, label))
+        return question.lazily(loads.ask_once(shuffles.shuffles_apart(a), question, label))
     return answer_once_now(a, numpy_dtype(a), question)
 
 
