@@ -50,7 +50,7 @@ class FirstLoad:
 
     @property
     def narrowing(self) -> Narrowing | None:
-        """How cuts are narrowed on their way to one task, if they are too many."""
+        """Return how cuts are narrowed on their way to one task, if they are too many."""
         return self.plan.narrowing
 
     @property
@@ -70,7 +70,7 @@ class FirstLoad:
 
     @property
     def reads(self) -> Reads:
-        """How the array is read, by a further load."""
+        """Return how a further load reads the array."""
         keeping = self.plan.keeping
         is_alone = keeping is not None and len(keeping.reads.arrays) == 1
         return keeping.reads if keeping is not None and is_alone else Reads(self.asked.x)
