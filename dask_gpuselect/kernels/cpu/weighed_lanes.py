@@ -31,7 +31,7 @@ from dask_gpuselect.maths import lane_weights
 from dask_gpuselect.maths.exact_sums import taken
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles, check_some_weigh
-from dask_gpuselect.maths.sorted_lanes import SortedLanes
+from dask_gpuselect.maths.sorted_lanes import SortedLanes, leave_out_missing
 
 FEW = 32
 """Length of lanes of 8-byte elements up to which they are sorted by their ranks. In longer lanes
@@ -65,6 +65,7 @@ def sorted_with_weights(
         keys.sort(axis=1)
         _by_keys(given, keys, counts[0], ordered)
     n_valid, n_missing, n_left_out = counts
+    leave_out_missing(n_left_out, n_valid + n_missing, values, keeps)
     return SortedLanes(ordered[0], n_valid, n_missing, n_left_out, ordered[1])
 
 
@@ -77,14 +78,12 @@ Ordered = tuple[t.Table, t.FloatTable]
 def _takes(value: Any, weight: Any, keeps: Any, i: int, j: int, counts: Any) -> Any:
     """Return whether an element is valid and has a positive weight.
 
-    Counts it as valid, missing or left out, like a NaN of weight 0. A valid element of weight 0 is
-    not counted.
+    Counts it as valid, missing or masked; an element of weight 0 is not counted.
     """
     if keeps.shape[0] and not keeps[i, j]:
         counts[2, i] += 1
         return False
     if not weight > 0:
-        counts[2, i] += is_missing(value)
         return False
     if is_missing(value):
         counts[1, i] += 1
