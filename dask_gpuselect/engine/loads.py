@@ -195,7 +195,7 @@ def _ask_loads(
 
 
 ASKS = {"held": _ask_resident, "counts": ask_counts}
-"""How the questions of a plan are answered; those of other plans by `_ask_loads`."""
+"""Functions that answer questions, by the name of the plan; `_ask_loads` answers all others."""
 
 Loaded = tuple[list[FirstLoad], list[DaskArray], list[DaskArray]]
 """The first loads of some arrays, their brackets, and their second loads."""
