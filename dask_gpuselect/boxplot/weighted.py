@@ -19,9 +19,9 @@ from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.weight_finish import InOrder
-from dask_gpuselect.maths.weights import PIVOT_BYTES, WEIGHT_BYTES
+from dask_gpuselect.maths.weights import PIVOT_BYTES, WEIGHT_BYTES, check_some_weigh
 from dask_gpuselect.quantiles.questions import Quantiles
-from dask_gpuselect.quantiles.weighted import checked_tally, quantiles_of
+from dask_gpuselect.quantiles.weighted import quantiles_of
 from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
 
 OF_ROWS = AnswerAxes(2, (1,), keepdims=False, is_scalar=False)  # of a table with a row for each run
@@ -51,7 +51,7 @@ class WeightedBoxQuestion(BoxQuestion):
         return super().n_ranges + (len(self.rule.q) if self.rule.method == "linear" else 0)
 
     def resolve(self, brackets: Brackets, tally: Tally) -> PartialBox | Tally:
-        tally = checked_tally(tally)
+        check_some_weigh(tally)
         tally = replace(tally, n_left_out=tally.n_left_out + tally.n_idle)
         if tally.n_valid == 0:
             return tally

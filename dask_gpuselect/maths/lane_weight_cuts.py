@@ -41,9 +41,9 @@ from dask_gpuselect.maths.lane_weights import (
     Items,
     Middle,
     WantedQuantiles,
-    check_some_weigh,
 )
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, inside_of
+from dask_gpuselect.maths.weights import check_some_weigh
 
 
 def cuts_of_sorted(lanes: SortedLanes, brackets: LaneBrackets | None, m: int) -> LaneCuts:

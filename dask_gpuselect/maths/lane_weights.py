@@ -29,17 +29,10 @@ from dask_gpuselect.maths.exact_sums import (
 from dask_gpuselect.maths.lane_cuts import Lanes, some_lanes
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from dask_gpuselect.maths.weight_finish import WeightedOrder, answers
-
-ALL_ZERO: Final = "Weights included NaN, inf or were all zero."  # NumPy's message
+from dask_gpuselect.maths.weights import check_some_weigh
 
 TYPE_7: Final = "linear"
 METHODS: Final = ("inverted_cdf", "averaged_inverted_cdf", TYPE_7)
-
-
-def check_some_weigh(lanes: Any) -> None:
-    """Raise if all elements of a lane have weight 0."""
-    if ((lanes.n_valid + lanes.n_missing == 0) & (lanes.n_idle > 0)).any():
-        raise ValueError(ALL_ZERO)
 
 
 @dataclass(frozen=True)

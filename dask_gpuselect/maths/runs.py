@@ -19,9 +19,10 @@ from dask_gpuselect.maths.cuts import FloatArray, IntArray, extremes_of
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, ranks_of_each
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
-from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles, check_some_weigh
+from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.weight_finish import WeightedOrder, answers
+from dask_gpuselect.maths.weights import check_some_weigh
 
 
 @dataclass(frozen=True, eq=False)

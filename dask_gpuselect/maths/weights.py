@@ -8,6 +8,10 @@ counts bound the loss. The second load adds up without rounding at all.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from dask_gpuselect.maths.exact_sums import DIGIT, SQUARE_POINT, TOTAL_POINT
 
 # Units of Python integers for sums of weights, and for sums of products of two: ``2**(32 * unit)``.
@@ -26,3 +30,12 @@ NOT_FINITE = "Weights included NaN, inf or were all zero."
 # weights.
 PIVOT_BYTES = 2 * 56
 WEIGHT_BYTES = 8
+
+
+def check_some_weigh(numbers: Any) -> None:
+    """Raise if a slot has valid elements, all of weight 0, and no other elements.
+
+    `numbers` has `n_valid`, `n_missing` and `n_idle`, each for one slot or for several.
+    """
+    if np.any((numbers.n_valid + numbers.n_missing == 0) & (numbers.n_idle > 0)):
+        raise ValueError(NOT_FINITE)

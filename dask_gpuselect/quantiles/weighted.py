@@ -30,9 +30,9 @@ from dask_gpuselect.maths.weight_finish import (
 )
 from dask_gpuselect.maths.weight_guess import guess_share_brackets, shares_inside
 from dask_gpuselect.maths.weights import (
-    NOT_FINITE,
     PIVOT_BYTES,
     WEIGHT_BYTES,
+    check_some_weigh,
 )
 from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
 from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
@@ -133,7 +133,7 @@ class WeightedQuantiles(QuantileFields, Question):
         return narrower(brackets, self.bracket(cuts))
 
     def resolve(self, brackets: Brackets, tally: Tally) -> Any:
-        tally = checked_tally(tally)
+        check_some_weigh(tally)
         # The question without weights has the answer for no elements.
         plain = self.as_kind(Quantiles)
         if plain.if_none == "empty" and tally.n_left_out:  # NaN of weight 0
@@ -155,7 +155,7 @@ class SlotQuantiles(WeightedQuantiles):
     """Weighted quantiles of one of several slots; the answers are those of lanes."""
 
     def resolve(self, brackets: Brackets, tally: Tally) -> Lanes:
-        tally = checked_tally(tally)
+        check_some_weigh(tally)
         dtype = self.dtype if self.method == "linear" else brackets.ends.dtype
         lower = upper = np.zeros(len(self.q), dtype)
         if tally.n_valid:
@@ -167,13 +167,6 @@ class SlotQuantiles(WeightedQuantiles):
     def of_slots(self, answers: Sequence[Lanes]) -> NDArray[Any]:
         answer: NDArray[Any] = self.lanes.finished(join(answers))
         return answer
-
-
-def checked_tally(tally: Tally) -> Tally:
-    """Return a tally of weights, or raise if all weights are 0."""
-    if tally.n_valid == tally.n_missing == 0 < tally.n_idle:
-        raise ValueError(NOT_FINITE)
-    return tally
 
 
 def quantiles_of(

@@ -30,8 +30,9 @@ from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from, is_miss
 from dask_gpuselect.maths import lane_weights
 from dask_gpuselect.maths.exact_sums import taken
 from dask_gpuselect.maths.lane_cuts import Lanes
-from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles, check_some_weigh
+from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, leave_out_missing
+from dask_gpuselect.maths.weights import check_some_weigh
 
 FEW = 32
 """Length of lanes of 8-byte elements up to which they are sorted by their ranks. In longer lanes

@@ -32,6 +32,7 @@ from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.lane_ends import Bounds, ends_of_sorted
 from dask_gpuselect.maths.lane_weights import WantedQuantiles
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
+from dask_gpuselect.maths.weights import NOT_FINITE
 
 REACH_LANES = source.record("weighed_lanes.cu", "ReachLanes")
 REACH_TARGET = source.record("weighed_shares.cu", "ReachTarget")
@@ -128,7 +129,7 @@ def _found(column: ChunkColumn, wanted: WantedQuantiles) -> _Found | None:
     else:
         lanes, is_plain = reached
     if not is_plain and any_true(lanes.n_missing < 0):
-        raise ValueError(lane_weights.ALL_ZERO)
+        raise ValueError(NOT_FINITE)
     return _Found(table, lanes, is_plain)
 
 
