@@ -73,7 +73,9 @@ ELSEWHERE = {
     "interpolation": "NumPy and this package call it method",
     "out": "assign the answer; store a lazy one with answer.to_zarr(path)",
     "overwrite_input": "leave it out; the data are never overwritten",
-    "axis": "median, quantile, describe_boxplot, mad, iqr, trimmed_mean and groupby take one",
+    "axis": "leave it out; for arrays, median, quantile, describe_boxplot, mad, iqr, trimmed_mean "
+    "and groupby take one",
+    "center": "leave it out; mad takes the deviations from the median",
     "kind": "leave it out; argsort and sort_by keep the order of equal elements",
     "nan_policy": "the nan-variants leave out NaN: nanmad, naniqr, nantrimmed_mean",
     "rng": "type q=(0.25, 0.75), fractions instead of percent",

@@ -227,7 +227,9 @@ INSTEAD: dict[str, dict[str, str]] = {
         "pass list({name})",
     ),
     "pathlib": {"Path": "open it first, for example with da.from_zarr({name})"},
-    "dask_gpuselect": dict.fromkeys(("Exact", "GroupBy"), _ITS_OWN),
+    "dask_gpuselect": dict.fromkeys(
+        ("Exact", "GroupBy"), "type {name}.median(), {name}.explain(q) or another method of it"
+    ),
 }
 
 

@@ -164,6 +164,7 @@ def describe_boxplot(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect import describe_boxplot
     >>> box = describe_boxplot(da.arange(101, chunks=10)).compute()[0]
     >>> box.q1, box.med, box.q3, box.whislo, box.whishi
     (25.0, 50.0, 75.0, 0, 100)

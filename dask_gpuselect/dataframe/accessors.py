@@ -313,6 +313,8 @@ class ExactDataFrame(Advising):
         return f"<exact order statistics of a dask DataFrame of {names}>"
 
     def _advice(self, name: str) -> str:
+        if name in self._frame.columns:
+            return f'type df["{name}"].exact, or df.exact.groupby(keys)["{name}"]'
         return its_own(type(self._frame), name, "df") or super()._advice(name)
 
     @public()

@@ -9,7 +9,7 @@ import importlib.util
 import logging
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -490,6 +490,32 @@ def test_dasks_percentiles_are_approximate() -> None:
     exact = np.percentile(a, [25, 50, 75])
     assert not np.any(da.percentile(x, [25, 50, 75]).compute() == exact)
     np.testing.assert_array_equal(dask_gpuselect.percentile(x, [25, 50, 75]).compute(), exact)
+
+
+def test_numpy_wraps_differences_of_small_integers() -> None:
+    ends = np.array([-100, 100], "i1")
+    with np.errstate(over="ignore"):
+        assert np.quantile(ends, 0.5) == 128
+    assert dask_gpuselect.quantile(ends, 0.5) == 0
+
+
+def test_numpy_counts_nan_of_weight_0() -> None:
+    some, none = np.array([np.nan, 1.0]), np.array([np.nan])
+    ours = partial(dask_gpuselect.quantile, q=0.5, method="inverted_cdf")
+    theirs = partial(np.quantile, q=0.5, method="inverted_cdf")
+    assert np.isnan(theirs(some, weights=[0, 1]))
+    assert ours(some, weights=[0, 1]) == 1
+    with np.errstate(invalid="ignore"), pytest.raises(ValueError, match="all zero"):
+        theirs(none, weights=[0])
+    with pytest.warns(RuntimeWarning, match="All-NaN"):
+        assert np.isnan(ours(none, weights=[0]))
+
+
+def test_numpys_nanquantile_misplaces_the_axes_of_q() -> None:
+    a, q = np.arange(24.0).reshape(2, 3, 4), [[0.25], [0.5]]
+    assert np.nanquantile(a, q, axis=(0, 2)).shape == (1, 3, 2)
+    exact = np.quantile(a, q, axis=(0, 2))
+    np.testing.assert_array_equal(dask_gpuselect.nanquantile(a, q, axis=(0, 2)), exact)
 
 
 def test_dask_rechunks_the_reduced_axis() -> None:

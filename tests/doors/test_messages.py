@@ -255,7 +255,12 @@ MISTAKES: Refusals = {
             X, np.array(["2025-01-01"], "M8[D]")
         ),
         "not ndarray ... type cupy.asarray(x)": lambda: to_gpu(np.ones(3)),
-        "unexpected keyword argument 'axis' ... groupby take one": lambda: sort(X, axis=0),
+        "unexpected keyword argument 'axis': leave it out; for arrays, median": [
+            lambda: sort(X, axis=0),
+            lambda: DF["v"].exact.quantile(0.5, axis=0),
+        ],
+        "unexpected keyword argument 'center': leave it out": lambda: mad(X, center=np.mean),
+        "type a.median(), a.explain(q) or another": lambda: explain(groupby(X, [0, 1] * 6, 0)),
         "all elements of each variable ... ds[name].exact.describe_boxplot(dim)": lambda: (
             A.to_dataset(name="v").exact.describe_boxplot("time")
         ),
@@ -411,7 +416,8 @@ MISTAKES: Refusals = {
         "'mean': type df.mean(), its own method": lambda: DF.exact.mean(),
         "'w': the frame has no such column, and it has agg, count": lambda: DF.exact.groupby("s").w,
         "'v' is selected already, and it has agg, count": lambda: DF.exact.groupby("s")["v"].v,
-        "'v': it has describe, describe_boxplot": lambda: DF.exact.v,
+        '\'v\': type df["v"].exact, or df.exact.groupby(keys)["v"]': lambda: DF.exact.v,
+        "'w': it has describe, describe_boxplot": lambda: DF.exact.w,
         "'time': it has describe_boxplot, explain": lambda: A.exact.time,
         "'mean': it has count, iqr, mad, max,": lambda: rolling(X, 3).mean(),
         "'mean': type df.rolling(window).mean(), its own method": lambda: (
