@@ -312,9 +312,13 @@ class ExactDataFrame(Advising):
         names = ", ".join(map(repr, self._frame.columns))
         return f"<exact order statistics of a dask DataFrame of {names}>"
 
+    def __getitem__(self, columns: Any) -> Any:
+        """Return the accessor of one column, or of a list of columns."""
+        return self._frame[columns].exact
+
     def _advice(self, name: str) -> str:
         if name in self._frame.columns:
-            return f'type df["{name}"].exact, or df.exact.groupby(keys)["{name}"]'
+            return f'type df.exact["{name}"], or df.exact.groupby(keys)["{name}"]'
         return its_own(type(self._frame), name, "df") or super()._advice(name)
 
     @public()

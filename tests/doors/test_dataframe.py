@@ -435,7 +435,9 @@ def test_what_is_imported_when() -> None:
 def test_accessors_show_what_they_are_of() -> None:
     frame = dd.from_pandas(pd.DataFrame({"n": [1.0, 2.0], 7: [3, 4]}), npartitions=2)
     assert repr(frame.exact) == "<exact order statistics of a dask DataFrame of 'n', 7>"
-    assert repr(frame["n"].exact) == "<exact order statistics of the dask Series 'n'>"
+    for column in (frame["n"].exact, frame.exact["n"]):
+        assert repr(column) == "<exact order statistics of the dask Series 'n'>"
+    assert repr(frame.exact[["n"]]) == "<exact order statistics of a dask DataFrame of 'n'>"
 
 
 # --- Names ----------------------------------------------------------------------------------------

@@ -416,7 +416,7 @@ MISTAKES: Refusals = {
         "'mean': type df.mean(), its own method": lambda: DF.exact.mean(),
         "'w': the frame has no such column, and it has agg, count": lambda: DF.exact.groupby("s").w,
         "'v' is selected already, and it has agg, count": lambda: DF.exact.groupby("s")["v"].v,
-        '\'v\': type df["v"].exact, or df.exact.groupby(keys)["v"]': lambda: DF.exact.v,
+        '\'v\': type df.exact["v"], or df.exact.groupby(keys)["v"]': lambda: DF.exact.v,
         "'w': it has describe, describe_boxplot": lambda: DF.exact.w,
         "'time': it has describe_boxplot, explain": lambda: A.exact.time,
         "'mean': it has count, iqr, mad, max,": lambda: rolling(X, 3).mean(),
