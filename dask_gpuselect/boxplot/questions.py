@@ -72,8 +72,8 @@ class BoxQuestion(Question):
 
     def answer_alone(self, values: Any, dtype: np.dtype[Any]) -> Boxes | None:
         order = LaneBoxQuestion.of(self.rule, self.source_dtype, omits_nan=self.omits_nan).order
-        found = None if self.weighs else kernels.box_alone(values, dtype, order, self.rule)
-        return None if found is None else self.finished(*found)
+        box_and_sums = None if self.weighs else kernels.box_alone(values, dtype, order, self.rule)
+        return None if box_and_sums is None else self.finished(*box_and_sums)
 
     def guess(self, ordered: Any, rate: float) -> Brackets:
         return bracket_from_sample(*valid_in(ordered, rungs_of), rate, self.rule)

@@ -416,7 +416,7 @@ def _tell_left_out(ax: Any, median: Any, box: Box) -> None:
     """Write the number or weight of the fliers of a box if not all are drawn."""
     is_low = box.fliers < box.whislo
     number = np.ones(len(is_low)) if box.flier_weights is None else box.flier_weights
-    said = "{:,} fliers" if box.flier_weights is None else "fliers of weight {:.6g}"
+    template = "{:,} fliers" if box.flier_weights is None else "fliers of weight {:.6g}"
     sides = (
         (float(number[is_low].sum()), box.n_low, box.min, -6),
         (float(number[~is_low].sum()), box.n_high, box.max, 6),
@@ -431,7 +431,7 @@ def _tell_left_out(ax: Any, median: Any, box: Box) -> None:
                 place, offset = place[::-1], offset[::-1]
                 across, along = ("left" if away > 0 else "right", "center")
             ax.annotate(
-                said.format(counted),
+                template.format(counted),
                 place,
                 xytext=offset,
                 textcoords="offset points",

@@ -429,13 +429,13 @@ def _heavy_sides(boxes: LaneBoxes) -> list[Outermost]:
     """List the weighted fliers below and above the fences of all lanes, on the host."""
     sides, elements, weights = map(to_host, (boxes.sides, boxes.fliers, boxes.flier_weights))
     order = np.argsort(sides, kind="stable")
-    sides, none, found = sides[order], np.zeros(boxes.n_lanes), []
+    sides, none, outermost = sides[order], np.zeros(boxes.n_lanes), []
     for is_high in (False, True):
         some = order[sides % 2 == is_high]
         own = ExactSums.of(np.arange(len(some)), len(some), weights[some])
         about: Any = none, sides[sides % 2 == is_high] // 2, elements[some], boxes.most_fliers
-        found.append(Outermost.of(*about, is_high=is_high, weights=own))
-    return found
+        outermost.append(Outermost.of(*about, is_high=is_high, weights=own))
+    return outermost
 
 
 class BoxesThere(Boxes):

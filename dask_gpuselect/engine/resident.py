@@ -112,8 +112,8 @@ def _answer_sorted(parts: Sequence[Any], dtype: np.dtype[Any], question: Questio
 def _tally(parts: Sequence[Any], dtype: np.dtype[Any], cuts: Cuts, brackets: Brackets) -> Tally:
     """Measure all parts at brackets that their cuts prove."""
     proven = Proven.by(cuts, brackets, (len(parts),))
-    found = [proven.tally(part, (i,), dtype) for i, part in enumerate(parts)]
-    return found[0] if len(found) == 1 else kernels.merged(found, parts[0])
+    tallies = [proven.tally(part, (i,), dtype) for i, part in enumerate(parts)]
+    return tallies[0] if len(tallies) == 1 else kernels.merged(tallies, parts[0])
 
 
 def answer_resident(

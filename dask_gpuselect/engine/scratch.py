@@ -202,23 +202,23 @@ class Carried:
 
         Companions that chunks of a column share count once for each column.
         """
-        found = float(x.size * x.dtype.itemsize)
+        total = float(x.size * x.dtype.itemsize)
         for each in self.companions:
             sizes = list(map(float, x.shape))
             for axis in each.stretched:
                 sizes[axis] = 1 if axis in self.axes else x.numblocks[axis]
-            found += math.prod(sizes) * each.dtype.itemsize
-        return found
+            total += math.prod(sizes) * each.dtype.itemsize
+        return total
 
 
 def companion_of(chunk: Any, companion: Companion) -> Any:
     """Return a companion of a chunk, with size 1 along the axes that it is broadcast along."""
-    found = chunk.companions.get(companion.name)
-    if found is None:  # of a masked array, chunks without a mask have none
+    array = chunk.companions.get(companion.name)
+    if array is None:  # of a masked array, chunks without a mask have none
         values = values_of(chunk)
-        found = namespace(values).ones(values.shape, dtype=bool)
-    shared = (axis in companion.stretched for axis in range(found.ndim))
-    return found[tuple(slice(1) if each else slice(None) for each in shared)]
+        array = namespace(values).ones(values.shape, dtype=bool)
+    shared = (axis in companion.stretched for axis in range(array.ndim))
+    return array[tuple(slice(1) if each else slice(None) for each in shared)]
 
 
 # --- Writing --------------------------------------------------------------------------------------
@@ -272,13 +272,13 @@ def _written(
 
 def _explained(error: OSError, where: str) -> OSError:
     """Make the error that says which settings help if a disk takes no more."""
-    told = (
+    message = (
         f"{error.strerror or error}: columns of chunks larger than dask_gpuselect.column-limit "
         f"are written to {where}. Set dask_gpuselect.scratch-directory to a directory with more "
         "room, or dask_gpuselect.scratch-limit to the bytes that may be written there (with 0, "
         "nothing is written, and chunks are read several times)"
     )
-    return OSError(error.errno or errno.EIO, told)
+    return OSError(error.errno or errno.EIO, message)
 
 
 # --- Reading --------------------------------------------------------------------------------------
@@ -618,5 +618,5 @@ def _joined(blocks: list[Any], grid: tuple[int, ...], join: Callable[..., Any]) 
         n = grid[axis]
         if n > 1:
             blocks = [join(blocks[i : i + n], axis) for i in range(0, len(blocks), n)]
-    (found,) = blocks
-    return found
+    (block,) = blocks
+    return block

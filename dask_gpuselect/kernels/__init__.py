@@ -538,10 +538,10 @@ def box_alone(
     """
     if isinstance(array, Accompanied | Several):
         return None
-    found: tuple[PartialBox, Moments] | None = backend_for(array).lanes.box_alone(
+    box_and_sums: tuple[PartialBox, Moments] | None = backend_for(array).lanes.box_alone(
         checked(array, dtype), question, rule
     )
-    return found
+    return box_and_sums
 
 
 def box_lanes(

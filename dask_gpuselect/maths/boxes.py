@@ -231,8 +231,8 @@ def bracket_box(
     begins, ends = np.array(cells, np.int64).T
     lo, hi = np.concatenate([lo, begins]), np.concatenate([hi, ends])
     is_inside = ((tied[:, None] > lo) & (tied[:, None] < hi)).any(axis=1)
-    found = Brackets.covering(values, lo, hi, counted=tied[is_inside])
-    return replace(found, spared=tuple(spared) if any(map(len, spared)) else None)
+    brackets = Brackets.covering(values, lo, hi, counted=tied[is_inside])
+    return replace(brackets, spared=tuple(spared) if any(map(len, spared)) else None)
 
 
 Cells = tuple[tuple[int, int], tuple[int, int]]
@@ -856,9 +856,9 @@ def resolve(brackets: Brackets, tally: Tally, rule: Rule) -> PartialBox:
     # few more elements take little longer.
     others = _last_fliers(rule, n)
     others = others[are_gathered(brackets, tally, others)]
-    found = order_statistics(brackets, tally, np.concatenate([pairs, others]))
-    lower, upper = found[: len(pairs)].reshape(2, -1)
-    known = dict(zip(others.tolist(), found[len(pairs) :], strict=True))
+    elements = order_statistics(brackets, tally, np.concatenate([pairs, others]))
+    lower, upper = elements[: len(pairs)].reshape(2, -1)
+    known = dict(zip(others.tolist(), elements[len(pairs) :], strict=True))
     q = interpolate(lower, upper, wanted.weight, method, np.dtype(np.float64)).astype(np.float64)
     return resolve_beyond(brackets, tally, rule, q, known)
 

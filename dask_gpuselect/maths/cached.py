@@ -88,14 +88,14 @@ def cell_tally_by(
     among : ndarray of int, shape (cached.n_slots,)
         Number of each cached slot among the wanted slots.
     """
-    of_slot, found = wanted.by_slot(), {}
+    of_slot, tallies = wanted.by_slot(), {}
     for slot, old, some in tally.each(cached):
         number = int(among[slot])
         own = of_slot(number)
         if not covers(old, own):
             return None
-        found[number] = tally_by(old, some, own)
-    return CellTally.of_each(wanted, found)
+        tallies[number] = tally_by(old, some, own)
+    return CellTally.of_each(wanted, tallies)
 
 
 def _places_inside(wanted: Brackets, n: int, places: Places) -> IntArray:

@@ -62,13 +62,13 @@ def coarsened(cuts: Cuts, most: int) -> Cuts:
         some = np.union1d(*(_spread(each.lower, each.least, half) for each in measures))
     upper = envelope.upper[some]
     pivots, below = envelope.values[some], upper - envelope.ties[some]
-    found = Cuts.of_chunk(pivots, below, upper, None, envelope.least, int(cuts.n_missing.sum()))
-    found = replace(found, least=envelope.lower[some])
+    merged = Cuts.of_chunk(pivots, below, upper, None, envelope.least, int(cuts.n_missing.sum()))
+    merged = replace(merged, least=envelope.lower[some])
     if of_weights is None:
-        return found
+        return merged
     weights = of_weights.weights
     return replace(
-        found,
+        merged,
         weight_below=weights.upper[some] - weights.ties[some],
         weight_upto=weights.upper[some],
         weight_least=weights.lower[some],
@@ -93,11 +93,11 @@ def _coarsened_slots(cuts: Cuts, most: int) -> Cuts:
     shares = _shares(n_valid, most)
     is_large = (n_pivots > shares) | (n_runs > shares)
     few = cuts.of_chunks(np.flatnonzero(~is_large[number]))
-    found = [replace(few, least=few.least_upto)]
+    runs = [replace(few, least=few.least_upto)]
     large = cuts.each(slots[is_large])
     for (slot, own), share in zip(large, shares[is_large].tolist(), strict=True):
-        found.append(coarsened(own, share).as_run(slot))
-    return Cuts.merge(found)
+        runs.append(coarsened(own, share).as_run(slot))
+    return Cuts.merge(runs)
 
 
 def _shares(n: IntArray, most: int) -> IntArray:

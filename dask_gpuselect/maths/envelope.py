@@ -157,11 +157,11 @@ def _only(cuts: CutsOf, is_taken: NDArray[np.bool_]) -> CutsOf:
     n_taken = np.append(np.int64(0), np.cumsum(is_taken, dtype=np.int64))
     stops = np.cumsum(cuts.sizes)
     sizes = n_taken[stops] - n_taken[stops - cuts.sizes]
-    found = cuts.at_pivots(is_taken, sizes)
-    if found.distance is None:
-        return found
+    some = cuts.at_pivots(is_taken, sizes)
+    if some.distance is None:
+        return some
     follows = np.append(np.False_, is_taken[:-1])
-    return replace(found, distance=np.where(follows[is_taken], found.distance, np.nan))
+    return replace(some, distance=np.where(follows[is_taken], some.distance, np.nan))
 
 
 def guess_brackets(
@@ -203,8 +203,8 @@ def brackets_at(
     # positions that divide the bracket in sixteen.
     positions = lo[:, None] + np.multiply.outer(hi - lo, np.arange(17)) // 16
     places = np.clip(positions, 0, size - 1)
-    values, found = np.unique(take(places.ravel()), return_inverse=True)
-    at = found.reshape(positions.shape)
+    values, inverse = np.unique(take(places.ravel()), return_inverse=True)
+    at = inverse.reshape(positions.shape)
     is_tied = (at[:, 1:] == at[:, :-1]) & (places[:, 1:] > places[:, :-1])
     heavy = at[:, 1:][is_tied]
     lows = np.where(lo < 0, -1, at[:, 0])

@@ -228,8 +228,8 @@ def interpolate(
         return lower.astype(dtype, copy=False)
     if dtype.kind in "mM":
         first, last = (x.astype(dtype, copy=False).view(np.int64) for x in (lower, upper))
-        found = _middle(first, last) if method.averages else _between(first, last, weights, nearest)
-        return found.view(dtype)
+        mixed = _middle(first, last) if method.averages else _between(first, last, weights, nearest)
+        return mixed.view(dtype)
     with np.errstate(all="ignore"):
         a, b = lower.astype(np.float64, copy=False), upper.astype(np.float64, copy=False)
         answer = _mean(a, b) if method.averages else _lerp(a, b, weights)

@@ -93,11 +93,11 @@ class Outermost(Arrays):
         The elements come lane by lane, and in any order within a lane.
         """
         n_lanes = len(measure)
-        found = np.bincount(lane, minlength=n_lanes)
-        order = _order_in_lanes(found, lane, elements)
+        sizes = np.bincount(lane, minlength=n_lanes)
+        order = _order_in_lanes(sizes, lane, elements)
         if is_high:
-            stops = np.cumsum(found)
-            order = order[np.repeat(2 * stops - found - 1, found) - np.arange(len(order))]
+            stops = np.cumsum(sizes)
+            order = order[np.repeat(2 * stops - sizes - 1, sizes) - np.arange(len(order))]
         elements = unsigned_zero(elements[order])
         is_first = np.ones(len(elements), np.bool_)
         is_first[1:] = (lane[1:] != lane[:-1]) | (elements[1:] != elements[:-1])
@@ -112,8 +112,8 @@ class Outermost(Arrays):
         takes = before - before[np.searchsorted(lane, lane)] < most
         if weights is not None:
             weights = weights[order].of_runs(first)[takes]
-        kept = np.bincount(lane[takes], minlength=n_lanes)
-        return cls(measure, kept, elements[takes], counts[takes], weights)
+        n_values = np.bincount(lane[takes], minlength=n_lanes)
+        return cls(measure, n_values, elements[takes], counts[takes], weights)
 
     @classmethod
     def merge(cls, parts: Sequence[Outermost], most: int, *, is_high: bool) -> Outermost:
@@ -147,9 +147,9 @@ class Outermost(Arrays):
         lane = np.repeat(np.arange(len(self.kept)), self.kept)
         before = np.cumsum(self.counts) - self.counts
         times = np.minimum(self.counts, most - (before - before[np.searchsorted(lane, lane)]))
-        kept = np.zeros_like(self.kept)
-        np.add.at(kept, lane, times)
-        return kept, np.repeat(self.elements, times)
+        sizes = np.zeros_like(self.kept)
+        np.add.at(sizes, lane, times)
+        return sizes, np.repeat(self.elements, times)
 
 
 def _order_in_lanes(found: IntArray, lane: IntArray, elements: NDArray[Any]) -> IntArray:
@@ -258,8 +258,8 @@ def ends_of_sorted(
     n_upto = np.where(np.isnan(bounds.high), n_valid, lanes.places(high, upto=True)[:, 0])
 
     def at(places: IntArray, is_some: NDArray[np.bool_], other: Any) -> NDArray[Any]:
-        found = taken(rows, places[:, None])[:, 0]
-        return np.where(is_some & (n_valid > 0), found, other.astype(rows.dtype))
+        elements = taken(rows, places[:, None])[:, 0]
+        return np.where(is_some & (n_valid > 0), elements, other.astype(rows.dtype))
 
     lane, place = np.nonzero(np.arange(rows.shape[1]) < n_valid[:, None])
     values = rows[lane, place]

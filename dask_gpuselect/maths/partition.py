@@ -99,8 +99,8 @@ class SortedChunks:
     def splitters(self, brackets: Brackets, tally: Tally) -> Splitters:
         """Find the splitters from the tally of all chunks."""
         starts = self.starts(tally.n_valid + tally.n_missing)
-        found = order_statistics(brackets, tally, starts[starts < tally.n_valid])
-        return Splitters(starts, found)
+        elements = order_statistics(brackets, tally, starts[starts < tally.n_valid])
+        return Splitters(starts, elements)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

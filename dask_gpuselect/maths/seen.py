@@ -228,8 +228,8 @@ class Seen:
         differences = np.diff(residual, axis=0)
         steps = np.maximum(np.abs(differences), np.sqrt(at_random))
         is_noise = (differences**2).mean(0) > NOISE * residual.var(0, ddof=1)
-        found = np.where(is_noise, self._error_of_noise(steps), self._error_of_trend(steps))
-        return float(found.max() / self.n_chunks)
+        errors = np.where(is_noise, self._error_of_noise(steps), self._error_of_trend(steps))
+        return float(errors.max() / self.n_chunks)
 
     def _error_of_noise(self, steps: FloatArray) -> FloatArray:
         """Estimate errors of sums over all chunks, if steps between seen chunks are noise."""
@@ -237,8 +237,8 @@ class Seen:
         # for each other chunk for which it stands.
         others = self._stands_for() - 1
         n_noisy = (others**2).sum() + self.n_chunks - len(self.places)
-        found: FloatArray = _sigmas(steps) * np.sqrt((steps**2).mean(0) / 2 * n_noisy)
-        return found
+        errors: FloatArray = _sigmas(steps) * np.sqrt((steps**2).mean(0) / 2 * n_noisy)
+        return errors
 
     def _error_of_trend(self, steps: FloatArray) -> FloatArray:
         """Estimate errors of sums over all chunks, if some of the steps are a trend.
@@ -253,8 +253,8 @@ class Seen:
         # The error is at most that of gaps whose chunks are all like the one at their other side.
         at_most = (steps * unseen).sum(0) + steps[0] * first + steps[-1] * last
         at_most += SIGMA * np.sqrt(noise * (self.n_chunks - len(self.places)))
-        found: FloatArray = np.minimum(_sigmas(steps) * np.sqrt(variance), at_most)
-        return found
+        errors: FloatArray = np.minimum(_sigmas(steps) * np.sqrt(variance), at_most)
+        return errors
 
     def _share_inside(self, brackets: Brackets) -> float:
         """Estimate the share of the elements that were seen in the wanted cells."""

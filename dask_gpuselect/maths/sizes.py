@@ -210,10 +210,10 @@ def plan_narrowing(
     looks, left = 0, pivots
     while left > for_each and looks < MOST_LOOKS:
         # A bracket by every k-th pivot has 1.09 k of them for each chunk, and one at each side.
-        kept = math.ceil(n_ranges * (1.09 * left / for_each + 2))
-        if 2 * kept > left:
+        fewer = math.ceil(n_ranges * (1.09 * left / for_each + 2))
+        if 2 * fewer > left:
             break
-        looks, left = looks + 1, kept
+        looks, left = looks + 1, fewer
     gathered = n_chunks * max(min(for_each, pivots), left)
     coarse = max(limit // (2 * PIVOT_WORK * COARSE_EVERY), LEAST_COARSE)
     in_bracket = CANDIDATES / pivots

@@ -150,8 +150,8 @@ def pick(lanes: SortedLanes, ranks: RanksOfLanes) -> Lanes:
 def cuts_of_sorted(lanes: SortedLanes, brackets: LaneBrackets | None, m: int) -> LaneCuts:
     """Make the cuts of some lanes at `m` ranks, inside their brackets if there are any."""
     first, stop = inside_of(lanes, brackets)
-    found = taken(lanes.values, first[..., None] + even_ranks(stop - first, m))
-    return LaneCuts(found, found, stop - first, first, lanes.n_valid, lanes.n_missing)
+    pivots = taken(lanes.values, first[..., None] + even_ranks(stop - first, m))
+    return LaneCuts(pivots, pivots, stop - first, first, lanes.n_valid, lanes.n_missing)
 
 
 def tally_of_sorted(lanes: SortedLanes, brackets: LaneBrackets) -> LaneTally:

@@ -51,8 +51,8 @@ class TailSizes:
         shares = np.asarray(q, np.float64)
         low, high = np.floor(n * shares + 2.5), np.floor(n * (1 - shares) + 3)
         is_low = low <= high
-        found = [int(of[some].max(initial=0)) for of, some in ((low, is_low), (high, ~is_low))]
-        return cls(n, *found) if n <= MOST and sum(found) < n else cls(n, n, 0)
+        sizes = [int(of[some].max(initial=0)) for of, some in ((low, is_low), (high, ~is_low))]
+        return cls(n, *sizes) if n <= MOST and sum(sizes) < n else cls(n, n, 0)
 
     def width(self, n: int) -> int:
         """Return how many of `n` elements are in the tails."""
@@ -92,8 +92,8 @@ def tails_of_sorted(lanes: SortedLanes, sizes: TailSizes) -> LaneTails:
     if width == n:
         return LaneTails(rows.copy(), n_valid, n_missing)
     if (n_valid == n).all():
-        kept = np.concatenate([rows[:, : sizes.low], rows[:, n - sizes.high :]], axis=1)
-        return LaneTails(kept, n_valid, n_missing)
+        tails = np.concatenate([rows[:, : sizes.low], rows[:, n - sizes.high :]], axis=1)
+        return LaneTails(tails, n_valid, n_missing)
     place = np.arange(width)
     beyond = np.maximum(n_valid - width, 0)[:, None]
     at = np.where(place < sizes.low, place, place + beyond)

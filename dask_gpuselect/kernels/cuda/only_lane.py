@@ -84,8 +84,8 @@ class Started:
 
     def is_complete(self) -> bool:
         """Return, after the kernel has ended, whether the answers are those of all elements."""
-        told = self._room.told
-        return not (told["n_missing"] or told["flags"]["too_wide"])
+        results = self._room.told
+        return not (results["n_missing"] or results["flags"]["too_wide"])
 
 
 class _Room:
@@ -131,8 +131,8 @@ def _wanted(question: ElementOrder, n: int, more: tuple[int, ...]) -> tuple[Any,
     n_answers = question.n_answers + len(more)
     if not 0 < n_answers <= source.ONLY_MADE[-1]:
         return None
-    found = question.wanted_of_lanes(np.array([n]))
-    own = (np.broadcast_to(each, (question.n_answers, 1))[:, 0] for each in found)
+    ranks_and_weights = question.wanted_of_lanes(np.array([n]))
+    own = (np.broadcast_to(each, (question.n_answers, 1))[:, 0] for each in ranks_and_weights)
     lower, upper, weight = (np.concatenate([each, np.zeros(len(more), each.dtype)]) for each in own)
     lower[question.n_answers :] = upper[question.n_answers :] = more
     ranks = np.unique(np.concatenate([lower, upper]))
