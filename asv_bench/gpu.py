@@ -375,7 +375,7 @@ def check_lanes(x: Any, axis: int, table: Any) -> None:
     assert np.array_equal(table.max.ravel()[some], host.max(axis=1))
     assert np.allclose(table.mean.ravel()[some], host.mean(axis=1), rtol=1e-9, atol=1e-12)
     assert np.allclose(table.std.ravel()[some], host.std(axis=1), rtol=1e-9)
-    assert len(table.fliers) == int((table.kept_low + table.kept_high).sum())
+    assert len(table.fliers) == int((table.listed_low + table.listed_high).sum())
 
 
 def lane_boxes(shrink: int, repeat: int) -> None:

@@ -349,7 +349,7 @@ class Boxplot(Advising, LazyCollection):
         drawn = ax.bxp(computed.to_bxp(), **kwargs)
         if kwargs.get("showfliers", True):
             for artist, box in zip(drawn["medians"], computed, strict=True):
-                _tell_left_out(ax, artist, box)
+                _label_left_out(ax, artist, box)
         return ax
 
     # --- To read ----------------------------------------------------------------------------------
@@ -412,7 +412,7 @@ class Boxplot(Advising, LazyCollection):
         return rows
 
 
-def _tell_left_out(ax: Any, median: Any, box: Box) -> None:
+def _label_left_out(ax: Any, median: Any, box: Box) -> None:
     """Write the number or weight of the fliers of a box if not all are drawn."""
     is_low = box.fliers < box.whislo
     number = np.ones(len(is_low)) if box.flier_weights is None else box.flier_weights

@@ -97,14 +97,16 @@ def _is_delta(window: Any) -> bool:
     return isinstance(window, pd.offsets.BaseOffset) or type(window).__name__ == "timedelta"
 
 
-def _statistic(function: Callable[..., Any], what: str) -> Callable[..., Any]:
+def _statistic(function: Callable[..., Any], statistic: str) -> Callable[..., Any]:
     """Return the method for a statistic of each window."""
 
     @public()
     def method(self: ExactFrameRolling, **how: Any) -> Any:
         return self._ask(function.__name__, **how)
 
-    return as_method(method, function, "ExactFrameRolling", f"Return the {what} of each window.")
+    return as_method(
+        method, function, "ExactFrameRolling", f"Return the {statistic} of each window."
+    )
 
 
 class ExactFrameRolling(Advising):

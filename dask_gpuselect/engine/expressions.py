@@ -121,12 +121,12 @@ def as_source(x: Any) -> Any:
         return x
     source = kind.source_of(x)
     graph = graph_of(source.__dask_graph__())
-    _tell_sizes(graph, x)
+    _annotate_sizes(graph, x)
     first = next(flatten(source.__dask_keys__()))
     return DaskArray(graph, get_name_from_key(first), source.chunks, meta=source._meta)
 
 
-def _tell_sizes(graph: Graph, x: Any) -> None:
+def _annotate_sizes(graph: Graph, x: Any) -> None:
     """Annotate the layers of reductions with their sizes, because loads share small results."""
     if not any(itertools.starmap(is_reduction, graph.layers.items())):
         return

@@ -569,8 +569,8 @@ def _finished(
     return answer if to_kind is None else to_kind(answer)
 
 
-def _to_cudf(found: Any) -> Any:
+def _to_cudf(answer: Any) -> Any:
     """Convert an object of pandas to cuDF. Written from its documentation, and not tested."""
     import cudf
 
-    return cudf.from_pandas(found) if isinstance(found, pd.Series | pd.DataFrame) else found
+    return cudf.from_pandas(answer) if isinstance(answer, pd.Series | pd.DataFrame) else answer

@@ -339,13 +339,13 @@ def _room_advice(lanes: _Lanes) -> str:
     place, n = _disk(lanes), int(Carried.by(lanes.x, lanes.axes).n_bytes(lanes.x))
     if place is None or n <= place.room:
         return ""
-    return f"or set scratch-limit to {format_bytes(n)}, with as much room in {place.told}"
+    return f"or set scratch-limit to {format_bytes(n)}, with as much room in {place.description}"
 
 
 def with_labels(
     plan: AnyPlan, x: DaskArray, question: LaneQuestion, labels: np.dtype[Any]
 ) -> AnyPlan:
-    """Add the bytes of labels, one for each element, to what a plan reports.
+    """Add the bytes of labels, one for each element, to those of a plan.
 
     They do not influence the choice of the plan.
     """
@@ -458,9 +458,9 @@ def _plan_counts_of_groups(lanes: _Lanes) -> LanePlan | None:
     if not question.counts_values or not math.isfinite(question.slots.at_most):
         return None
     itemsize, total = x.element_bytes(), sum(chunks)
-    of_report = question.slots.at_most * counts_bytes(x.dtype)
+    of_partial = question.slots.at_most * counts_bytes(x.dtype)
     worth = COUNTED_ON_DEVICE if x.is_on_device else COUNTED_AT_ONCE
-    most = min(max(4 * of_report / GROUP_COUNTS_SHARE, worth), one_lane_limit(x))
+    most = min(max(4 * of_partial / GROUP_COUNTS_SHARE, worth), one_lane_limit(x))
     parts, sizes = _parts_of_one_lane(chunks, most, itemsize)
     counted = _plan_counts(lanes, parts, sizes, 1, GROUP_COUNTS_SHARE)
     return replace(counted, task_bytes=-1) if counted and math.isnan(total) else counted
@@ -484,10 +484,10 @@ def _plan_counts(
     if not (question.counts_values and is_countable(x.dtype)):
         return None
     itemsize, n_counted = x.element_bytes(), n_lanes * question.slots.at_most
-    of_report = n_counted * counts_bytes(x.dtype)
-    gathered = min(len(parts), TALLIES_EVERY) * of_report
+    of_partial = n_counted * counts_bytes(x.dtype)
+    gathered = min(len(parts), TALLIES_EVERY) * of_partial
     part_bytes = n_lanes * itemsize * sum(sizes) / len(parts)
-    is_little = of_report <= share * part_bytes  # not if that is not known
+    is_little = of_partial <= share * part_bytes  # not if that is not known
     if not (is_little and gathered <= settings.n_bytes("root-limit")):
         return None
     task_bytes = max(sizes) * n_lanes * itemsize
@@ -506,7 +506,7 @@ def _plan_tails(lanes: _Lanes, limit: int) -> LanePlan | None:
     parts = tuple(runs(chunks, limit // row_bytes))
     largest = max(sum(chunks[start:stop]) for start, stop in parts)
     dtype = selection_dtype(question.task_dtype(lanes.x.dtype))
-    of_lane = tails.n_kept * dtype.itemsize + question.slots.n * TWO_COUNTS
+    of_lane = tails.width * dtype.itemsize + question.slots.n * TWO_COUNTS
     partial_result = n_lanes * of_lane
     merge_every = plan_merging(len(parts), limit // partial_result)
     if merge_every is None:

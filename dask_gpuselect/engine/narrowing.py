@@ -172,23 +172,23 @@ def in_tree(groups: DaskArray, begun: Sequence[FirstLoad], label: str) -> list[D
 
 
 def proven_by(
-    groups: DaskArray, found: DaskArray, begun: Sequence[FirstLoad], label: str
+    groups: DaskArray, ranges: DaskArray, begun: Sequence[FirstLoad], label: str
 ) -> list[DaskArray]:
     """Add the expected counts of its chunks to the brackets of each question.
 
-    `found` is one list of the brackets of all questions.
+    `ranges` is one list of the brackets of all questions.
     """
-    token = tokenize(groups.name, found.name)
+    token = tokenize(groups.name, ranges.name)
     n_chunks = [math.prod(each.grid) for each in begun]
     expected = graphs.each_chunk(
-        _expected_of_each, f"{LABEL}-expects-{token}", [groups], [found], n_chunks=n_chunks
+        _expected_of_each, f"{LABEL}-expects-{token}", [groups], [ranges], n_chunks=n_chunks
     )
     finishes = [
         graphs.Finish(
             _proven,
             f"{label}-bracket-{tokenize(token, i, each.grid, each.turns)}",
             {
-                "found": TaskRef((found.name,)),
+                "ranges": TaskRef((ranges.name,)),
                 "which": i,
                 "numblocks": each.grid,
                 "turns": each.turns,
@@ -229,10 +229,10 @@ def _brackets_of_each(
 
 
 def _expected_of_each(
-    group: list[Column], found: list[Brackets | None], *, n_chunks: Sequence[int]
+    group: list[Column], ranges: list[Brackets | None], *, n_chunks: Sequence[int]
 ) -> list[list[Expected]]:
     columns: list[list[Expected]] = []
-    for column, brackets, n in zip(group, found, n_chunks, strict=True):
+    for column, brackets, n in zip(group, ranges, n_chunks, strict=True):
         cuts = merge_any(column)
         if brackets is None or cuts is None:
             columns.append([])
@@ -243,12 +243,12 @@ def _expected_of_each(
 
 def _proven(
     parts: list[Expected],
-    found: list[Brackets | None],
+    ranges: list[Brackets | None],
     which: int,
     numblocks: tuple[int, ...],
     turns: IntArray | None,
 ) -> Proven | None:
-    brackets = found[which]
+    brackets = ranges[which]
     if brackets is None:
         return None  # a pilot has the answer
     expected = merge(parts)
@@ -294,9 +294,9 @@ def narrowed_candidates(
     return load, bracket
 
 
-def _cuts_of_candidates(found: Gathered, proven: Proven, *, most: int) -> Cuts:
-    assert found.tally is not None
-    return cuts_of_tally(proven.brackets, found.tally, most)
+def _cuts_of_candidates(gathered: Gathered, proven: Proven, *, most: int) -> Cuts:
+    assert gathered.tally is not None
+    return cuts_of_tally(proven.brackets, gathered.tally, most)
 
 
 def _narrower_bracket(parts: list[Cuts], proven: Proven, question: Question) -> Proven:
@@ -304,7 +304,7 @@ def _narrower_bracket(parts: list[Cuts], proven: Proven, question: Question) -> 
     return replace(proven, brackets=brackets, expected=of_chunks(proven.expected, np.arange(0)))
 
 
-def _narrower_tally(found: Gathered, proven: Proven, wanted: Proven) -> Gathered:
-    assert found.tally is not None
-    tally = tally_by(proven.brackets, found.tally, wanted.brackets)
-    return replace(found, tally=tally)
+def _narrower_tally(gathered: Gathered, proven: Proven, wanted: Proven) -> Gathered:
+    assert gathered.tally is not None
+    tally = tally_by(proven.brackets, gathered.tally, wanted.brackets)
+    return replace(gathered, tally=tally)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import namespace, to_host
 from dask_gpuselect.engine.graphs import each_chunk, reduced
-from dask_gpuselect.engine.partials import Gathered, Resolved, sums_of, who_sums
+from dask_gpuselect.engine.partials import Gathered, Resolved, if_summing, sums_of
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.kernels.companions import Accompanied
@@ -67,7 +67,7 @@ def ask_pilot(x: DaskArray, question: Question, label: str) -> DaskArray:
         rate=rate,
     )
     name = f"{label}-guess-candidates-{tokenize(guess.name)}"
-    gathered = each_chunk(_gather, name, [x], [guess], dtype=x.dtype, summing=who_sums(question))
+    gathered = each_chunk(_gather, name, [x], [guess], dtype=x.dtype, summing=if_summing(question))
     return reduced(
         gathered,
         f"{label}-guess-merge",

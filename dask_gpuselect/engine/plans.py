@@ -222,12 +222,15 @@ def plan_each(
     alone = [[i] for i, pair in enumerate(pairs) if is_resident(*pair)]
     others = [i for i in range(len(pairs)) if [i] not in alone]
     together = [[others[i] for i in places] for places in aligned([arrays[i] for i in others])]
-    plans = [(places, [_plan_held(*pairs[i]) for i in places]) for places in alone]
+    plans = [(places, [_plan_resident(*pairs[i]) for i in places]) for places in alone]
     for places in together:
         some = [arrays[i] for i in places], [questions[i] for i in places]
-        is_held = stays_on_device(*some)
+        is_on_device = stays_on_device(*some)
         plans.append(
-            (places, [_plan_held(*pairs[i]) for i in places] if is_held else plan_loads(*some))
+            (
+                places,
+                [_plan_resident(*pairs[i]) for i in places] if is_on_device else plan_loads(*some),
+            )
         )
     return plans
 
@@ -259,7 +262,7 @@ def plan_rest(x: DaskArray, question: Question) -> ElementPlan:
     return _plan_two_loads(x, question, narrowing_of(x, question))
 
 
-def _plan_held(x: Source, question: Question) -> ElementPlan:
+def _plan_resident(x: Source, question: Question) -> ElementPlan:
     n_bytes = _guessed_bytes(x, question)
     if question.weighs:
         n_bytes = known_bytes(_copied_bytes(x, question))

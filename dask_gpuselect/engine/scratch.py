@@ -89,7 +89,7 @@ class Disk:
     room: float
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The disk in words."""
         return self.where or "the disks of the workers"
 
@@ -253,12 +253,12 @@ def _advice_elsewhere() -> str:
 
 
 def _written(
-    chunk: Any, place: tuple[int, ...], *, file: str, kept: Any, where: str, carried: Carried
+    chunk: Any, place: tuple[int, ...], *, file: str, other_axes: Any, where: str, carried: Carried
 ) -> Written:
     """Append a chunk and its companions to the file of its column."""
     if is_on_a_worker():
         raise RuntimeError(_advice_elsewhere())
-    column = tuple(place[axis] for axis in kept)
+    column = tuple(place[axis] for axis in other_axes)
     try:
         disk = spill_file(f"{file}-{column}", where)
         carried.check(chunk)
@@ -509,9 +509,9 @@ def _write_layer(x: DaskArray, axes: tuple[int, ...], where: str) -> DaskArray:
     """Make an array whose chunks are `Written`."""
     source = first_load(x, axes)
     name = f"quantile-written-{tokenize(source.name, axes, where)}"
-    kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
+    other_axes = tuple(axis for axis in range(x.ndim) if axis not in axes)
     carried = Carried.by(x, axes)
-    write = partial(_written, file=name, kept=kept, where=where, carried=carried)
+    write = partial(_written, file=name, other_axes=other_axes, where=where, carried=carried)
     return each_chunk(write, name, [source], block_ids=True)
 
 

@@ -391,7 +391,7 @@ class Source(DaskArray):
         The chunks are data nodes or futures, or views of a NumPy or CuPy array in memory, or a
         concatenation of several such arrays.
         """
-        return all(each is not None for each in _held(self.name, self.dask))
+        return all(each is not None for each in _in_memory(self.name, self.dask))
 
     @cached_property
     def is_in_process(self) -> bool:
@@ -404,11 +404,11 @@ class Source(DaskArray):
 
         They are CuPy arrays in the graph, or views of one.
         """
-        devices = set(map(gpu_of, _held(self.name, self.dask)))
+        devices = set(map(gpu_of, _in_memory(self.name, self.dask)))
         return len(devices) == 1 and None not in devices
 
 
-def _held(name: str, graph: Graph) -> Iterator[Any]:
+def _in_memory(name: str, graph: Graph) -> Iterator[Any]:
     """Yield, for the chunks of a layer, the array or future that is in memory, or the viewed array.
 
     Yield None for chunks that tasks make.
@@ -418,7 +418,7 @@ def _held(name: str, graph: Graph) -> Iterator[Any]:
         yield None
     elif _hands_on(layer):
         for each in graph.dependencies[name]:
-            yield from _held(each, graph)
+            yield from _in_memory(each, graph)
     elif _is_in_memory(layer):
         yield from (getattr(value, "value", value) for value in _data(layer).values())
     else:
@@ -666,10 +666,10 @@ def largest_chunk_bytes(x: DaskArray) -> float:
 
 def _size(layer: Layer) -> float:
     """Return the bytes of all chunks of the array that a layer makes; infinite if unknown."""
-    says = layer.collection_annotations or {}
-    if "shape" not in says or "dtype" not in says or says["dtype"] is None:
+    annotations = layer.collection_annotations or {}
+    if "shape" not in annotations or "dtype" not in annotations or annotations["dtype"] is None:
         return math.inf
-    size = math.prod(says["shape"]) * says["dtype"].itemsize
+    size = math.prod(annotations["shape"]) * annotations["dtype"].itemsize
     return math.inf if math.isnan(size) else size
 
 

@@ -182,7 +182,7 @@ class SpillFile:
         """Fill a contiguous array with the bytes at an offset."""
         self.read_runs_into(array, (offset,), array.nbytes)
 
-    def _found(self, n: int) -> int:
+    def _not_none(self, n: int) -> int:
         if not n:
             raise OSError(
                 f"a temporary file in {self._directory} is shorter than what was "
@@ -200,7 +200,7 @@ class SpillFile:
                 run = data[start : start + n]
                 n_read = self._read_some(run, offset)
                 while n_read < n:
-                    n_read += self._found(self._read_some(run[n_read:], offset + n_read))
+                    n_read += self._not_none(self._read_some(run[n_read:], offset + n_read))
         except OSError as error:
             raise self._noted(error) from None
 

@@ -23,7 +23,7 @@ from dask_gpuselect.maths.weight_finish import InOrder
 
 
 def covers(cached: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
-    """Return whether a chunk's tally at the `kept` brackets determines its tally at `wanted` ones.
+    """Return whether a chunk's tally at the `cached` brackets determines its tally at `wanted`.
 
     `weighs` is True if candidates have individual weights. Elements that were only counted have
     none.
@@ -42,7 +42,7 @@ def covers(cached: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
     # overlap it.
     first = np.append(0, wanted.ends.searchsorted(cached.ends, "right"))
     last = np.append(wanted.ends.searchsorted(cached.ends), len(wanted.ends))
-    return not ((first < last) | wanted.asked[last])[is_left_out].any()
+    return not ((first < last) | wanted.needed[last])[is_left_out].any()
 
 
 @over_slots

@@ -202,21 +202,21 @@ def cuts_of_cells(brackets: Brackets, tally: CellTally, most: int) -> Cuts:
     return Cuts.merge([none, *runs])
 
 
-def narrower(brackets: Brackets, found: Brackets) -> Brackets:
+def narrower(brackets: Brackets, ranges: Brackets) -> Brackets:
     """Intersect brackets with narrower ones of the same ranks.
 
     The wanted elements are inside both. Ends of the narrower ones that the tally of the first
     cannot count are left out. Elements that were summed, or spared, stay so. Former candidates that
     are between the ends of a window are summed from now on.
     """
-    cell, is_end = places_among(brackets.ends, found.ends)
-    ends = np.union1d(brackets.ends, found.ends[brackets.wanted[cell] & ~is_end])
-    before, now = cells_of(brackets, ends), cells_of(found, ends)
+    cell, is_end = places_among(brackets.ends, ranges.ends)
+    ends = np.union1d(brackets.ends, ranges.ends[brackets.wanted[cell] & ~is_end])
+    before, now = cells_of(brackets, ends), cells_of(ranges, ends)
     was_wanted = brackets.wanted[before]
-    wanted = was_wanted & found.wanted[now]
-    if found.summed is None or brackets.summed is None:
+    wanted = was_wanted & ranges.wanted[now]
+    if ranges.summed is None or brackets.summed is None:
         return Brackets(ends, wanted, spared=brackets.spared)
-    summed = (brackets.summed[before] | was_wanted & found.summed[now]) & ~wanted
+    summed = (brackets.summed[before] | was_wanted & ranges.summed[now]) & ~wanted
     return Brackets(ends, wanted, summed=summed, spared=brackets.spared)
 
 

@@ -171,7 +171,7 @@ def guess_brackets(
 
     Parameters
     ----------
-    look : callable
+    take : callable
         Function from positions in the sorted sample to the elements there, on the host.
     size : int
         Number of elements of the sample: valid ones, drawn at the same rate everywhere.

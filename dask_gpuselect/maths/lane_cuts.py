@@ -75,13 +75,13 @@ class LaneOrder(ElementOrder, Protocol):
     def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
         """Find the two ranks of each answer for each number of elements: a `RanksOfLanes`."""
 
-    def lane_answer(self, found: Lanes) -> NDArray[Any]:
+    def lane_answer(self, order: Lanes) -> NDArray[Any]:
         """Compute the answers, ``(n_answers, n_lanes)``, and warn of lanes that have none."""
 
-    def lane_values(self, found: Lanes) -> NDArray[Any]:
+    def lane_values(self, order: Lanes) -> NDArray[Any]:
         """Compute the answers, ``(n_answers, n_lanes)``, without warnings."""
 
-    def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
+    def warn_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Warn of lanes that have no element, or no valid one."""
 
 
@@ -484,7 +484,7 @@ def check_lanes_unchanged(parts: Sequence[Any], known: Any) -> tuple[IntArray, I
 def _or_end(
     place: IntArray, n_inside: IntArray, inside: NDArray[Any], brackets: LaneBrackets
 ) -> NDArray[Any]:
-    """Return what was found inside, or an end of the bracket if the rank is before or behind."""
+    """Return the elements inside, or an end of the bracket if the rank is before or behind."""
     elements: NDArray[Any] = np.where(place < n_inside, inside, brackets.high)
     return np.where(place < 0, brackets.low, elements)
 

@@ -141,7 +141,7 @@ class LaneValueCounts(Arrays):
         """Lane of each value."""
         return np.repeat(np.arange(self.n_lanes), self.sizes)
 
-    def found(self, ranks: RanksOfLanes) -> Lanes:
+    def order_statistics(self, ranks: RanksOfLanes) -> Lanes:
         """Find the elements of some ranks in every lane."""
         n_valid = self.n_valid
         before = (np.cumsum(n_valid) - n_valid)[:, None]

@@ -65,21 +65,21 @@ class LaneTails(Arrays):
 
     Parameters
     ----------
-    kept : ndarray, shape (n_lanes, width)
+    elements : ndarray, shape (n_lanes, width)
         The least and the largest valid elements of each lane, ascending, or all of them if there
         are no more than `width`. The rest of a row is arbitrary, and sorted last.
     n_valid, n_missing : ndarray of int64, shape (n_lanes,)
         Number of all valid elements, and of NaN or NaT.
     """
 
-    kept: NDArray[Any]
+    elements: NDArray[Any]
     n_valid: IntArray
     n_missing: IntArray
 
     @property
     def n_unused(self) -> IntArray:
         """Number of places of each lane without an element."""
-        width = np.int64(self.kept.shape[1])
+        width = np.int64(self.elements.shape[1])
         unused: IntArray = width - np.minimum(self.n_valid, width)
         return unused
 
@@ -113,11 +113,11 @@ def lanes_in_tails(tails: LaneTails, ranks: RanksOfLanes, sizes: TailSizes) -> L
         raise ChunksChangedError(
             f"a 1-D slice has more elements than its size, {sizes.n}. {ADVICE}"
         )
-    if not tails.kept.size:  # no elements, or no lanes
+    if not tails.elements.size:  # no elements, or no lanes
         n_questions = len(ranks(np.ones(1, np.int64))[0])
-        none = np.zeros((len(n_valid), n_questions), tails.kept.dtype)
+        none = np.zeros((len(n_valid), n_questions), tails.elements.dtype)
         return Lanes(none, none, n_valid, n_missing)
-    beyond = np.maximum(n_valid - tails.kept.shape[1], 0)
+    beyond = np.maximum(n_valid - tails.elements.shape[1], 0)
     lanes = slice(None) if (n_valid == n_valid[:1]).all() else None
     if lanes is not None:  # the same columns for all lanes
         n_valid = n_valid[:1]
@@ -126,7 +126,9 @@ def lanes_in_tails(tails: LaneTails, ranks: RanksOfLanes, sizes: TailSizes) -> L
         for rank in ranks_of_each(n_valid, ranks)
     )
     lower, upper = (
-        tails.kept[:, at[0]] if lanes is not None else np.take_along_axis(tails.kept, at, axis=1)
+        tails.elements[:, at[0]]
+        if lanes is not None
+        else np.take_along_axis(tails.elements, at, axis=1)
         for at in places
     )
     return Lanes(lower, upper, tails.n_valid, n_missing)

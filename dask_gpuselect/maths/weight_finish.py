@@ -301,7 +301,7 @@ class InOrder(WeightedOrder):
     def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
         cell, is_end, place = self._parts(np.concatenate([starts, stops]))
         segment, brackets, tally = 2 * cell + is_end, self.brackets, self.tally
-        is_unknown = (inside(tally) > 0) & ~brackets.asked
+        is_unknown = (inside(tally) > 0) & ~brackets.needed
         n_unknown = np.append(np.int64(0), is_unknown.cumsum())[(segment + 1) // 2]
         if (n_unknown[: len(starts)] != n_unknown[len(starts) :]).any():
             raise _left()

@@ -248,8 +248,8 @@ class _Statistic:
         method = self.how.get("method", "linear")
         has_answer = is_answered(self.pair.name, array.dtype, method)
         if set(groups.dims).isdisjoint(array.dims):
-            is_asked = not set(dims).isdisjoint(array.dims)
-            return self.is_carried and (has_answer or not is_asked)
+            is_reduced = not set(dims).isdisjoint(array.dims)
+            return self.is_carried and (has_answer or not is_reduced)
         return has_answer
 
     def of(self, obj: Any, groups: LabelledGroups, dims: Sequence[Hashable]) -> Any:

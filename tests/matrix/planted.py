@@ -371,7 +371,7 @@ MISTAKES = (
     Mistake(
         "what a chunk has cached answers whatever is asked",
         "maths/cached.py",
-        "return not ((first < last) | wanted.asked[last])[is_left_out].any()",
+        "return not ((first < last) | wanted.needed[last])[is_left_out].any()",
         "return True",
     ),
     Mistake(

@@ -306,6 +306,6 @@ class _AmongFloats:
         values = self.question.lane_values(lanes).astype(self.dtype)
         return np.where(is_none, self.dtype.type(np.nan), values)
 
-    def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
+    def warn_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Note whether lanes have no valid element; the caller warns, since it knows the masks."""
         self.noted.append(is_all_missing)

@@ -170,7 +170,7 @@ def _read(question: LaneOrder, flags: Array) -> list[bool]:
     """
     all_missing, too_wide, *others = map(bool, flags.get().tolist())
     if not too_wide:
-        question.tell_missing(is_empty=False, is_all_missing=all_missing)
+        question.warn_missing(is_empty=False, is_all_missing=all_missing)
     return [all_missing, too_wide, *others]
 
 

@@ -55,8 +55,8 @@ def answer_lanes(column: ChunkColumn, question: Any) -> Array | None:
     None where the host answers: about dates, and where weights are larger than 2**53 or nearly as
     large, or small, as float64 can be. Raises if all valid elements of a lane have weight 0.
     """
-    found = _found(column, question.wanted)
-    return None if found is None else _answers(found.lanes, question, is_plain=found.is_plain)
+    reached = _reached_or_sorted(column, question.wanted)
+    return None if reached is None else _answers(reached.lanes, question, is_plain=reached.is_plain)
 
 
 def box_lanes(
@@ -69,10 +69,10 @@ def box_lanes(
     """
     dtype = column.dtype
     is_wide = dtype.kind != "f" and dtype.itemsize == 8
-    found = None if is_wide else _found(column, question.wanted)
-    if found is None:
+    reached = None if is_wide else _reached_or_sorted(column, question.wanted)
+    if reached is None:
         return None
-    table, lanes, is_plain = found
+    table, lanes, is_plain = reached
     is_none = lanes.n_valid == 0
     if dtype.kind != "f" and not is_plain and any_true(is_none):
         return None
@@ -103,7 +103,7 @@ def box_lanes(
     )
 
 
-class _Found(NamedTuple):
+class _Reached(NamedTuple):
     """The elements that answer every lane, and whether all lanes have elements and miss none.
 
     The columns of `lanes` are contiguous.
@@ -114,7 +114,7 @@ class _Found(NamedTuple):
     is_plain: bool
 
 
-def _found(column: ChunkColumn, wanted: WantedQuantiles) -> _Found | None:
+def _reached_or_sorted(column: ChunkColumn, wanted: WantedQuantiles) -> _Reached | None:
     """Join chunks, and find the elements that answer each lane; None as for `answer_lanes`."""
     chunks, dtype, axes = column
     table = None if dtype.kind in "mM" else Weighed.of(chunks, axes)
@@ -130,7 +130,7 @@ def _found(column: ChunkColumn, wanted: WantedQuantiles) -> _Found | None:
         lanes, is_plain = reached
     if not is_plain and any_true(lanes.n_missing < 0):
         raise ValueError(NOT_FINITE)
-    return _Found(table, lanes, is_plain)
+    return _Reached(table, lanes, is_plain)
 
 
 def _answers(lanes: Lanes, question: Any, *, is_plain: bool) -> Array:
@@ -435,9 +435,9 @@ def _sorted(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
         exact = _decided(_some(table, layout, lanes), wanted)
         for mine, right in zip((lower, upper), (exact.lower, exact.upper), strict=True):
             mine[:, lanes] = right.T
-    found_lower = lower.T
-    found_upper = upper.T if wanted.method == "averaged_inverted_cdf" else found_lower
-    return Lanes(found_lower, found_upper, *counts)
+    answer_lower = lower.T
+    answer_upper = upper.T if wanted.method == "averaged_inverted_cdf" else answer_lower
+    return Lanes(answer_lower, answer_upper, *counts)
 
 
 def _tiles(table: Weighed) -> Iterator[Weighed]:

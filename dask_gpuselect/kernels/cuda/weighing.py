@@ -254,7 +254,7 @@ def tally_in_place(
     taken = cupy.empty(most, selection_dtype(kind))
     their_weights = cupy.empty(most, np.int64 if is_whole else np.float64)
     n_ends = len(ends)
-    blank = np.zeros((), _told_once(taken.dtype, n_ends))
+    blank = np.zeros((), _once_dtype(taken.dtype, n_ends))
     blank["ends"], blank["wanted"] = ends, brackets.wanted
     n_segments = 2 * n_ends + 1
     device_sheet = on_device(blank, 8 * (3 + n_segments * (5 + TOTAL_DIGITS)))
@@ -331,7 +331,7 @@ def _weights_as_read(chunk: Accompanied) -> Array | None:
 
 
 @lru_cache
-def _told_once(dtype: np.dtype[Any], n_ends: int) -> np.dtype[Any]:
+def _once_dtype(dtype: np.dtype[Any], n_ends: int) -> np.dtype[Any]:
     """Return the dtype of the input of `weigh_once`, with the sums behind it."""
     fields = [("ends", dtype, (n_ends,)), ("wanted", "?", (n_ends + 1,)), ("unit", "i4")]
     return np.dtype([*fields, ("totals", "u8", (0,))], align=True)
