@@ -505,7 +505,8 @@ class ExactDataFrame(Advising):
         Returns
         -------
         ExactFrameGroupBy
-            With the methods `quantile`, `median`, `count`, `agg` and `describe_boxplot`.
+            With the methods `quantile`, `median`, `count`, `agg`, `describe` and
+            `describe_boxplot`.
 
         Raises
         ------

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -104,12 +104,8 @@ class LanePlan(Plan):
         How partial results about groups are merged on their way; None if they are not.
     shares : int
         Number of tasks among which the lanes of a column are divided, which share one load.
-    advice : str
-        Text that says how to get one load instead of several.
     scratch : Scratch or None
         How columns are written to disk; None if they are not.
-    disk_bytes : int
-        Most bytes on disk at any time.
     """
 
     slabs: int = 1
@@ -118,9 +114,7 @@ class LanePlan(Plan):
     n_roots: int = 0
     narrowing: Narrowing | None = None
     shares: int = 1
-    advice: str = field(default="", compare=False)
     scratch: Scratch | None = None
-    disk_bytes: int = 0
 
     def __str__(self) -> str:
         return f"{super().__str__()}{_clause(self._on_disk)}{_clause(self.advice)}"

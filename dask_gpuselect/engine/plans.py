@@ -85,6 +85,10 @@ class Plan:
     shuffle : str
         How often a dask shuffle that makes the chunks runs, and where it stores data; "" if there
         is none.
+    disk_bytes : int
+        Most bytes on disk at any time; 0 if nothing is written.
+    advice : str
+        What to set or to rechunk so that each chunk is read once; "" if there is no such advice.
     """
 
     name: str
@@ -99,6 +103,8 @@ class Plan:
     n_columns: int = field(default=1, kw_only=True, compare=False)
     is_in_memory: bool = field(default=False, kw_only=True, compare=False)
     shuffle: str = field(default="", kw_only=True, compare=False)
+    disk_bytes: int = field(default=0, kw_only=True)
+    advice: str = field(default="", kw_only=True, compare=False)
 
     @property
     def reads(self) -> int:

@@ -68,7 +68,8 @@ def median(
         so uint16 stays uint16. Here, NaN and NaT equal themselves.
     fill_value : scalar, optional
         The answer if no element is used: if all elements are masked, left out by `where` or equal
-        to `nodata`, and for an empty array or group. It must fit the dtype of the answer. No
+        to `nodata`, and for an empty array or group. For functions that ignore NaN, also if all
+        elements are NaN. It must fit the dtype of the answer. No
         warning is given. By default, the answer is then NaN, NaT or masked; if the dtype of the
         answer is an integer, an IndexError is raised.
 
@@ -606,17 +607,8 @@ def explain(
         Printed, it is one line. ``plan.table()`` is a table, which a notebook shows, with the
         number of reads, and the time in units of that of ``x.sum()``. Its attributes:
 
-        - ``name``, a part of the names of the answer's layers. For all elements: "bracket" reads
-          each chunk once or twice. "guess" reads data in memory once. "held" reads CuPy chunks that
-          are in the memory of one device, or stay there, once, in one task. "counts" reads elements of one or two bytes once, and
-          counts or weighs every value. Along an axis: "lanes" reads chunks of whole 1-D slices
-          once. "counts" is for few long slices, and for few groups of all elements. "column" takes
-          all chunks of an output chunk in one task, or slabs of them, and reads them once for each
-          slab. "tails" takes some of the chunks at a time, reads them once, and keeps the elements
-          near the ends of slices. "scratch" reads chunks once, writes them to local disk, and reads
-          whole slices back. "p2p" does the same on a cluster, by dask's peer-to-peer rechunk.
-          "passes" takes some of the chunks at a time, several times. With a strategy, the name is
-          that of the strategy, which may end before all its reads.
+        - ``name``: one of the names below, which is a part of the names of the answer's layers. With
+          a strategy, the name is that of the strategy, which may end before all its reads.
         - ``reads``: number of reads of every chunk, at most. Chunks in memory are read in place.
           "guess" and "held" need two more reads in one of about 150,000 cases.
         - ``task_bytes``: bytes of the chunks that one task takes at most, without scratch. Labels
@@ -637,6 +629,26 @@ def explain(
           chunks with which one read is enough. The printed line ends with it.
 
         Bytes are -1 if chunk sizes are unknown.
+
+        Plans for all elements:
+
+        - "bracket" reads each chunk once or twice.
+        - "guess" reads data in memory once.
+        - "held" reads CuPy chunks once, in one task, if they are, or can stay, in the memory of one
+          device.
+        - "counts" reads elements of one or two bytes once, and counts or weighs every value.
+
+        Plans along an axis, and for groups:
+
+        - "lanes" reads chunks of whole 1-D slices once.
+        - "counts" counts every value, for few long slices and for few groups of all elements.
+        - "column" takes all chunks of an output chunk in one task, or slabs of them, and reads them
+          once for each slab.
+        - "tails" takes some of the chunks at a time, reads them once, and returns the elements near
+          the ends of slices.
+        - "scratch" reads chunks once, writes them to local disk, and reads whole slices back.
+        - "p2p" does the same on a cluster, by dask's peer-to-peer rechunk.
+        - "passes" takes some of the chunks at a time, several times.
 
     Raises
     ------

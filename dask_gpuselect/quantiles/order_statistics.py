@@ -64,7 +64,8 @@ def order_statistic(
     ------
     TypeError
         At the call, for complex, object and string arrays; for a k that is not an integer; if
-        `strategy` is neither a Strategy nor a str; for a `where` whose dtype is not bool.
+        `strategy` is neither a Strategy nor a str; for a `where` whose dtype is not bool, and a
+        `nodata` of another kind than the data.
     ValueError
         At the call, for a k of two dimensions or more; for a negative k if the size of the array is
         unknown or elements are left out; for an unknown name of a strategy; for a `where` that does

@@ -100,6 +100,7 @@ def documented(
         What is answered, and which dimensions are reduced by default.
     """
     name, full = function.__name__, public_name(function)
+    is_weighted = "weights" in inspect.signature(function).parameters
     has_q = "q" in inspect.signature(method).parameters
     method.__name__, method.__qualname__ = name, f"{owner}.{name}"
     called = f"``{owner}.{name}({'q, ' if has_q else ''}dim=None)``"
@@ -113,7 +114,7 @@ def documented(
     skipna : bool, optional
         Whether NaN and NaT are left out. Otherwise one of them makes the answer missing. By default
         they are left out of floating-point data, as in xarray.
-    where, weights : DataArray or array, optional
+    {"where, weights" if is_weighted else "where"} : DataArray or array, optional
         A DataArray has the labels of the data, and is broadcast by the names of its dimensions.
     keep_attrs : bool, optional
         Whether attributes are kept: by default as xarray's options say, and otherwise True.
@@ -124,7 +125,7 @@ def documented(
     Returns
     -------
     DataArray or Dataset
-        Lazy if the data, a mask or weights are.
+        Lazy if the data or {"one of these arguments" if is_weighted else "`where`"} is.
     """.replace("    ...\n", "")
     return method  # type: ignore[no-any-return]
 
