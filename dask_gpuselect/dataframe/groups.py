@@ -343,8 +343,7 @@ class ExactFrameGroupBy(Advising):
         taken = [labels_taken(meta) for meta in metas]
         place = needed.index(names[0])
         column = Column.of(frame._meta[names[0]], place)
-        if column.dtype.kind not in "iuf":
-            raise TypeError(f"box plots need integers or floats, not {column.kind}")
+        column.check_numbers()
         wanted = [
             (needed.index(key), take) for key, (take, _) in zip(self._keys, taken, strict=True)
         ]
@@ -400,7 +399,7 @@ class ExactFrameGroupBy(Advising):
         try:
             return ask(groups)
         except (TypeError, NotImplementedError) as error:
-            raise TypeError(f"pandas does not support this for these groups: {error!r}") from error
+            raise TypeError(f"pandas does not support this for these groups: {error}") from error
 
     def _answered(self, expected: Any) -> tuple[list[int], Any]:
         """Return the places of the answered columns in a frame with the keys, and that frame."""

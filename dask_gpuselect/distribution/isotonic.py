@@ -111,7 +111,8 @@ def isotonic_regression(
             raise ValueError(f"weights must have the shape of y, {y.shape}, not {weights.shape}")
         if not all_true((weights > 0) & xp.isfinite(weights)):
             raise ValueError(
-                "weights must be positive and finite: leave out the elements whose weights are not"
+                "weights must be positive and finite: leave out the elements whose weights are "
+                "not, as by y[weights > 0]"
             )
         # Scaled down only as far as a finite sum needs, so that few become 0.
         weights = (

@@ -430,5 +430,8 @@ class ExactGroupBy(Advising):
         dims = all_dims(dim, self._obj, self._groups)
         left_out = [str(each) for each in self._groups.dims if each not in dims]
         if left_out:
-            raise ValueError(f"dim must include the dimensions of the groups, and lacks {left_out}")
+            raise ValueError(
+                f"dim must include the dimensions of the groups, and lacks {left_out}: add "
+                "them, or leave out dim"
+            )
         return dims
