@@ -759,7 +759,7 @@ def _routed_quantile(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return _exact(self).quantile(**arguments)
         except TypeError as error:
-            original(self, *args, **kwargs)  # which may raise an error of its own
+            original(self, *args, **kwargs)  # may raise dask's own error
             raise approximate_instead(error, 'method="dask"') from error
 
     return quantile

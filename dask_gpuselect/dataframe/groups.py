@@ -156,7 +156,7 @@ class ExactFrameGroupBy(Advising):
 
         def by_pandas(groups: Any) -> Any:
             if any(self._frame._meta[name].dtype == np.bool_ for name in self._chosen):
-                # As pandas 3 does; pandas 2.2 warns.
+                # pandas 3 raises too; pandas 2.2 warns.
                 raise TypeError("columns of bool have no quantiles: pass df.astype({name: 'int8'})")
             how = {"numeric_only": True} if numeric_only else {}
             return groups.quantile(0.5 if is_scalar else [0.5], interpolation=word, **how)

@@ -89,7 +89,7 @@ def _span(window: Any) -> pd.Timedelta:
     """Return a fixed time; raise for one whose length depends on the date, such as a month."""
     if isinstance(window, np.timedelta64):
         return pd.Timedelta(window)
-    # Not `pd.Timedelta(offset)`: pandas 3.0 refuses that of days, which `rolling` accepts.
+    # pandas 3.0 refuses `pd.Timedelta(offset)` of days, which `rolling` accepts.
     return pd.Timedelta(pd.tseries.frequencies.to_offset(window).nanos)
 
 

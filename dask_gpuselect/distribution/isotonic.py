@@ -17,7 +17,7 @@ from dask_gpuselect.kernels import exponent_of, running_minimum, scaled
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.optional import needs
 
-WEIGHT_BITS = 59  # of the sum of all weights as integers: twice the sum plus n must fit int64
+WEIGHT_BITS = 59  # bits of the integer sum of all weights: twice the sum plus n must fit int64
 
 
 @public()

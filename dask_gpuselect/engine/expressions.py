@@ -73,7 +73,7 @@ def _by_dask(tasks: Any, meta: Any, chunks: Any, keys: Sequence[Key], name: str)
 
 
 KINDS = (
-    # Its graph is optimized, and has the keys that the array has; `optimize` may change chunks.
+    # The graph of such an array is optimized, and has its keys; `optimize` may change chunks.
     ExpressionType("dask_array", "dask_array._collection", lambda x: x, _by_package),
     ExpressionType(
         "dask.array", "dask.array._array_expr._collection", lambda x: x.optimize(), _by_dask

@@ -228,7 +228,7 @@ def plan_lanes(
             return counted
     limits = [column_limit()]
     if is_one_lane and lanes.takes_passes:
-        limits.insert(0, one_lane_limit(lanes.x))  # which may be too little for many groups
+        limits.insert(0, one_lane_limit(lanes.x))  # this limit may be too low for many groups
     for limit in limits:
         plan = _plan_within(lanes, limit)
         if plan is not None:
@@ -251,7 +251,7 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
     if not is_known_larger or _is_taken_in_place(lanes):
         return LanePlan("column", 1, known_bytes(lanes.column_bytes), 0, shares=_shares(lanes))
     limit = max(limit, max(chunks) * lanes.n_lanes * lanes.itemsize)
-    # Of data in memory, loads cost nothing, and slabs look at each element once.
+    # If data are in memory, loads cost nothing, and slabs take each element once.
     if not (lanes.is_one_lane or x.is_on_device or x.is_in_memory):
         in_tails = _plan_tails(lanes, limit)
         if in_tails is not None:
@@ -265,10 +265,10 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
             loads = question.loads_in_passes(plan.loads) if plan.parts else 1
             least = min(least, slabs * loads)
             in_slabs = replace(plan, slabs=slabs, loads=slabs * plan.loads)
-            # Elements that are looked at, and tasks, which are one for each load of each chunk.
-            looks = loads * question.pass_time * question.slots.pass_factor if plan.parts else 1.0
-            looks += slabs * loads * TASK * len(chunks) / (sum(chunks) * lanes.n_lanes)
-            plans.append((slabs * loads, looks, in_slabs))
+            # The work: reads of each element, and tasks, which are one for each load of each chunk.
+            work = loads * question.pass_time * question.slots.pass_factor if plan.parts else 1.0
+            work += slabs * loads * TASK * len(chunks) / (sum(chunks) * lanes.n_lanes)
+            plans.append((slabs * loads, work, in_slabs))
         if slabs >= MORE_LOADS * least and not x.is_in_memory:
             break  # more slabs are more loads
     loads, _, best = (0, 0.0, None)
@@ -292,7 +292,7 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
 TILE = 1 << 28
 
 # Bytes that a task takes for each answer about a lane, beside its elements: five-day windows of
-# three years of days are 365 answers about 1,095 elements, in float64, of which some wait.
+# three years of days are 365 answers about 1,095 elements. Some of these float64 wait.
 ANSWER_BYTES = 48
 
 
@@ -432,8 +432,9 @@ def _parts_of_one_lane(
 # Counts of lanes take at most this share of what they are of.
 COUNTS_SHARE = 0.25
 
-# Those of groups. Where of 6e7 uint16 all values occur alike, and so many counts take as many bytes
-# as what they are of, counting took 1.46 s and two loads 2.30; of a fifth as many 0.36 and 1.09.
+# The same share for groups. If all values of 6e7 uint16 occur equally often, so that counts take as
+# many bytes as the elements, counting took 1.46 s and two loads took 2.30. With a fifth as many
+# counts it was 0.36 and 1.09 s.
 GROUP_COUNTS_SHARE = 1.0
 
 # Bytes of elements that are worth a task which counts them: 4 ms at 1 ns each.
@@ -585,7 +586,7 @@ def _plan_slab(lanes: _Lanes, n_lanes: int, limit: int) -> LanePlan | None:
     return largest and largest[1]
 
 
-PART_SIZES = 6  # of parts that are tried: the limit, half of it, a quarter, ...
+PART_SIZES = 6  # sizes of parts that are tried: the limit, half of it, a quarter, ...
 
 
 def column_limit() -> int:

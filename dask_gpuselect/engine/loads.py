@@ -273,7 +273,7 @@ def all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> l
     if narrowings[0] is not None and narrowings[0].stretches > 1:  # and there is one array alone
         in_stretches = brackets_of_stretches(groups, begun[0].question, narrowings[0])
         return proven_by(groups, in_stretches, begun, label)
-    if not all(each is None or each.looks for each in narrowings):
+    if not all(each is None or each.previews for each in narrowings):
         return in_tree(groups, begun, label)
     return graphs.finished_together(groups, CUTS_MERGE, merge_any, finishes)
 

@@ -10,12 +10,12 @@ merged first: they prove ranges of values, and then the cuts around these ranges
                 │                         │
                 └──────────> left <───────┘ ──> merge ──> bracket
 
-A group has the cuts of some chunks, unmerged, on a worker. If one look at some pivots does not
-narrow the ranges enough, the cuts that are left are the groups of the next look. The final bracket
-is the one that all pivots prove.
+A group has the cuts of some chunks, unmerged, on a worker. If one preview of some pivots does not
+narrow the ranges enough, the cuts that are left are the groups of the next preview. The final
+bracket is the one that all pivots prove.
 
-If there are so many chunks that even the relevant pivots are too many, there are no looks. The cuts
-are merged in a tree that passes on few pivots, see `maths.coarse`, and the bracket is a little
+If there are so many chunks that even the relevant pivots are too many, there are no previews. The
+cuts are merged in a tree that passes on few pivots, see `maths.coarse`, and the bracket is a little
 wider. The expected counts of each chunk there are computed group by group:
 
 ::
@@ -78,8 +78,10 @@ def narrowed(begun: Sequence[FirstLoad]) -> DaskArray:
     most = 0 if are_groups else max(each.groups for each in planned)
     groups = _grouped([each.cuts for each in begun], most)
     n_groups = groups.npartitions
-    rooms = [max(each.room // n_groups, 1) if each and each.looks else None for each in narrowings]
-    for _ in range(max(each.looks for each in planned)):
+    rooms = [
+        max(each.room // n_groups, 1) if each and each.previews else None for each in narrowings
+    ]
+    for _ in range(max(each.previews for each in planned)):
         name = f"{LABEL}-some-{tokenize(groups.name, rooms)}"
         some = graphs.each_chunk(_some_of_each, name, [groups], rooms=rooms)
         merge_each = partial(graphs.merge_columns, merge=merge_any)
@@ -161,7 +163,7 @@ def in_tree(groups: DaskArray, begun: Sequence[FirstLoad], label: str) -> list[D
     `narrowed` makes.
     """
     narrowings, questions = [each.narrowing for each in begun], [each.question for each in begun]
-    mosts = [None if each is None or each.looks else each.coarse for each in narrowings]
+    mosts = [None if each is None or each.previews else each.coarse for each in narrowings]
     merge_coarsely = partial(_coarse_of_each, mosts=mosts)
     few = graphs.each_chunk(
         _coarse_of_group, f"{LABEL}-few-{tokenize(groups.name, mosts)}", [groups], mosts=mosts

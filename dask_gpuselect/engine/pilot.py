@@ -38,8 +38,8 @@ PILOT_MOST = 1 << 28
 # Size of the sample of candidates that narrows brackets. Half as many candidates are sorted without
 # narrowing: see `weighted.FEW_CANDIDATES`.
 NARROWING = 1 << 17
-LEFT = 0.1  # most candidates, of weighted elements: to sort more takes longer than two reads
-GUESSED = 0.2  # most candidates of a box plot of one array, of all elements
+LEFT = 0.1  # largest share of weighted candidates: sorting more takes longer than two reads
+GUESSED = 0.2  # largest share of all elements that are candidates of a box plot of one array
 
 
 def is_worth(size: float, n_chunks: int, question: Question) -> bool:

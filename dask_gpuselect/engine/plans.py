@@ -46,7 +46,7 @@ from dask_gpuselect.maths.sizes import (
     share_of_one_place,
 )
 
-PILOT_SHARE = 0.009  # of all elements are candidates of a guess, for each quantile
+PILOT_SHARE = 0.009  # share of all elements that are candidates of a guess, for each quantile
 
 
 @dataclass(frozen=True, repr=False)
@@ -420,7 +420,7 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
     n_slots = question.n_slots
     share = n_slots * question.share
     if fit_one_place(*about, share, limit):
-        return None  # and a question may have a million ranges to count
+        return None  # returns early: counting a million ranges takes long
     narrowing = plan_narrowing(
         *about,
         question.n_ranges,
@@ -433,6 +433,6 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
     )
     if narrowing is None or n_slots == 1:
         return narrowing
-    # Of each slot a part of the pivots.
+    # The slots share the pivots.
     coarse = max(narrowing.coarse // n_slots, LEAST_OF_GROUP)
     return replace(narrowing, share=max(narrowing.share // n_slots, 1), coarse=coarse)

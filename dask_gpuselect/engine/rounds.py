@@ -53,7 +53,7 @@ from dask_gpuselect.strategies.known import ContradictionError, Known, Reply, So
 from dask_gpuselect.strategies.probes import Copy, Draw, Extent, Measure, ProbeResult
 from dask_gpuselect.strategies.spaces import VALUE
 
-# For each wanted pair, as many elements may be gathered as GATHERED times those of two loads, plus
+# Most elements that are gathered for each wanted pair: GATHERED times those of two loads, plus
 # ALWAYS_GATHERED.
 GATHERED = 4
 ALWAYS_GATHERED = 1 << 16

@@ -214,7 +214,7 @@ class Carried:
 def companion_of(chunk: Any, companion: Companion) -> Any:
     """Return a companion of a chunk, with size 1 along the axes that it is broadcast along."""
     array = chunk.companions.get(companion.name)
-    if array is None:  # of a masked array, chunks without a mask have none
+    if array is None:  # chunks of a masked array may have no mask
         values = values_of(chunk)
         array = namespace(values).ones(values.shape, dtype=bool)
     shared = (axis in companion.stretched for axis in range(array.ndim))

@@ -141,7 +141,7 @@ def takes_slots(x: Any, question: Question, grouping: Grouping) -> bool:
     if not _can_be_slots(x, question, grouping):
         return False
     others, n = _without_slots(x, grouping), grouping.at_most
-    if others == "table" and _is_on_device(x):  # which sorts the elements of all groups together
+    if others == "table" and _is_on_device(x):  # the device sorts all groups together
         return False
     size = float(math.prod(x.shape))
     in_a_chunk = size / max(x.npartitions if _is_lazy(x) else 1, 1)

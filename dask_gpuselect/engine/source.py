@@ -58,8 +58,8 @@ map_blocks: Callable[..., Any] = core.map_blocks
 optimize: Callable[..., Any] = optimization.optimize
 Graph = HighLevelGraph
 
-# What takes a chunk of an array-like, in the layer of `da.from_array`, or a slice of a chunk: how
-# these functions are called, in which modules.
+# Names and modules of dask's functions that take a chunk of an array-like, in the layer of
+# `da.from_array`, or a slice of a chunk.
 GETTERS = {"getter", "getter_inline", "getter_nofancy"}
 SLICES = {"getitem"}
 HOMES = {"dask.array.core", "dask_array._core_utils"}
@@ -68,7 +68,7 @@ HOMES |= {"_operator", "dask.array.chunk", "dask_array._chunk"}
 # Words in the names of what dask's reductions make in the end, of arrays and of frames.
 DASKS_REDUCTIONS = ("-aggregate-", "-tree-")
 
-# This many bytes are small, beside chunks of any size.
+# Bytes of a result that is small beside chunks of any size.
 SMALL_RESULT = 1024
 
 
@@ -242,8 +242,9 @@ def private_copy(
         }
         if waits:
             new_dependencies[new_name].add(after_layer)
-        if data := _data(layers[name]):  # for which the copy has other names
-            # Not all of the layer: its tasks are not wanted, and culling may not find that out.
+        if data := _data(layers[name]):  # the copy has other names for data
+            # The new layer has only the data: culling may keep the layer's tasks, which are not
+            # wanted.
             data_name = f"{new_name}-data"
             new_layers[data_name] = MaterializedLayer(data)
             new_dependencies[data_name] = set()
@@ -256,7 +257,7 @@ def private_copy(
 # of 73 x 10 float64 in passes, a median took 0.20 s to ask for and 0.52 to compute; left to dask,
 # 0.01 and 1.01 (processor time).
 MOST_IN_ONE = 1 << 10
-MOST_DEEP = 64  # tasks that are in each other: they run as calls do
+MOST_DEEP = 64  # most tasks that are nested: they run as nested calls
 
 
 def in_one_task_each(copy: DaskArray, x: DaskArray) -> DaskArray:
@@ -776,9 +777,9 @@ class _Renaming:
     def _copy_task(self, new_key: Key, key: Key, task: GraphNode | None) -> tuple[GraphNode, bool]:
         """Copy a task under its new key, and return whether it needs no other copied task."""
         if task is None:
-            return Alias(new_key, key), True  # data stays; the copy has another name for it
+            return Alias(new_key, key), True  # data is not copied
         renamed = self._renamed(task)
-        if isinstance(task, Alias):  # whose own substitute keeps its key if the target stays
+        if isinstance(task, Alias):  # Alias.substitute keeps the old key if the target stays
             return Alias(new_key, renamed.get(task.target, task.target)), not renamed
         return task.substitute(renamed, key=new_key), not renamed
 

@@ -99,12 +99,13 @@ class SpillFile:
             self._file = cast(BinaryIO, tempfile.TemporaryFile(dir=directory, buffering=0))  # noqa: SIM115
         except OSError as error:
             raise self._noted(error) from None
-        # Of what follows, and of the file's position where reads and writes cannot name theirs.
+        # The lock guards the fields below, and the file's position if reads and writes cannot name
+        # theirs.
         self._lock = threading.Lock()
         self._end = 0
         self._gaps: dict[int, int] = {}  # sizes of what was given back, by offset
         self._process = os.getpid()
-        # Not in `__del__`: while it runs, another thread may still find the file by its name.
+        # While `__del__` runs, another thread may still find the file by its name.
         finalize(self, self._file.close)
 
     def write(self, array: Any) -> Spilled:

@@ -166,12 +166,12 @@ def cuts_of_tally(brackets: Brackets, tally: Tally, most: int) -> Cuts:
     ordered = tally.candidates.ordered() if order is None else order.ordered
     places = _even(len(ordered), max(most // 2, 1) if tally.weighs else most)
     if len(ordered) and order is not None:
-        # Only which pivots are taken depends on the rounding of this sum.
+        # The rounding of this sum decides only which pivots are taken.
         passed = np.cumsum(order.own_weights / max(order.own_weights.max(), 1))
         by_weight = np.searchsorted(passed, np.linspace(0, passed[-1], len(places)))
         places = np.union1d(places, np.minimum(by_weight, len(ordered) - 1))
     pivots = np.unique(np.concatenate([brackets.ends, ordered.elements_at(places)]))
-    # Where a pivot is no element, its counts equal those of its neighbours, which does no harm.
+    # If a pivot is no element, its counts equal those of its neighbours, which does no harm.
     below, upto = counts_at(brackets, tally, pivots, ordered.places)
     cuts = Cuts.of_chunk(pivots, below, upto, None, tally.n_valid, tally.n_missing)
     if order is None:

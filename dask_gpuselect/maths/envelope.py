@@ -252,7 +252,7 @@ class KnownAtPivots:
         """
 
         def summed(column: IntArray) -> IntArray:
-            # One column at a time: with very many pivots each is as large as the pivots.
+            # Columns are summed one at a time: each is as large as the pivots.
             return np.asarray(np.cumsum(column[order])[is_last])
 
         lower = summed(self.least_upto - _previous(cuts, self.least_upto, 0))

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from dask_gpuselect.kernels.compiling import Parameter
 
-# Of the dtype of the elements, or of words as wide as these
+# Elements, or words as wide as these
 Value = Annotated[Any, Parameter(ndim=0)]
 Values = Annotated[Any, Parameter(is_read=True)]
 Out = Annotated[Any, Parameter()]

@@ -91,7 +91,7 @@ class DeviceCandidates:
         elements = host[SURVEY.itemsize :].view(self.dtype)
         ends = from_keys(np.stack([sheet["least"][:n], sheet["most"][:n]]), self.dtype)
         numbers = sheet["number"][:n].tolist()
-        # One element at each end, or none.
+        # An interval has one element at each end, or none.
         surveys = [(m, *ends[:, i, None][:, : min(m, 1)]) for i, m in enumerate(numbers)]
         numbers = np.minimum(sheet["n_kept"], sheet["room"]).tolist()
         lists = [elements[start : start + m] for start, m in zip(starts, numbers, strict=False)]

@@ -206,7 +206,7 @@ def answer_group_lanes(
     answers = cupy.empty((question.n_answers, len(rows), stack.n_lanes), question.dtype)
     flags, made = cupy.zeros(2, np.uint32), (*source.answered(question), *source.LISTED)
     wanted, refs = wanted_of(question, 0, int(sizes.max()))
-    # Where each list begins, how many rows it has and its number; those of a kernel together.
+    # Start, number of rows and number of each list. The lists of a kernel are neighbours.
     table = np.zeros((len(rows), 4), np.int32)
     table[:, 0], table[:, 1], table[:, 2] = np.cumsum(sizes) - sizes, sizes, np.arange(len(rows))
     order = np.concatenate([numbers for _, numbers in starts])

@@ -274,8 +274,8 @@ def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int, n_places: int = 0
         ("segments", "i4", (room, 2)),
         ("ends", dtype, (n_ends,)),
         ("wanted", "?", (n_ends + 1,)),
-        # Of a pilot: the sample's elements at the ends, whether it is not of the usual kind, so
-        # that these are misplaced, and the answer.
+        # Fields of a pilot: the sample's elements at the ends, a flag for an unusual sample, whose
+        # elements are misplaced, and the answer.
         ("sample", SELECTION),
         ("is_in_vain", "u8"),
         ("n_drawn", "u8"),

@@ -191,7 +191,7 @@ def _in_heavy_cells(
     cell = np.searchsorted(pivots, taken)
     chosen = []
     for j in sorted(heavy):
-        # As many as the cell's share of all elements and of all weight asks for.
+        # The cell gets its share of the pivots by elements, or by weight if that is more.
         parts = max(int(sums[2 * j]) * n_pivots // max(int(sums.sum()), 1) for sums in segments)
         inside = cell == j
         chosen.append(reference.cuts(taken[inside], their_weights[inside], parts + 1).pivots)
