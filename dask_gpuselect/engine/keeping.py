@@ -1,4 +1,4 @@
-"""Graph of two loads, the first of which caches what the second would ask for.
+"""Graph of two loads. The first caches what the second would ask for.
 
 ::
 

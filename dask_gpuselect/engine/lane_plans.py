@@ -8,8 +8,8 @@ There are eight:
 - *column*: the chunks of one output block, its column, fit `column-limit`, and one task takes all
   of them: one load;
 - *tails*: the column is larger, and the question is about quantiles near the ends of lanes, such as
-  0.9. It is read in parts that fit. Of each part, the smallest and largest elements of every lane
-  are kept, as many as the answer may need: one load;
+  0.9. It is read in parts that fit. Each part returns the smallest and largest elements of every
+  lane, as many as the answer may need: one load;
 - *scratch*: the column is larger, so that it would take several loads. Each chunk is written to
   local disk when it arrives, and the lanes are read back in tiles: one load;
 - *p2p*: the same on a cluster of `distributed`, where dask's peer-to-peer rechunk moves the lanes

@@ -145,8 +145,8 @@ class ByChunk:
 def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
     """Return the proven brackets of a question, and what is gathered of every chunk there.
 
-    This takes one load if values are counted. Otherwise it takes two, or one for the chunks of
-    which the first load has cached enough.
+    This takes one load if values are counted. Otherwise it takes two. A chunk takes one if the
+    first load has cached enough of it.
     """
     (plan,) = plan_loads([x], [question])
     if plan.name == "counts":

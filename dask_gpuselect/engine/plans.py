@@ -8,8 +8,8 @@ For all elements there are four plans; `lane_plans` has those along some axes:
 - *held*: all chunks are CuPy arrays in the memory of one device, or tasks make them there and they
   fit `cache-limit`. One task reads them in place, as if they were one array. Few elements with
   weights are copied together;
-- *bracket*: two loads, with a bracket between them. A chunk of which the first load has cached
-  enough is not loaded again: see `keeping`. If there are so many chunks that their cuts exceed
+- *bracket*: two loads, with a bracket between them. If the first load has cached enough of a chunk,
+  the chunk is not loaded again: see `keeping`. If there are so many chunks that their cuts exceed
   `root-limit` in one task, the cuts are narrowed on the way there.
 """
 

@@ -125,9 +125,9 @@ def _check_exists(where: str, setting: str) -> None:
 def least_loads() -> int:
     """Return how many loads of each chunk are worth writing it to disk instead.
 
-    Of 1.2 GiB that cost little to load, two loads took 1.2 to 1.8 times as long as a local disk,
-    and four to six times the memory. On a cluster, where all goes through the network, they took
-    as long.
+    If 1.2 GiB cost little to load, two loads took 1.2 to 1.8 times as long as a local disk, and
+    four to six times the memory. On a cluster, where all goes through the network, they took as
+    long.
     """
     return settings.number("scratch-reads", 3 if runs_on_workers() else 2)
 
@@ -193,7 +193,7 @@ class Carried:
         return all(place[axis] == self.firsts[axis] for axis in shared)
 
     def check(self, chunk: Any) -> None:
-        """Raise if a chunk has a companion of which its array does not say anything."""
+        """Raise if a chunk has a companion that its array does not describe."""
         own = set(chunk.companions) if isinstance(chunk, Accompanied) else set()
         assert own <= {each.name for each in self.companions}, own
 

@@ -488,7 +488,7 @@ class Brackets(Joined):
 
     @classmethod
     def of_each(cls, every: Sequence[Self]) -> Self:
-        """Join the brackets of each slot, of which there is at least one."""
+        """Join the brackets of one or more slots."""
         n_ends = [np.array([len(own.ends)], np.int64) for own in every]
         return cls.merge([replace(own, n_ends=n) for own, n in zip(every, n_ends, strict=True)])
 

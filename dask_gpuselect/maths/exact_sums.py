@@ -291,7 +291,9 @@ class ExactSums(Arrays):
         return self.carried(self.first, self.digits * times).trimmed()
 
     def integers(self, unit: int) -> NDArray[np.object_]:
-        """Convert to Python integers, in units of ``2**(32 * unit)``, of which all are multiples.
+        """Convert to Python integers, in units of ``2**(32 * unit)``.
+
+        All numbers must be multiples of the unit.
 
         Digits are read as bytes: with 135 digits that takes a twentieth of the time of adding them
         up.

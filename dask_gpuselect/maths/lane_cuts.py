@@ -1,9 +1,9 @@
 """Cuts of many lanes at once, and the brackets that they prove.
 
-The cuts of a part of the data are order statistics of every lane at even ranks. Those of all parts
-bracket every order statistic of the lane. Only the number of elements that are surely before and
-behind a pivot matters, not where the pivots of a part lie among those of others. It is enough to
-know that the order statistic of rank t lies between `low` and `high`. So several parts together
+The cuts of a part of the data are order statistics of every lane at even ranks. The cuts of all
+parts bracket every order statistic of the lane. Only the number of elements that are surely before
+and behind a pivot matters, not where the pivots of a part lie among those of others. It is enough
+to know that the order statistic of rank t lies between `low` and `high`. So several parts together
 take the same form, and can be reduced to few ranks again (a mergeable summary, Agarwal et al. 2012,
 section 3).
 

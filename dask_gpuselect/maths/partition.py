@@ -112,7 +112,7 @@ class Splitters(Arrays):
     starts : ndarray of int64, shape (K,)
         Ascending ranks, repeated for empty chunks.
     values : ndarray, shape (V,), V <= K, dtype of the chunks
-        Elements of the first V ranks. Those of the others are missing (NaN or NaT).
+        Elements of the first V ranks. The splitters of the others are missing (NaN or NaT).
     """
 
     starts: IntArray

@@ -126,7 +126,7 @@ def window_means(
     """Compute weighted quantiles of type 7: the means of windows of the weight.
 
     The window of q begins behind the weight ``q (W - S/W)`` and is ``S/W`` wide, where W is the sum
-    of all weights and S that of their squares: Kish's effective number of elements is W*W/S. Of n
+    of all weights and S that of their squares: Kish's effective number of elements is W*W/S. For n
     equal weights it begins behind ``q (n - 1)`` elements and is one element wide.
 
     Returns

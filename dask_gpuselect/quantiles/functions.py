@@ -129,7 +129,7 @@ def median(
     chunk of n elements returns about sqrt(n) pivots (40 bytes each) and about as many candidates.
     While chunks are first read, each process caches up to ``dask_gpuselect.cache-limit`` (dask
     config; 1 GiB; on a worker of `distributed` at most a tenth of its memory) of their elements. A
-    chunk of which enough was cached is read once; if chunks have similar distributions, that is
+    chunk is read once if enough of it was cached. If chunks have similar distributions, that is
     nearly every chunk. CuPy chunks that fit that limit together (by default a sixteenth of the
     memory of their device) stay there until one task answers. If all pivots together exceed
     ``dask_gpuselect.root-limit`` (dask config; 1 GiB), only those that may matter are gathered in

@@ -102,9 +102,9 @@ def order_statistic(
     References
     ----------
     G. Beliakov, "Parallel calculation of the median and order statistics on GPUs with application
-    to robust regression", 2011, section IV: the cutting planes, of which the default algorithm has
-    one bundle for each chunk. J. I. Munro and M. S. Paterson, "Selection and sorting with limited
-    storage", 1980: two reads are the fewest. Each strategy names its own source.
+    to robust regression", 2011, section IV: the cutting planes. The default algorithm has one
+    bundle of them for each chunk. J. I. Munro and M. S. Paterson, "Selection and sorting with
+    limited storage", 1980: two reads are the fewest. Each strategy names its own source.
 
     Examples
     --------

@@ -62,7 +62,7 @@ def _masked_boxes(
     """Compute the box plot of every masked or weighted lane, on the device.
 
     See `reference.lanes.box_lanes`. Scratch: a copy of every chunk, of four bytes an element or
-    more. None also for integers of which a lane has none, and where NaN that are not masked make
+    more. None also if a lane of integers has no element, and where NaN that are not masked make
     boxes NaN.
     """
     chunks, dtype, axes = column

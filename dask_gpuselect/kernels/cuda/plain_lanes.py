@@ -163,7 +163,7 @@ def _kernels(
 
 
 def _read(question: LaneOrder, flags: Array) -> list[bool]:
-    """Return whether lanes have no valid element, of which it warns, and whether the kernel failed.
+    """Return whether lanes have no valid element, with a warning, and whether the kernel failed.
 
     It fails for integers beyond 2**53 between which the answers interpolate. With masks, also
     returns whether an element that is not left out is NaN.
