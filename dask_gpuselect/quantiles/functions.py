@@ -701,7 +701,7 @@ def explain(
         )
     method = "lower" if weights is None else "inverted_cdf"
     how: dict[str, Any] = {"weights": weights, "where": where, "nodata": nodata}
-    about, question, axes, _ = _asked(a, q, axis, method, **how)
+    about, question, axes, _ = _question_of(a, q, axis, method, **how)
     planned = plan(Asking(about, question, axes), _chosen(strategy, weights))
     grid = [array.numblocks[axis] for axis in range(array.ndim) if axis not in (axes or ())]
     return replace(
@@ -737,7 +737,7 @@ def ask_quantiles(
     a, q, axis, method, keepdims, strategy, weights, where
         As of `quantile`, with q in ``[0, scale]``.
     **how
-        For `_asked`. `fill_value` or `if_none` is the answer where no element takes part;
+        For `_question_of`. `fill_value` or `if_none` is the answer where no element takes part;
         by default that follows from the kind of the arrays.
     """
     chosen = _chosen(strategy, weights)
@@ -747,7 +747,7 @@ def ask_quantiles(
     each_where = for_each(where, a, name="where", **of_each)
     askings = []
     for array, own, mask in zip(arrays, each_weights, each_where, strict=True):
-        about, question, axes, is_scalar = _asked(
+        about, question, axes, is_scalar = _question_of(
             array, q, axis, method, weights=own, where=mask, **how
         )
         form: dict[str, Any] = {"keepdims": keepdims, "is_scalar": is_scalar}
@@ -767,7 +767,7 @@ def _chosen(strategy: Strategy | str | None, weights: Any) -> Strategy | None:
     return None if strategy is None else strategy_of(strategy)
 
 
-def _asked(
+def _question_of(
     a: Any,
     q: Any,
     axis: Axis,

@@ -288,8 +288,8 @@ def _statistic(pair: Pair, *, is_carried: bool = False) -> Callable[..., Any]:
         statistic = _Statistic(pair, how, keeps(keep_attrs), skipna, is_carried=is_carried)
         return self._of(statistic, dim)
 
-    what = "for each group", "those of the groups by default, and others in addition"
-    return documented(method, pair.every, "groupby(...)", what)
+    scope = "for each group", "those of the groups by default, and others in addition"
+    return documented(method, pair.every, "groupby(...)", scope)
 
 
 class ExactGroupBy(Advising):

@@ -212,9 +212,9 @@ def _answers(column: ChunkColumn, blanked: Blanked, question: LaneOrder) -> Arra
     is_any_none = len(answers) > 0 and any_true(cupy.isnan(answers[:1]))
     if not (len(answers) and (is_any_none or blanked.has_missing())):
         return answers.astype(question.dtype, copy=False)
-    n_kept = _counted([_keeps(chunk) for chunk in chunks], axes)
+    n_unmasked = _counted([_keeps(chunk) for chunk in chunks], axes)
     n_valid = _counted([each == each for each in values], axes)
-    is_none, is_missing = n_valid == 0, n_kept > n_valid
+    is_none, is_missing = n_valid == 0, n_unmasked > n_valid
     if not question.skips_missing:
         answers = cupy.where(is_missing, answers.dtype.type(np.nan), answers)
     answers = answers.astype(question.dtype, copy=False)

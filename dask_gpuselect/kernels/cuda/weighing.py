@@ -269,18 +269,18 @@ def tally_in_place(
     host = device_sheet.get()
     unit = int(host[: blank.dtype.itemsize].view(blank.dtype)[0]["unit"])
     sheet = host[blank.dtype.itemsize :].view(np.uint64)
-    n_missing, faults, n_found = sheet[:3].tolist()
+    n_missing, faults, n_gathered = sheet[:3].tolist()
     if faults & FAULT:
         raise ValueError(NEGATIVE)
     if faults:
         raise ValueError(NOT_FINITE)
-    if n_found > most:
+    if n_gathered > most:
         return None
     # The digits of the sums in units are the halves of the low and of the high 64 bits.
     counts, units, others = np.split(sheet[3:].view(np.int64).reshape(n_segments, -1), [1, 5], 1)
     sums = ExactSums.of_table(units, 0).shifted(unit) + ExactSums.of_table(others, TOTAL_POINT)
-    candidates = DeviceCandidates(taken[:n_found])
-    tallied = Tally.of_segments(counts[:, 0], sums, candidates, their_weights[:n_found])
+    candidates = DeviceCandidates(taken[:n_gathered])
+    tallied = Tally.of_segments(counts[:, 0], sums, candidates, their_weights[:n_gathered])
     return reference.with_others(tallied, chunk, dtype, n_missing)
 
 
