@@ -371,7 +371,7 @@ def tell_roots(n_chunks: int, size: int, q: Sequence[float]) -> bool:
     question = question_of(q)
     x = da.zeros(n_chunks * size, chunks=size)
     plan = plans.narrowing_of(x, question)
-    if plan is None or plan.looks:
+    if plan is None or plan.previews:
         print(f"{plan}: scale_simulation.py root measures that")
         return True
     rows: list[list[str]] = []

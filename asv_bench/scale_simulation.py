@@ -40,7 +40,7 @@ from distributed import Client, LocalCluster
 
 from dask_gpuselect import explain, median
 from dask_gpuselect.engine.answers import Form
-from dask_gpuselect.engine.loads import _find_brackets, _look
+from dask_gpuselect.engine.loads import _find_brackets, _resolve
 from dask_gpuselect.engine.narrowing import _around_each, _ranges_of_each, _some_of_each
 from dask_gpuselect.engine.partials import Gathered, Proven
 from dask_gpuselect.engine.settings import DEFAULTS
@@ -171,8 +171,8 @@ def simulate_root(n_chunks: int, size: int, q: Sequence[float], limit: int) -> N
         del last
         proven, found = measured(_prove, path, question, (n_chunks,))
         rows.append(found.row("bracket, and what is expected of each chunk", f"{left:,} pivots"))
-        n_candidates, found = _simulate_look(model, proven, question, path)
-        rows.append(found.row("look", f"{n_candidates:,} candidates"))
+        n_candidates, found = _simulate_preview(model, proven, question, path)
+        rows.append(found.row("preview", f"{n_candidates:,} candidates"))
     say(table(["task", "takes", "peak of arrays", "of the process", "time"], rows))
     print(f"The process that prepared this held {max_rss():,.0f} MB.")
 
@@ -184,8 +184,10 @@ def _narrowed(
     path: Path,
     rows: list[list[str]],
 ) -> list[list[Cuts]]:
-    """The cuts of all groups, after all looks: made anew for each, and never all at once. What the
-    looks take is told in `rows`."""
+    """Make the cuts of all groups, after all previews, and append a row about these to `rows`.
+
+    The cuts are made anew for each group, and never all at once.
+    """
     if plan is None:
         return [[model.cuts(i)] for i in range(model.n_chunks)]
     each = max(EVERY, -(-model.n_chunks // plan.groups))
@@ -197,14 +199,14 @@ def _narrowed(
 
     rooms = [plan.room // len(starts)]
     kept: list[list[Cuts]] | None = None
-    for look in range(plan.looks):
+    for preview in range(plan.previews):
         groups = made() if kept is None else iter(kept)
         some = merged([_some_of_each([group], rooms=rooms)[0] for group in groups])
         n_some = sum(len(cuts.pivots) for column in some for cuts in column)
         written([[column] for column in some], path)
         del some
         ranges, found = measured(_ranges_of_each, path, [question])
-        rows.append(found.row(f"look {look + 1} at some of the pivots", f"{n_some:,} pivots"))
+        rows.append(found.row(f"preview {preview + 1} of some pivots", f"{n_some:,} pivots"))
         groups = made() if kept is None else iter(kept)
         kept = [_around_each([group], ranges)[0] for group in groups]
     assert kept is not None
@@ -215,7 +217,7 @@ def _prove(parts: list[Cuts], question: Quantiles, numblocks: tuple[int, ...]) -
     return _find_brackets(list(parts), question, numblocks)
 
 
-def _simulate_look(
+def _simulate_preview(
     model: Model, proven: Proven, question: Quantiles, path: Path
 ) -> tuple[int, Measured]:
     """As many candidates as are in the brackets, in the parts of the last merge."""
@@ -250,9 +252,9 @@ def _simulate_look(
 
 def _resolved(parts: list[Gathered], proven: Proven, question: Quantiles) -> Any:
     form = Form((), None, np.empty(0))
-    looked = _look(parts, proven, None, question, None, form)
+    resolved = _resolve(parts, proven, None, question, None, form)
     form = Form((len(question.q),), F8, np.empty(0))
-    return form.made(question.finish(looked.found, None, None, None))
+    return form.made(question.finish(resolved.answer, None, None, None))
 
 
 def max_rss() -> float:
@@ -388,12 +390,19 @@ def paper() -> None:
                 f"{plain / 1e9:.2f} GB",
                 f"{explain(x, q).gathered_bytes / 1e9:.2f} GB",
                 f"{waiting / 1e9:,.1f} GB",
-                f"{plan.looks if plan else 0}",
+                f"{plan.previews if plan else 0}",
             ]
         )
     say(
         table(
-            ["chunks", "elements of each", "reports, not narrowed", "reports", "waiting", "looks"],
+            [
+                "chunks",
+                "elements of each",
+                "reports, not narrowed",
+                "reports",
+                "waiting",
+                "previews",
+            ],
             rows,
         )
     )
