@@ -104,9 +104,8 @@ def _statistic(function: Callable[..., Any], statistic: str) -> Callable[..., An
     def method(self: ExactFrameRolling, **how: Any) -> Any:
         return self._ask(function.__name__, **how)
 
-    return as_method(
-        method, function, "ExactFrameRolling", f"Return the {statistic} of each window."
-    )
+    summary = f"Return the {statistic} of each window."
+    return as_method(method, function, "ExactFrameRolling", summary)
 
 
 class ExactFrameRolling(Advising):

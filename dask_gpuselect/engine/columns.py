@@ -75,20 +75,20 @@ class Blocks:
     ----------
     to_index : callable
         Function from the place of a column to what follows the name in the key.
-    with_marks : bool
+    marked : bool
         True if each result is a `KnownChunks`, with the fingerprints of the column's chunks.
     made : callable, optional
         ``(value, shape of a chunk)``: the block of an answer.
     """
 
     to_index: Callable[[Place], tuple[int, ...]] = tuple
-    with_marks: bool = True
+    marked: bool = True
     made: Callable[..., Any] | None = None
 
     def result(self, value: Any, marks: Any, block: Place) -> Any:
         """Return the result for a value, about a column of chunks of that shape."""
         value = value if self.made is None else self.made(value, block)
-        return KnownChunks(value, marks) if self.with_marks else value
+        return KnownChunks(value, marks) if self.marked else value
 
 
 FOR_NEXT_LOAD = Blocks()
@@ -444,7 +444,7 @@ def side_by_side(
     place_of: Callable[[Place], InColumn],
     join: Callable[[Sequence[Any], int], Any],
     *,
-    with_marks: bool,
+    marked: bool,
 ) -> DaskArray:
     """Join the answers about all slabs of every chunk, if all have read the same chunks.
 
@@ -461,16 +461,16 @@ def side_by_side(
         Function from the place of a block of the answers to the places of its chunks.
     join : callable
         Function from blocks and an axis to one block.
-    with_marks : bool
+    marked : bool
         True if each joined block is a `KnownChunks` as well.
     """
-    name = f"{label}-{tokenize([answer.name for answer in answers], with_marks)}"
+    name = f"{label}-{tokenize([answer.name for answer in answers], marked)}"
     tasks = {}
     for place in itertools.product(*map(range, answers[0].numblocks)):
         some = List(*(TaskRef((answer.name, *place)) for answer in answers))
         key = (name, *place)
         tasks[key] = Task(
-            key, Step("reduce", _side_by_side), some, axis, place_of(place), join, with_marks
+            key, Step("reduce", _side_by_side), some, axis, place_of(place), join, marked
         )
     graph = extended(merged(*answers), name, tasks, {answer.name for answer in answers})
     sizes = tuple(map(sum, zip(*(answer.chunks[axis] for answer in answers), strict=True)))
@@ -484,10 +484,10 @@ def _side_by_side(
     axis: int,
     place_of: InColumn,
     join: Callable[[Sequence[Any], int], Any],
-    with_marks: bool,
+    marked: bool,
 ) -> Any:
     first, *others = blocks
     for other in others:
         check_same(first.marks, other.marks, place_of)
     answer = join([block.value for block in blocks], axis)
-    return KnownChunks(answer, first.marks) if with_marks else answer
+    return KnownChunks(answer, first.marks) if marked else answer

@@ -380,7 +380,7 @@ def ask_counts(x: DaskArray, label: str) -> DaskArray:
 def _made(x: DaskArray, stages: list[Stage], label: str, token: str) -> DaskArray:
     """Make the tasks of stages about a table, a single column whose chunks are parts."""
     columns = Columns(x, (0,), [(i, i + 1) for i in range(x.npartitions)], ordered=False)
-    made = run(columns, stages, label, token, Blocks(with_marks=False))
+    made = run(columns, stages, label, token, Blocks(marked=False))
     return objects(columns.graph, made.name, (1,))
 
 

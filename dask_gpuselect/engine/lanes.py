@@ -53,7 +53,7 @@ def ask_lanes(
     shape: AnswerAxes,
     dtype: np.dtype[Any] | None,
     *,
-    with_marks: bool = False,
+    marked: bool = False,
     names: DaskArray | None = None,
 ) -> DaskArray:
     """Answer a question about every lane of a dask array lazily.
@@ -66,14 +66,14 @@ def ask_lanes(
         Axes of the answer. Not all axes of the data are reduced.
     dtype : dtype or None
         Dtype of the answer; None if each block of it is an object.
-    with_marks : bool
+    marked : bool
         True if each block of the answer is a `KnownChunks`, for a caller that loads the array
         again.
     names : dask array, optional
         The labels of the groups, where their number is not known before.
     """
     axes = shape.axes
-    plan = plan_lanes(x, axes, question, is_one_lane=shape.is_one_lane, may_write=not with_marks)
+    plan = plan_lanes(x, axes, question, is_one_lane=shape.is_one_lane, may_write=not marked)
     several = plan.name in ("passes", "groups")
     composed = _composed(x, question, label, shape, dtype) if several else None
     if composed is not None:
@@ -84,19 +84,17 @@ def ask_lanes(
         counts = [
             n_tiles(x.chunks[i], plan.scratch.tile[i]) if i < x.ndim else [1] for i in shape.labels
         ]
-        answer = ask(tiles, label=f"{label}-{plan.name}", with_marks=False)
+        answer = ask(tiles, label=f"{label}-{plan.name}", marked=False)
         return joined_tiles(answer, counts, f"{label}-tiles-{plan.name}", question.joined)
-    sources, axis = _sources(x, plan, axes, with_marks=with_marks)
+    sources, axis = _sources(x, plan, axes, marked=marked)
     if len(sources) == 1:
-        return ask(sources[0], label=f"{label}-{plan.name}", with_marks=with_marks)
+        return ask(sources[0], label=f"{label}-{plan.name}", marked=marked)
     word = "slab" if plan.slabs > 1 else "share"
-    answers = [
-        ask(source, label=f"{label}-{word}-{plan.name}", with_marks=True) for source in sources
-    ]
+    answers = [ask(source, label=f"{label}-{word}-{plan.name}", marked=True) for source in sources]
     axis = shape.labels.index(axis)
     place_of = PlaceOf(x.numblocks, shape)
     label = f"{label}-{word}s-{plan.name}"
-    return side_by_side(answers, axis, label, place_of, question.joined, with_marks=with_marks)
+    return side_by_side(answers, axis, label, place_of, question.joined, marked=marked)
 
 
 def _composed(
@@ -111,9 +109,9 @@ def _composed(
     if not isinstance(question, GroupedElements):
         return question.composed(x, label, shape)
 
-    def ask(x: DaskArray, of_group: LaneQuestion, with_marks: bool) -> DaskArray:
+    def ask(x: DaskArray, of_group: LaneQuestion, marked: bool) -> DaskArray:
         about = replace(question, of_group=of_group)
-        return ask_lanes(x, about, label, shape, dtype, with_marks=with_marks)
+        return ask_lanes(x, about, label, shape, dtype, marked=marked)
 
     return question.of_group.composed_of_groups(ask, x, label)
 
@@ -126,20 +124,18 @@ def _ask(
     plan: LanePlan,
     shape: AnswerAxes,
     dtype: np.dtype[Any] | None,
-    with_marks: bool,
+    marked: bool,
     names: DaskArray | None,
 ) -> DaskArray:
     """Answer a question about all of `x`, or about a slab of every chunk."""
-    label = f"{label}-seen" if with_marks else label
+    label = f"{label}-seen" if marked else label
     meta = np.empty((0,) * len(shape.labels), dtype=object)
     if dtype is not None:
         meta = fitted(meta_from_array(x._meta, ndim=meta.ndim, dtype=dtype))
     if plan.name in STAGES:
-        return _in_parts(x, question, label, plan, shape, meta, with_marks=with_marks)
+        return _in_parts(x, question, label, plan, shape, meta, marked=marked)
     result: DaskArray = blockwise(
-        partial(
-            _answer_column, question=question, dtype=x.dtype, shape=shape, with_marks=with_marks
-        ),
+        partial(_answer_column, question=question, dtype=x.dtype, shape=shape, marked=marked),
         shape.labels,
         x,
         tuple(range(x.ndim)),
@@ -158,7 +154,7 @@ def _ask(
 
 
 def _sources(
-    x: DaskArray, plan: LanePlan, axes: tuple[int, ...], *, with_marks: bool
+    x: DaskArray, plan: LanePlan, axes: tuple[int, ...], *, marked: bool
 ) -> tuple[list[DaskArray], int]:
     """Return the array for each slab or share, and the axis along which chunks are divided.
 
@@ -173,7 +169,7 @@ def _sources(
         each = (private_copy(x, f"slab {i} of {n} {about}") for i in range(n))
         # Data in memory cannot change, and a view of them holds no further memory. But a caller who
         # loads them again compares fingerprints.
-        cut = _share if Source.of(x).is_in_memory and not with_marks else _slab
+        cut = _share if Source.of(x).is_in_memory and not marked else _slab
         return [_part(source, cut, axis, i, n) for i, source in enumerate(each)], axis
     is_shared = plan.name == "tails"  # one load of every chunk for all shares
     if is_shared:
@@ -183,7 +179,7 @@ def _sources(
     else:
         source = private_copy(x, f"columns of {x.name} along {axes}")
     n = plan.shares
-    if with_marks or (n == 1 and not is_shared):
+    if marked or (n == 1 and not is_shared):
         return [source], axis
     axis = share_axis(x, axes, n)
     return [_part(source, _share, axis, i, n) for i in range(n)], axis
@@ -250,7 +246,7 @@ def _answer_column(
     question: LaneQuestion,
     dtype: np.dtype[Any],
     shape: AnswerAxes,
-    with_marks: bool,
+    marked: bool,
 ) -> Any:
     """Compute one block of the answer from the chunks of its column.
 
@@ -261,7 +257,7 @@ def _answer_column(
         assert isinstance(question, GroupedLanes)
         question = question.of_so_many(len(names[0]))
     answer = question.block(pieces_of(given), dtype, shape)
-    return KnownChunks(answer, marks_of(given, ordered=question.by_place)) if with_marks else answer
+    return KnownChunks(answer, marks_of(given, ordered=question.by_place)) if marked else answer
 
 
 def _flat(nested: Any) -> Iterator[Any]:
@@ -283,13 +279,11 @@ def _in_parts(
     shape: AnswerAxes,
     meta: Any,
     *,
-    with_marks: bool,
+    marked: bool,
 ) -> DaskArray:
     """Answer a question by stages that read each column in parts."""
-    about, token = (
-        LaneRequest(question, x.dtype, shape, meta),
-        tokenize(x.name, question, plan, shape),
-    )
+    about = LaneRequest(question, x.dtype, shape, meta)
+    token = tokenize(x.name, question, plan, shape)
     stages = STAGES[plan.name](x, about, plan, label, token)
     by_tails = plan.name == "tails"  # whose sources are copies already
     columns = Columns(
@@ -300,7 +294,7 @@ def _in_parts(
         about=question if by_tails else question.slots.windows,
         ordered=question.by_place,
     )
-    blocks = Blocks(shape.answer_place, with_marks, about.made)
+    blocks = Blocks(shape.answer_place, marked, about.made)
     made = run(columns, stages, label, token, blocks)
     return columns.lazy(made, shape.chunks(x, question.n_answers), meta)
 

@@ -65,7 +65,7 @@ from dask_gpuselect.maths.sizes import Narrowing
 CUTS_MERGE = "quantile-cuts-merge"
 
 
-def ask_together(array_questions: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
+def ask_together(requests: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
     """Answer questions about all elements of dask arrays lazily, in two loads or sometimes three.
 
     Arrays are loaded together if chunk i of each depends on the same chunks of what they share.
@@ -75,7 +75,7 @@ def ask_together(array_questions: Sequence[ArrayQuestion], label: str) -> list[D
 
     Parameters
     ----------
-    array_questions : sequence of ArrayQuestion
+    requests : sequence of ArrayQuestion
         Questions of one kind.
     label : str
         Prefix of the names of the layers: ``<label>-bracket``, ``<label>-candidates``, ``<label>``.
@@ -88,7 +88,7 @@ def ask_together(array_questions: Sequence[ArrayQuestion], label: str) -> list[D
     candidate: about sqrt(elements) of both for each chunk and quantile, unless the plan narrows
     them.
     """
-    distinct = list({each.identity: each for each in array_questions}.values())
+    distinct = list({each.identity: each for each in requests}.values())
     answers: dict[Any, DaskArray] = {}
     plans = plan_each([each.x for each in distinct], [each.question for each in distinct])
     for places, planned in plans:
@@ -97,7 +97,7 @@ def ask_together(array_questions: Sequence[ArrayQuestion], label: str) -> list[D
         among = tokenize(names) if len(names) > 1 else None
         some = ASKS.get(planned[0].name, _ask_loads)(group, planned, label, among)
         answers |= zip((each.identity for each in group), some, strict=True)
-    return [answers[each.identity] for each in array_questions]
+    return [answers[each.identity] for each in requests]
 
 
 def ask_once(x: DaskArray, question: OneLoadQuestion, label: str) -> DaskArray:
@@ -166,15 +166,12 @@ def _brackets_of(parts: list[Proven]) -> Brackets:
 
 
 def _ask_resident(
-    array_questions: Sequence[ArrayQuestion],
-    plans: Sequence[ElementPlan],
-    label: str,
-    among: str | None,
+    requests: Sequence[ArrayQuestion], plans: Sequence[ElementPlan], label: str, among: str | None
 ) -> list[DaskArray]:
     """Answer questions about chunks in the memory of one device, in one task each."""
     del among
     answers = []
-    for each, plan in zip(array_questions, plans, strict=True):
+    for each, plan in zip(requests, plans, strict=True):
         x, question, form = each.x, each.question, each.form
         name = f"{label}-{tokenize(x.name, question, form.shape, 'held')}"
         how = {"dtype": x.dtype, "question": question, "form": form, "share": plan.share}
@@ -185,15 +182,12 @@ def _ask_resident(
 
 
 def _ask_loads(
-    array_questions: Sequence[ArrayQuestion],
-    plans: Sequence[ElementPlan],
-    label: str,
-    among: str | None,
+    requests: Sequence[ArrayQuestion], plans: Sequence[ElementPlan], label: str, among: str | None
 ) -> list[DaskArray]:
     """Answer questions about arrays by two or three loads, which they make together."""
     # An answer from the second load alone needs no fingerprints: its counts prove it.
-    is_last = all(each.question.third is None for each in array_questions)
-    begun, brackets, loads = _loaded(array_questions, plans, label, among, is_marked=not is_last)
+    is_last = all(each.question.third is None for each in requests)
+    begun, brackets, loads = _loaded(requests, plans, label, among, is_marked=not is_last)
     narrow(begun, brackets, loads, label)
     ends = _after_second(begun, brackets, loads, label, is_last=is_last)
     finish = _answer_of if is_last else partial(_after_third, label=label)
@@ -208,7 +202,7 @@ Loaded = tuple[list[FirstLoad], list[DaskArray], list[DaskArray]]
 
 
 def _loaded(
-    array_questions: Sequence[ArrayQuestion],
+    requests: Sequence[ArrayQuestion],
     plans: Sequence[ElementPlan],
     label: str,
     among: str | None,
@@ -221,15 +215,11 @@ def _loaded(
     If `is_apart`, the candidates of the chunks stay unmerged.
     """
     merge: MergeGathered = list if is_apart else Gathered.merge
-    begun = first_loads(array_questions, plans, label, among, is_marked=is_marked)
+    begun = first_loads(requests, plans, label, among, is_marked=is_marked)
     brackets = all_brackets(begun, label, among)
-    keeping, groups, arrays = (
-        plans[0].keeping,
-        begun[0].groups,
-        [each.x for each in array_questions],
-    )
+    keeping, groups, arrays = plans[0].keeping, begun[0].groups, [each.x for each in requests]
     if keeping is not None and groups is not None:
-        about = keeping, groups, [each.question for each in array_questions], brackets, label
+        about = keeping, groups, [each.question for each in requests], brackets, label
         return begun, brackets, second_loads(*about, is_marked=is_marked, merge=merge)
     turn = _after_all(brackets, label) if among else None
     loads = []
@@ -237,7 +227,7 @@ def _loaded(
         how = {"summing": if_summing(each.question), "is_marked": is_marked, "merge": merge}
         # Candidates that are never merged are resolved on the device where they are.
         how["stays"] = is_apart and each.narrowing is None
-        load = _load(each.array_question.x, bracket, label, _gather, turn, arrays, **how)
+        load = _load(each.request.x, bracket, label, _gather, turn, arrays, **how)
         loads.append(load)
     return begun, brackets, loads
 
@@ -366,7 +356,7 @@ def _after_second(
     """Answer questions whose second load is the last, or resolve them as far as it can."""
     finishes = []
     for each, bracket, load in zip(begun, brackets, loads, strict=True):
-        form, settled = each.array_question.form, each.settled
+        form, settled = each.request.form, each.settled
         arguments = {
             "proven": TaskRef((bracket.name,)),
             "settled": None if settled is None else TaskRef((settled.name,)),
@@ -384,7 +374,7 @@ def _after_second(
 
 
 def _answer_of(begun: FirstLoad, made: DaskArray) -> DaskArray:
-    return begun.array_question.form.lazy(made)
+    return begun.request.form.lazy(made)
 
 
 def _finish_second(
@@ -404,11 +394,7 @@ def _finish_second(
 
 def _after_third(begun: FirstLoad, resolved: DaskArray, label: str) -> DaskArray:
     """Answer a question by a third load, which reads nothing if there are no further brackets."""
-    x, question, form = (
-        begun.array_question.x,
-        begun.array_question.question,
-        begun.array_question.form,
-    )
+    x, question, form = begun.request.x, begun.request.question, begun.request.form
     label_of_third = f"{label}-{question.third}"
     name = f"{label_of_third}-{tokenize(x.name, resolved.name)}"
     third = each_if_needed(

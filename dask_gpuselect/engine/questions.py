@@ -635,6 +635,6 @@ class LaneQuestion(BaseQuestion, ABC):
     ) -> DaskArray:
         """Compose the answer about each group of all elements from other questions.
 
-        ``ask(x, question, with_marks)`` answers these.
+        ``ask(x, question, marked)`` answers these.
         """
         raise NotImplementedError

@@ -402,7 +402,7 @@ def _with_candidates(
 
 
 def _by_default(
-    array_question: ArrayQuestion,
+    request: ArrayQuestion,
     plan: ElementPlan,
     reads: Reads,
     progress: DaskArray,
@@ -410,10 +410,10 @@ def _by_default(
     token: str,
 ) -> DaskArray:
     """Answer a question by two loads, which do nothing unless a strategy has left something."""
-    x, question, form = array_question.x, array_question.question, array_question.form
+    x, question, form = request.x, request.question, request.form
     name = f"{label}-rest-cuts-{token}"
     cuts = each_if_needed(_cuts, name, reads, [], [progress], x.dtype, plan.share)
-    begun = FirstLoad(array_question, plan, cuts)
+    begun = FirstLoad(request, plan, cuts)
     brackets = all_brackets([begun], f"{label}-rest", None)
     name = f"{label}-rest-candidates-{token}"
     loads = [each_if_needed(_rest, name, reads, [], [progress, *brackets], x.dtype)]

@@ -235,7 +235,7 @@ class LaneDeviationQuestion(LaneQuestion):
         """
         question, dtype, every = self.of_all, self.of_all.dtype, tuple(range(x.ndim))
         with_axes = replace(shape, keepdims=True)
-        median = ask_lanes(x, question.median, f"{label}-median", with_axes, dtype, with_marks=True)
+        median = ask_lanes(x, question.median, f"{label}-median", with_axes, dtype, marked=True)
         measure = partial(_distances_of_same, axes=shape.axes)
         distances = self._distances(measure, x, median, every, label)
         deviation = ask_lanes(distances, question.distances, label, with_axes, dtype)
