@@ -47,7 +47,7 @@ def objects(graph: Graph, name: str, numblocks: tuple[int, ...]) -> DaskArray:
     return DaskArray(graph, name, chunks, meta=np.empty((0,) * len(numblocks), dtype=object))
 
 
-def from_objects(name: str, values: Sequence[Any], numblocks: tuple[int, ...]) -> DaskArray:
+def literals(name: str, values: Sequence[Any], numblocks: tuple[int, ...]) -> DaskArray:
     """Make a dask array of objects that exist already: one for each block, in C order."""
     places = np.ndindex(numblocks)
     nodes = {

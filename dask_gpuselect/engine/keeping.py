@@ -245,7 +245,7 @@ def first_partials(
         "is_marked": is_marked,
     }
     name = f"quantile-reports-{tokenize(source.name, question, list(arguments.items()))}"
-    single = graphs.from_objects(f"quantile-question-{tokenize(question)}", [question], ())
+    single = graphs.literals(f"quantile-question-{tokenize(question)}", [question], ())
     arguments |= {"block_ids": True, "board_name": name}
     return graphs.each_chunk(_first, name, [source], [single], **arguments)
 

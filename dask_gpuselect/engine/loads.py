@@ -104,7 +104,7 @@ def ask_once(x: DaskArray, question: OneLoadQuestion, label: str) -> DaskArray:
     """Answer a question that takes one load, lazily; the answer is an object."""
     source = private_copy(x, f"load 1 of {x.name}")
     # The question is one task of its own: as a literal it would be copied to every task.
-    single = graphs.from_objects(f"{label}-question-{tokenize(question)}", [question], ())
+    single = graphs.literals(f"{label}-question-{tokenize(question)}", [question], ())
     name = f"{label}-reports-{tokenize(source.name, x.dtype, question)}"
     partials = graphs.each_chunk(_measure, name, [source], [single], dtype=x.dtype)
     name = f"{label}-{tokenize(name)}"
