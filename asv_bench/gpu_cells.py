@@ -205,11 +205,11 @@ def of_weighted_chunks(n: int, size: int) -> Iterator[Row]:
 
     rng = cp.random.default_rng(1)
     source = normal(n * size), rng.random(n * size, dtype=cp.float32)
-    held = [da.from_array(each, chunks=size) for each in source]
+    persisted = [da.from_array(each, chunks=size) for each in source]
     one = da.from_array(np.zeros(n), chunks=1)
     how = {"chunks": (size,), "dtype": "f4", "meta": cp.empty(0, "f4")}
     made = [one.map_blocks(lambda _, a=each: a[:size] * cp.float32(1.5), **how) for each in source]
-    for kind, (x, weights) in {"in memory": held, "made by tasks": made}.items():
+    for kind, (x, weights) in {"in memory": persisted, "made by tasks": made}.items():
         read = partial(x.sum().compute, scheduler="sync")
         for method in ("inverted_cdf", "linear"):
             of = f'{n} chunks {kind} with weights, "{method}"'
@@ -254,14 +254,14 @@ def measure(only: str) -> None:
 def found_by(checkout: str, only: str) -> dict[str, Any]:
     """The rows of a checkout, by a process of its own."""
     path = os.pathsep.join([checkout, os.environ.get("PYTHONPATH", "")])
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, __file__, "--rows", "--only", only],
         env=os.environ | {"PYTHONPATH": path},
         stdout=subprocess.PIPE,
         text=True,
         check=False,
     )
-    named = list(map(json.loads, told.stdout.splitlines()))
+    named = list(map(json.loads, output.stdout.splitlines()))
     # Rows of one name follow others that tell them apart.
     return {f"{i}": each for i, each in enumerate(named)}
 
@@ -282,8 +282,8 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     for key, (name, own, first, read) in now.items():
         old = before.get(key)
-        told = f"{old[1] / old[3]:,.1f}" if old else ""
-        numbers = f"{1e3 * read:.3f} | {told} | {1e3 * own:,.2f} | {own / read:,.1f} | {first:.1f}"
+        text = f"{old[1] / old[3]:,.1f}" if old else ""
+        numbers = f"{1e3 * read:.3f} | {text} | {1e3 * own:,.2f} | {own / read:,.1f} | {first:.1f}"
         print(f"| {name} | {numbers} |")
 
 

@@ -135,18 +135,18 @@ def without_keeping(x: da.Array) -> da.Array:
 
 def contestants(x: da.Array, peers: Sequence[str]) -> Contestants:
     """By name, each building a graph."""
-    found: dict[str, Callable[[], da.Array]] = {
+    results: dict[str, Callable[[], da.Array]] = {
         SUM: x.sum,
         "`x.map_blocks(nothing)`": lambda: x.map_blocks(nothing, chunks=(1,), meta=x._meta),
         "`quantile(x, q)`": lambda: quantile(x, QUARTILES),
         "`median(x)`": lambda: quantile(x, 0.5),
     }
     if "cache-limit" in peers:
-        found["`quantile(x, q)` with `cache-limit` 0"] = lambda: without_keeping(x)
+        results["`quantile(x, q)` with `cache-limit` 0"] = lambda: without_keeping(x)
     if "da.percentile" in peers:
         percents = [100 * q for q in QUARTILES]
-        found["`da.percentile(x, 100 * q)`, approximate"] = lambda: da.percentile(x, percents)
-    return found
+        results["`da.percentile(x, 100 * q)`, approximate"] = lambda: da.percentile(x, percents)
+    return results
 
 
 def check(x: da.Array, answer: Any) -> None:
@@ -235,9 +235,9 @@ def stages(client: Client, call: Callable[[], da.Array]) -> Iterator[str]:
         begin = time.time()
         call().compute()
         end = time.time()
-    found: dict[str, Stage] = {}
+    results: dict[str, Stage] = {}
     for task in stream.data:
-        stage = found.setdefault(key_split(task["key"]), Stage())
+        stage = results.setdefault(key_split(task["key"]), Stage())
         stage.tasks += 1
         for part in task["startstops"]:
             took = part["stop"] - part["start"]
@@ -257,7 +257,7 @@ def stages(client: Client, call: Callable[[], da.Array]) -> Iterator[str]:
                 for t in (stage.first, stage.last, stage.compute, stage.longest, stage.transfer)
             ),
         ]
-        for name, stage in sorted(found.items(), key=lambda item: item[1].first)
+        for name, stage in sorted(results.items(), key=lambda item: item[1].first)
     ]
     rows.append(["answer at the client", "", "", f"{1e3 * (end - begin):.1f}", "", "", ""])
     head = ["ms", "tasks", "first start", "last stop", "compute", "longest", "transfer"]
@@ -296,9 +296,9 @@ def measure(client: Client, size: int, data: str, arguments: argparse.Namespace)
     begin = time.perf_counter()
     lazy = maps(module, size) if data == "axis" else normal(module, size, arguments.chunks)
     x = lazy if data == "made" else persisted(client, lazy)
-    held = sorted(map(len, client.has_what().values()))
+    resident = sorted(map(len, client.has_what().values()))
     print(
-        f"{x.nbytes / 1e9:.3g} GB made in {time.perf_counter() - begin:.1f} s; chunks: {held}",
+        f"{x.nbytes / 1e9:.3g} GB made in {time.perf_counter() - begin:.1f} s; chunks: {resident}",
         file=sys.stderr,
         flush=True,
     )

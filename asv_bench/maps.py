@@ -255,8 +255,8 @@ def contend(kind: str, n: int, limit: str, store: Path | None, only: str, repeat
             if done.returncode:
                 print(done.stderr[-600:], file=sys.stderr)
                 continue
-            found = json.loads(done.stdout.splitlines()[-1])
-            best = found if best is None or found < best else best
+            result = json.loads(done.stdout.splitlines()[-1])
+            best = result if best is None or result < best else best
         if best is None:
             rows.append([f"`{name}`", "fails", "", "", ""])
             continue

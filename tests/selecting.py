@@ -25,7 +25,7 @@ from dask_gpuselect.strategies import (
     Strategy,
 )
 from dask_gpuselect.strategies.known import Known, Reply
-from dask_gpuselect.strategies.probes import Copy, Measure, Report
+from dask_gpuselect.strategies.probes import Copy, Measure, ProbeResult
 from dask_gpuselect.strategies.spaces import NAMES
 
 VARIANTS: Mapping[str, Strategy] = {
@@ -46,7 +46,7 @@ VARIANTS: Mapping[str, Strategy] = {
 }
 """Every strategy, and what its parameters change."""
 
-Doctor = Callable[[Report], Report]
+Doctor = Callable[[ProbeResult], ProbeResult]
 
 
 @dataclass
@@ -103,10 +103,10 @@ def find(
     n_before = 0
     found.known.append(known)
 
-    def measure(probe: Measure) -> Report:
+    def measure(probe: Measure) -> ProbeResult:
         found.probes.append(probe)
         found.rounds += 1
-        return doctor(measures.report(values, probe))
+        return doctor(measures.answer_probe(values, probe))
 
     report = None
     if strategy.opening is not None:

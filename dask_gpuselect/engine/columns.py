@@ -75,20 +75,20 @@ class Blocks:
     ----------
     to_index : callable
         Function from the place of a column to what follows the name in the key.
-    seen : bool
+    marked : bool
         True if each result is a `KnownChunks`, with the fingerprints of the column's chunks.
     made : callable, optional
         ``(value, shape of a chunk)``: the block of an answer.
     """
 
     to_index: Callable[[Place], tuple[int, ...]] = tuple
-    seen: bool = True
+    marked: bool = True
     made: Callable[..., Any] | None = None
 
     def result(self, value: Any, marks: Any, block: Place) -> Any:
         """Return the result for a value, about a column of chunks of that shape."""
         value = value if self.made is None else self.made(value, block)
-        return KnownChunks(value, marks) if self.seen else value
+        return KnownChunks(value, marks) if self.marked else value
 
 
 FOR_NEXT_LOAD = Blocks()
@@ -150,7 +150,7 @@ class Columns:
         )
         name = f"{name}-{token}"
         tasks, keys = {}, {}
-        measure = partial(_measure_seen, measure=measure, ordered=self.ordered)
+        measure = partial(_measure_marked, measure=measure, ordered=self.ordered)
         for place in self.places:
             known = TaskRef(brackets.keys[place][0]) if brackets else None
             chunks = [TaskRef((source.name, *chunk)) for chunk in self._column(place)]
@@ -178,14 +178,14 @@ class Columns:
         reads = Reads(self.x)
         tasks, keys = {}, {}
         read = partial(
-            _measure_seen,
+            _measure_marked,
             dtype=self.x.dtype,
             axes=self.axes,
             measure=measure,
             ordered=self.ordered,
         )
         message = f"{name}: one of {len(self.places) * len(self.parts)} parts is read twice"
-        function = partial(_known_or_read, known_by=known_by, measure=read, told=message)
+        function = partial(_known_or_read, known_by=known_by, measure=read, message=message)
         name = f"{name}-{tokenize(cached.name, brackets.name)}"
         for place in self.places:
             known = TaskRef(brackets.keys[place][0])
@@ -275,7 +275,7 @@ class Columns:
     ) -> Tasks:
         """Apply ``function(values)`` to the results of all tasks about each column.
 
-        These have seen the same chunks.
+        These have read the same chunks.
         """
         tasks: dict[Key, Task] = {}
         keys: dict[Place, list[Key]] = {}
@@ -301,7 +301,7 @@ class Columns:
 
         If several tasks aggregate a column, there may be a function for each of them.
 
-        Raises, while computing, a `ChunksChangedError` that names the chunk if this load has seen
+        Raises, while computing, a `ChunksChangedError` that names the chunk if this load has read
         other elements than the load of the brackets.
         """
         tasks, keys = {}, {}
@@ -370,7 +370,7 @@ def first_load(x: DaskArray, axes: tuple[int, ...]) -> DaskArray:
     return private_copy(x, f"load 1 of {x.name} along {axes}")
 
 
-def _measure_seen(
+def _measure_marked(
     chunks: Sequence[Any],
     dtype: np.dtype[Any],
     axes: tuple[int, ...],
@@ -393,12 +393,12 @@ def _known_or_read(
     *,
     known_by: Callable[[Any, Any], Any],
     measure: Callable[..., KnownChunks],
-    told: str,
+    message: str,
 ) -> KnownChunks:
     value = known_by(cached.value, known.value)
     if value is not None:
         return KnownChunks(value, cached.marks)
-    logger.debug(told)
+    logger.debug(message)
     return measure(read(), known=known)
 
 
@@ -444,9 +444,9 @@ def side_by_side(
     place_of: Callable[[Place], InColumn],
     join: Callable[[Sequence[Any], int], Any],
     *,
-    seen: bool,
+    marked: bool,
 ) -> DaskArray:
-    """Join the answers about all slabs of every chunk, if all have seen the same chunks.
+    """Join the answers about all slabs of every chunk, if all have read the same chunks.
 
     The answers are `KnownChunks`. For code that copies graphs, the result counts as an answer, like
     that of passes: if it is used several times, the slabs are not loaded again.
@@ -461,16 +461,16 @@ def side_by_side(
         Function from the place of a block of the answers to the places of its chunks.
     join : callable
         Function from blocks and an axis to one block.
-    seen : bool
+    marked : bool
         True if each joined block is a `KnownChunks` as well.
     """
-    name = f"{label}-{tokenize([answer.name for answer in answers], seen)}"
+    name = f"{label}-{tokenize([answer.name for answer in answers], marked)}"
     tasks = {}
     for place in itertools.product(*map(range, answers[0].numblocks)):
         some = List(*(TaskRef((answer.name, *place)) for answer in answers))
         key = (name, *place)
         tasks[key] = Task(
-            key, Step("reduce", _side_by_side), some, axis, place_of(place), join, seen
+            key, Step("reduce", _side_by_side), some, axis, place_of(place), join, marked
         )
     graph = extended(merged(*answers), name, tasks, {answer.name for answer in answers})
     sizes = tuple(map(sum, zip(*(answer.chunks[axis] for answer in answers), strict=True)))
@@ -484,10 +484,10 @@ def _side_by_side(
     axis: int,
     place_of: InColumn,
     join: Callable[[Sequence[Any], int], Any],
-    seen: bool,
+    marked: bool,
 ) -> Any:
     first, *others = blocks
     for other in others:
         check_same(first.marks, other.marks, place_of)
     answer = join([block.value for block in blocks], axis)
-    return KnownChunks(answer, first.marks) if seen else answer
+    return KnownChunks(answer, first.marks) if marked else answer

@@ -8,8 +8,8 @@ There are eight:
 - *column*: the chunks of one output block, its column, fit `column-limit`, and one task takes all
   of them: one load;
 - *tails*: the column is larger, and the question is about quantiles near the ends of lanes, such as
-  0.9. It is read in parts that fit. Of each part, the smallest and largest elements of every lane
-  are kept, as many as the answer may need: one load;
+  0.9. It is read in parts that fit. Each part returns the smallest and largest elements of every
+  lane, as many as the answer may need: one load;
 - *scratch*: the column is larger, so that it would take several loads. Each chunk is written to
   local disk when it arrives, and the lanes are read back in tiles: one load;
 - *p2p*: the same on a cluster of `distributed`, where dask's peer-to-peer rechunk moves the lanes
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -104,12 +104,8 @@ class LanePlan(Plan):
         How partial results about groups are merged on their way; None if they are not.
     shares : int
         Number of tasks among which the lanes of a column are divided, which share one load.
-    advice : str
-        Text that says how to get one load instead of several.
     scratch : Scratch or None
         How columns are written to disk; None if they are not.
-    disk_bytes : int
-        Most bytes on disk at any time.
     """
 
     slabs: int = 1
@@ -118,9 +114,7 @@ class LanePlan(Plan):
     n_roots: int = 0
     narrowing: Narrowing | None = None
     shares: int = 1
-    advice: str = field(default="", compare=False)
     scratch: Scratch | None = None
-    disk_bytes: int = 0
 
     def __str__(self) -> str:
         return f"{super().__str__()}{_clause(self._on_disk)}{_clause(self.advice)}"
@@ -234,7 +228,7 @@ def plan_lanes(
             return counted
     limits = [column_limit()]
     if is_one_lane and lanes.takes_passes:
-        limits.insert(0, one_lane_limit(lanes.x))  # which may be too little for many groups
+        limits.insert(0, one_lane_limit(lanes.x))  # this limit may be too low for many groups
     for limit in limits:
         plan = _plan_within(lanes, limit)
         if plan is not None:
@@ -257,7 +251,7 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
     if not is_known_larger or _is_taken_in_place(lanes):
         return LanePlan("column", 1, known_bytes(lanes.column_bytes), 0, shares=_shares(lanes))
     limit = max(limit, max(chunks) * lanes.n_lanes * lanes.itemsize)
-    # Of data in memory, loads cost nothing, and slabs look at each element once.
+    # If data are in memory, loads cost nothing, and slabs take each element once.
     if not (lanes.is_one_lane or x.is_on_device or x.is_in_memory):
         in_tails = _plan_tails(lanes, limit)
         if in_tails is not None:
@@ -271,10 +265,10 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
             loads = question.loads_in_passes(plan.loads) if plan.parts else 1
             least = min(least, slabs * loads)
             in_slabs = replace(plan, slabs=slabs, loads=slabs * plan.loads)
-            # Elements that are looked at, and tasks, which are one for each load of each chunk.
-            looks = loads * question.pass_time * question.slots.pass_factor if plan.parts else 1.0
-            looks += slabs * loads * TASK * len(chunks) / (sum(chunks) * lanes.n_lanes)
-            plans.append((slabs * loads, looks, in_slabs))
+            # The work: reads of each element, and tasks, which are one for each load of each chunk.
+            work = loads * question.pass_time * question.slots.pass_factor if plan.parts else 1.0
+            work += slabs * loads * TASK * len(chunks) / (sum(chunks) * lanes.n_lanes)
+            plans.append((slabs * loads, work, in_slabs))
         if slabs >= MORE_LOADS * least and not x.is_in_memory:
             break  # more slabs are more loads
     loads, _, best = (0, 0.0, None)
@@ -298,7 +292,7 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
 TILE = 1 << 28
 
 # Bytes that a task takes for each answer about a lane, beside its elements: five-day windows of
-# three years of days are 365 answers about 1,095 elements, in float64, of which some wait.
+# three years of days are 365 answers about 1,095 elements. Some of these float64 wait.
 ANSWER_BYTES = 48
 
 
@@ -339,13 +333,13 @@ def _room_advice(lanes: _Lanes) -> str:
     place, n = _disk(lanes), int(Carried.by(lanes.x, lanes.axes).n_bytes(lanes.x))
     if place is None or n <= place.room:
         return ""
-    return f"or set scratch-limit to {format_bytes(n)}, with as much room in {place.told}"
+    return f"or set scratch-limit to {format_bytes(n)}, with as much room in {place.description}"
 
 
 def with_labels(
     plan: AnyPlan, x: DaskArray, question: LaneQuestion, labels: np.dtype[Any]
 ) -> AnyPlan:
-    """Add the bytes of labels, one for each element, to what a plan reports.
+    """Add the bytes of labels, one for each element, to those of a plan.
 
     They do not influence the choice of the plan.
     """
@@ -438,8 +432,9 @@ def _parts_of_one_lane(
 # Counts of lanes take at most this share of what they are of.
 COUNTS_SHARE = 0.25
 
-# Those of groups. Where of 6e7 uint16 all values occur alike, and so many counts take as many bytes
-# as what they are of, counting took 1.46 s and two loads 2.30; of a fifth as many 0.36 and 1.09.
+# The same share for groups. If all values of 6e7 uint16 occur equally often, so that counts take as
+# many bytes as the elements, counting took 1.46 s and two loads took 2.30. With a fifth as many
+# counts it was 0.36 and 1.09 s.
 GROUP_COUNTS_SHARE = 1.0
 
 # Bytes of elements that are worth a task which counts them: 4 ms at 1 ns each.
@@ -458,9 +453,9 @@ def _plan_counts_of_groups(lanes: _Lanes) -> LanePlan | None:
     if not question.counts_values or not math.isfinite(question.slots.at_most):
         return None
     itemsize, total = x.element_bytes(), sum(chunks)
-    of_report = question.slots.at_most * counts_bytes(x.dtype)
+    of_partial = question.slots.at_most * counts_bytes(x.dtype)
     worth = COUNTED_ON_DEVICE if x.is_on_device else COUNTED_AT_ONCE
-    most = min(max(4 * of_report / GROUP_COUNTS_SHARE, worth), one_lane_limit(x))
+    most = min(max(4 * of_partial / GROUP_COUNTS_SHARE, worth), one_lane_limit(x))
     parts, sizes = _parts_of_one_lane(chunks, most, itemsize)
     counted = _plan_counts(lanes, parts, sizes, 1, GROUP_COUNTS_SHARE)
     return replace(counted, task_bytes=-1) if counted and math.isnan(total) else counted
@@ -484,10 +479,10 @@ def _plan_counts(
     if not (question.counts_values and is_countable(x.dtype)):
         return None
     itemsize, n_counted = x.element_bytes(), n_lanes * question.slots.at_most
-    of_report = n_counted * counts_bytes(x.dtype)
-    gathered = min(len(parts), TALLIES_EVERY) * of_report
+    of_partial = n_counted * counts_bytes(x.dtype)
+    gathered = min(len(parts), TALLIES_EVERY) * of_partial
     part_bytes = n_lanes * itemsize * sum(sizes) / len(parts)
-    is_little = of_report <= share * part_bytes  # not if that is not known
+    is_little = of_partial <= share * part_bytes  # not if that is not known
     if not (is_little and gathered <= settings.n_bytes("root-limit")):
         return None
     task_bytes = max(sizes) * n_lanes * itemsize
@@ -506,7 +501,7 @@ def _plan_tails(lanes: _Lanes, limit: int) -> LanePlan | None:
     parts = tuple(runs(chunks, limit // row_bytes))
     largest = max(sum(chunks[start:stop]) for start, stop in parts)
     dtype = selection_dtype(question.task_dtype(lanes.x.dtype))
-    of_lane = tails.n_kept * dtype.itemsize + question.slots.n * TWO_COUNTS
+    of_lane = tails.width * dtype.itemsize + question.slots.n * TWO_COUNTS
     partial_result = n_lanes * of_lane
     merge_every = plan_merging(len(parts), limit // partial_result)
     if merge_every is None:
@@ -591,7 +586,7 @@ def _plan_slab(lanes: _Lanes, n_lanes: int, limit: int) -> LanePlan | None:
     return largest and largest[1]
 
 
-PART_SIZES = 6  # of parts that are tried: the limit, half of it, a quarter, ...
+PART_SIZES = 6  # sizes of parts that are tried: the limit, half of it, a quarter, ...
 
 
 def column_limit() -> int:

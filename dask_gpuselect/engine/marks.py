@@ -1,4 +1,4 @@
-"""Fingerprints of chunks, which prove that several loads have seen the same elements.
+"""Fingerprints of chunks, which prove that several loads have read the same elements.
 
 If one load alone proves an answer, as for a quantile, its counts are enough and no fingerprints are
 needed. They serve answers to which several loads contribute. An error names the chunk that changed.
@@ -97,17 +97,17 @@ def joined(parts: Iterable[Any]) -> Any:
     return tuple(itertools.chain.from_iterable(each))
 
 
-def check_same(known: Marks, found: Marks, place_of: Callable[[int], Sequence[int]]) -> None:
-    """Raise a `ChunksChangedError` unless two loads have seen the same chunks.
+def check_same(known: Marks, marks: Marks, place_of: Callable[[int], Sequence[int]]) -> None:
+    """Raise a `ChunksChangedError` unless two loads have read the same chunks.
 
     Parameters
     ----------
-    known, found : ndarray of uint64
+    known, marks : ndarray of uint64
         Fingerprints of the same chunks, by the earlier load and by the later one.
     place_of : callable
         Function from the number of a chunk to its place in the grid.
     """
-    differs = np.flatnonzero(known != found)
+    differs = np.flatnonzero(known != marks)
     if len(differs):
         raise changed(place_of(int(differs[0])))
 

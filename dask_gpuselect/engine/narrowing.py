@@ -10,12 +10,12 @@ merged first: they prove ranges of values, and then the cuts around these ranges
                 │                         │
                 └──────────> left <───────┘ ──> merge ──> bracket
 
-A group has the cuts of some chunks, unmerged, on a worker. If one look at some pivots does not
-narrow the ranges enough, the cuts that are left are the groups of the next look. The final bracket
-is the one that all pivots prove.
+A group has the cuts of some chunks, unmerged, on a worker. If one preview of some pivots does not
+narrow the ranges enough, the cuts that are left are the groups of the next preview. The final
+bracket is the one that all pivots prove.
 
-If there are so many chunks that even the relevant pivots are too many, there are no looks. The cuts
-are merged in a tree that passes on few pivots, see `maths.coarse`, and the bracket is a little
+If there are so many chunks that even the relevant pivots are too many, there are no previews. The
+cuts are merged in a tree that passes on few pivots, see `maths.coarse`, and the bracket is a little
 wider. The expected counts of each chunk there are computed group by group:
 
 ::
@@ -78,8 +78,10 @@ def narrowed(begun: Sequence[FirstLoad]) -> DaskArray:
     most = 0 if are_groups else max(each.groups for each in planned)
     groups = _grouped([each.cuts for each in begun], most)
     n_groups = groups.npartitions
-    rooms = [max(each.room // n_groups, 1) if each and each.looks else None for each in narrowings]
-    for _ in range(max(each.looks for each in planned)):
+    rooms = [
+        max(each.room // n_groups, 1) if each and each.previews else None for each in narrowings
+    ]
+    for _ in range(max(each.previews for each in planned)):
         name = f"{LABEL}-some-{tokenize(groups.name, rooms)}"
         some = graphs.each_chunk(_some_of_each, name, [groups], rooms=rooms)
         merge_each = partial(graphs.merge_columns, merge=merge_any)
@@ -161,7 +163,7 @@ def in_tree(groups: DaskArray, begun: Sequence[FirstLoad], label: str) -> list[D
     `narrowed` makes.
     """
     narrowings, questions = [each.narrowing for each in begun], [each.question for each in begun]
-    mosts = [None if each is None or each.looks else each.coarse for each in narrowings]
+    mosts = [None if each is None or each.previews else each.coarse for each in narrowings]
     merge_coarsely = partial(_coarse_of_each, mosts=mosts)
     few = graphs.each_chunk(
         _coarse_of_group, f"{LABEL}-few-{tokenize(groups.name, mosts)}", [groups], mosts=mosts
@@ -172,23 +174,23 @@ def in_tree(groups: DaskArray, begun: Sequence[FirstLoad], label: str) -> list[D
 
 
 def proven_by(
-    groups: DaskArray, found: DaskArray, begun: Sequence[FirstLoad], label: str
+    groups: DaskArray, ranges: DaskArray, begun: Sequence[FirstLoad], label: str
 ) -> list[DaskArray]:
     """Add the expected counts of its chunks to the brackets of each question.
 
-    `found` is one list of the brackets of all questions.
+    `ranges` is one list of the brackets of all questions.
     """
-    token = tokenize(groups.name, found.name)
+    token = tokenize(groups.name, ranges.name)
     n_chunks = [math.prod(each.grid) for each in begun]
     expected = graphs.each_chunk(
-        _expected_of_each, f"{LABEL}-expects-{token}", [groups], [found], n_chunks=n_chunks
+        _expected_of_each, f"{LABEL}-expects-{token}", [groups], [ranges], n_chunks=n_chunks
     )
     finishes = [
         graphs.Finish(
             _proven,
             f"{label}-bracket-{tokenize(token, i, each.grid, each.turns)}",
             {
-                "found": TaskRef((found.name,)),
+                "ranges": TaskRef((ranges.name,)),
                 "which": i,
                 "numblocks": each.grid,
                 "turns": each.turns,
@@ -229,10 +231,10 @@ def _brackets_of_each(
 
 
 def _expected_of_each(
-    group: list[Column], found: list[Brackets | None], *, n_chunks: Sequence[int]
+    group: list[Column], ranges: list[Brackets | None], *, n_chunks: Sequence[int]
 ) -> list[list[Expected]]:
     columns: list[list[Expected]] = []
-    for column, brackets, n in zip(group, found, n_chunks, strict=True):
+    for column, brackets, n in zip(group, ranges, n_chunks, strict=True):
         cuts = merge_any(column)
         if brackets is None or cuts is None:
             columns.append([])
@@ -243,12 +245,12 @@ def _expected_of_each(
 
 def _proven(
     parts: list[Expected],
-    found: list[Brackets | None],
+    ranges: list[Brackets | None],
     which: int,
     numblocks: tuple[int, ...],
     turns: IntArray | None,
 ) -> Proven | None:
-    brackets = found[which]
+    brackets = ranges[which]
     if brackets is None:
         return None  # a pilot has the answer
     expected = merge(parts)
@@ -294,9 +296,9 @@ def narrowed_candidates(
     return load, bracket
 
 
-def _cuts_of_candidates(found: Gathered, proven: Proven, *, most: int) -> Cuts:
-    assert found.tally is not None
-    return cuts_of_tally(proven.brackets, found.tally, most)
+def _cuts_of_candidates(gathered: Gathered, proven: Proven, *, most: int) -> Cuts:
+    assert gathered.tally is not None
+    return cuts_of_tally(proven.brackets, gathered.tally, most)
 
 
 def _narrower_bracket(parts: list[Cuts], proven: Proven, question: Question) -> Proven:
@@ -304,7 +306,7 @@ def _narrower_bracket(parts: list[Cuts], proven: Proven, question: Question) -> 
     return replace(proven, brackets=brackets, expected=of_chunks(proven.expected, np.arange(0)))
 
 
-def _narrower_tally(found: Gathered, proven: Proven, wanted: Proven) -> Gathered:
-    assert found.tally is not None
-    tally = tally_by(proven.brackets, found.tally, wanted.brackets)
-    return replace(found, tally=tally)
+def _narrower_tally(gathered: Gathered, proven: Proven, wanted: Proven) -> Gathered:
+    assert gathered.tally is not None
+    tally = tally_by(proven.brackets, gathered.tally, wanted.brackets)
+    return replace(gathered, tally=tally)

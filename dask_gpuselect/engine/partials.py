@@ -142,23 +142,23 @@ class Resolved:
 
     Parameters
     ----------
-    found : object
+    answer : object
         What `Question.resolve` returns.
     sums : Moments or None
         Exact sums, if the question wants them.
     more : Brackets or None
         Brackets of a third load, if one is needed.
     marks : ndarray of uint64
-        Fingerprints of the chunks that were seen.
+        Fingerprints of the chunks that were read.
     """
 
-    found: Any
+    answer: Any
     sums: Moments | None
     more: Brackets | None = None
     marks: Marks = field(default_factory=lambda: NO_MARKS)
 
 
-def who_sums(question: Question) -> Question | None:
+def if_summing(question: Question) -> Question | None:
     """Return the question if it wants sums, else None: what the task of a chunk needs to know.
 
     A question may have thousands of ranks, and it would be copied to the task of every chunk.
@@ -185,7 +185,7 @@ def gathered(
     dtype : dtype
         Dtype of the elements.
     summing : Question or None
-        Result of `who_sums`.
+        Result of `if_summing`.
     is_marked : bool
         True if a third load may follow, which needs fingerprints.
     stays : bool

@@ -8,8 +8,8 @@ For all elements there are four plans; `lane_plans` has those along some axes:
 - *held*: all chunks are CuPy arrays in the memory of one device, or tasks make them there and they
   fit `cache-limit`. One task reads them in place, as if they were one array. Few elements with
   weights are copied together;
-- *bracket*: two loads, with a bracket between them. A chunk of which the first load has cached
-  enough is not loaded again: see `keeping`. If there are so many chunks that their cuts exceed
+- *bracket*: two loads, with a bracket between them. If the first load has cached enough of a chunk,
+  the chunk is not loaded again: see `keeping`. If there are so many chunks that their cuts exceed
   `root-limit` in one task, the cuts are narrowed on the way there.
 """
 
@@ -46,7 +46,7 @@ from dask_gpuselect.maths.sizes import (
     share_of_one_place,
 )
 
-PILOT_SHARE = 0.009  # of all elements are candidates of a guess, for each quantile
+PILOT_SHARE = 0.009  # share of all elements that are candidates of a guess, for each quantile
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,6 +85,10 @@ class Plan:
     shuffle : str
         How often a dask shuffle that makes the chunks runs, and where it stores data; "" if there
         is none.
+    disk_bytes : int
+        Most bytes on disk at any time; 0 if nothing is written.
+    advice : str
+        What to set or to rechunk so that each chunk is read once; "" if there is no such advice.
     """
 
     name: str
@@ -99,6 +103,8 @@ class Plan:
     n_columns: int = field(default=1, kw_only=True, compare=False)
     is_in_memory: bool = field(default=False, kw_only=True, compare=False)
     shuffle: str = field(default="", kw_only=True, compare=False)
+    disk_bytes: int = field(default=0, kw_only=True)
+    advice: str = field(default="", kw_only=True, compare=False)
 
     @property
     def reads(self) -> int:
@@ -222,12 +228,15 @@ def plan_each(
     alone = [[i] for i, pair in enumerate(pairs) if is_resident(*pair)]
     others = [i for i in range(len(pairs)) if [i] not in alone]
     together = [[others[i] for i in places] for places in aligned([arrays[i] for i in others])]
-    plans = [(places, [_plan_held(*pairs[i]) for i in places]) for places in alone]
+    plans = [(places, [_plan_resident(*pairs[i]) for i in places]) for places in alone]
     for places in together:
         some = [arrays[i] for i in places], [questions[i] for i in places]
-        is_held = stays_on_device(*some)
+        is_on_device = stays_on_device(*some)
         plans.append(
-            (places, [_plan_held(*pairs[i]) for i in places] if is_held else plan_loads(*some))
+            (
+                places,
+                [_plan_resident(*pairs[i]) for i in places] if is_on_device else plan_loads(*some),
+            )
         )
     return plans
 
@@ -259,7 +268,7 @@ def plan_rest(x: DaskArray, question: Question) -> ElementPlan:
     return _plan_two_loads(x, question, narrowing_of(x, question))
 
 
-def _plan_held(x: Source, question: Question) -> ElementPlan:
+def _plan_resident(x: Source, question: Question) -> ElementPlan:
     n_bytes = _guessed_bytes(x, question)
     if question.weighs:
         n_bytes = known_bytes(_copied_bytes(x, question))
@@ -411,7 +420,7 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
     n_slots = question.n_slots
     share = n_slots * question.share
     if fit_one_place(*about, share, limit):
-        return None  # and a question may have a million ranges to count
+        return None  # returns early: counting a million ranges takes long
     narrowing = plan_narrowing(
         *about,
         question.n_ranges,
@@ -424,6 +433,6 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
     )
     if narrowing is None or n_slots == 1:
         return narrowing
-    # Of each slot a part of the pivots.
+    # The slots share the pivots.
     coarse = max(narrowing.coarse // n_slots, LEAST_OF_GROUP)
     return replace(narrowing, share=max(narrowing.share // n_slots, 1), coarse=coarse)

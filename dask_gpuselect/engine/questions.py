@@ -107,7 +107,7 @@ class Question(BaseQuestion, ABC):
     def keep(self, cuts: Cuts) -> Brackets:
         """Return the brackets at which the first load may cache, from cuts of some chunks.
 
-        These cuts stand for those of the other chunks; see `maths.seen`.
+        These cuts stand for those of the other chunks; see `maths.chunk_sample`.
         """
         return self.bracket(cuts)
 
@@ -216,11 +216,11 @@ class Question(BaseQuestion, ABC):
         """
         return None
 
-    def more(self, brackets: Brackets, found: Any) -> Brackets | None:
-        """Return the brackets for a third load, or None if `found` is enough."""
+    def more(self, brackets: Brackets, resolved: Any) -> Brackets | None:
+        """Return the brackets for a third load, or None if `resolved` is enough."""
         return None
 
-    def resolve_again(self, found: Any, more: Brackets, tally: Tally) -> Any:
+    def resolve_again(self, resolved: Any, more: Brackets, tally: Tally) -> Any:
         """Resolve the question from the tally of a third load, in the form of `resolve`.
 
         Its counts alone prove the result, however the earlier brackets were found.
@@ -228,13 +228,13 @@ class Question(BaseQuestion, ABC):
         raise NotImplementedError
 
     def finish(
-        self, found: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
+        self, resolved: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
     ) -> Any:
         """Return the answer, from the results of `resolve`, the third load and the sums.
 
         It is a one-dimensional array on the host, of the promised dtype; or any object.
         """
-        return found
+        return resolved
 
     @property
     def of_slot(self) -> Question | None:
@@ -319,7 +319,7 @@ class ElementQuestion(RankQuestion):
 
     @abstractmethod
     def answer_by(
-        self, n_valid: int, n_missing: int, found: Callable[[IntArray], NDArray[Any]]
+        self, n_valid: int, n_missing: int, elements_at: Callable[[IntArray], NDArray[Any]]
     ) -> NDArray[Any]:
         """Return the answer, given a function from ranks to elements."""
 
@@ -440,22 +440,22 @@ class Tails(LaneLoad):
 
     Parameters
     ----------
-    n_kept : int
+    width : int
         Most elements of each lane in a partial result.
     """
 
-    n_kept: int
+    width: int
 
     @classmethod
     def of_sizes(cls, sizes: TailSizes, order: LaneOrder) -> Tails:
         """Return the load for tails of these sizes, which contain every lane's ranks."""
         merge = partial(kernels.merge_lane_tails, sizes=sizes)
-        in_tails = partial(_found_in_tails, ranks=order.lane_ranks, sizes=sizes)
+        in_tails = partial(_order_statistics_in_tails, ranks=order.lane_ranks, sizes=sizes)
         measure = partial(kernels.lane_tails, sizes=sizes)
         return cls(measure, merge, of_merged(merge, in_tails), sizes.width(sizes.n))
 
 
-def _found_in_tails(tails: Any, known: None, *, ranks: Any, sizes: TailSizes) -> Any:
+def _order_statistics_in_tails(tails: Any, known: None, *, ranks: Any, sizes: TailSizes) -> Any:
     return lanes_in_tails(tails, ranks, sizes)
 
 
@@ -535,7 +535,7 @@ class LaneQuestion(BaseQuestion, ABC):
 
     def counted(self, counts: Any, dtype: np.dtype[Any]) -> Any:
         """Return the answers, in the form of those of `finished`, from the counts of all values."""
-        return self.finished(counts.found(self.order.lane_ranks))
+        return self.finished(counts.order_statistics(self.order.lane_ranks))
 
     by_place: ClassVar[bool] = True
     """True if the answer depends on the positions of elements in a chunk."""
@@ -554,9 +554,9 @@ class LaneQuestion(BaseQuestion, ABC):
         """The functions that passes apply."""
         return PassSteps.by_counts(self.order)
 
-    def finished(self, found: Any) -> Any:
+    def finished(self, resolved: Any) -> Any:
         """Convert the result of passes to answers ``(n_answers, n_lanes)`` on the host."""
-        return self.order.lane_answer(found)
+        return self.order.lane_answer(resolved)
 
     def restored(self, answers: Any, block: Block, shape: AnswerAxes) -> Any:
         """Give the answers about the lanes of a block of that shape the axes of the answer."""
@@ -635,6 +635,6 @@ class LaneQuestion(BaseQuestion, ABC):
     ) -> DaskArray:
         """Compose the answer about each group of all elements from other questions.
 
-        ``ask(x, question, seen)`` answers these.
+        ``ask(x, question, marked)`` answers these.
         """
         raise NotImplementedError

@@ -89,7 +89,7 @@ class Disk:
     room: float
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The disk in words."""
         return self.where or "the disks of the workers"
 
@@ -125,9 +125,9 @@ def _check_exists(where: str, setting: str) -> None:
 def least_loads() -> int:
     """Return how many loads of each chunk are worth writing it to disk instead.
 
-    Of 1.2 GiB that cost little to load, two loads took 1.2 to 1.8 times as long as a local disk,
-    and four to six times the memory. On a cluster, where all goes through the network, they took
-    as long.
+    If 1.2 GiB cost little to load, two loads took 1.2 to 1.8 times as long as a local disk, and
+    four to six times the memory. On a cluster, where all goes through the network, they took as
+    long.
     """
     return settings.number("scratch-reads", 3 if runs_on_workers() else 2)
 
@@ -193,7 +193,7 @@ class Carried:
         return all(place[axis] == self.firsts[axis] for axis in shared)
 
     def check(self, chunk: Any) -> None:
-        """Raise if a chunk has a companion of which its array does not say anything."""
+        """Raise if a chunk has a companion that its array does not describe."""
         own = set(chunk.companions) if isinstance(chunk, Accompanied) else set()
         assert own <= {each.name for each in self.companions}, own
 
@@ -202,23 +202,23 @@ class Carried:
 
         Companions that chunks of a column share count once for each column.
         """
-        found = float(x.size * x.dtype.itemsize)
+        total = float(x.size * x.dtype.itemsize)
         for each in self.companions:
             sizes = list(map(float, x.shape))
             for axis in each.stretched:
                 sizes[axis] = 1 if axis in self.axes else x.numblocks[axis]
-            found += math.prod(sizes) * each.dtype.itemsize
-        return found
+            total += math.prod(sizes) * each.dtype.itemsize
+        return total
 
 
 def companion_of(chunk: Any, companion: Companion) -> Any:
     """Return a companion of a chunk, with size 1 along the axes that it is broadcast along."""
-    found = chunk.companions.get(companion.name)
-    if found is None:  # of a masked array, chunks without a mask have none
+    array = chunk.companions.get(companion.name)
+    if array is None:  # chunks of a masked array may have no mask
         values = values_of(chunk)
-        found = namespace(values).ones(values.shape, dtype=bool)
-    shared = (axis in companion.stretched for axis in range(found.ndim))
-    return found[tuple(slice(1) if each else slice(None) for each in shared)]
+        array = namespace(values).ones(values.shape, dtype=bool)
+    shared = (axis in companion.stretched for axis in range(array.ndim))
+    return array[tuple(slice(1) if each else slice(None) for each in shared)]
 
 
 # --- Writing --------------------------------------------------------------------------------------
@@ -253,12 +253,12 @@ def _advice_elsewhere() -> str:
 
 
 def _written(
-    chunk: Any, place: tuple[int, ...], *, file: str, kept: Any, where: str, carried: Carried
+    chunk: Any, place: tuple[int, ...], *, file: str, other_axes: Any, where: str, carried: Carried
 ) -> Written:
     """Append a chunk and its companions to the file of its column."""
     if is_on_a_worker():
         raise RuntimeError(_advice_elsewhere())
-    column = tuple(place[axis] for axis in kept)
+    column = tuple(place[axis] for axis in other_axes)
     try:
         disk = spill_file(f"{file}-{column}", where)
         carried.check(chunk)
@@ -272,13 +272,13 @@ def _written(
 
 def _explained(error: OSError, where: str) -> OSError:
     """Make the error that says which settings help if a disk takes no more."""
-    told = (
+    message = (
         f"{error.strerror or error}: columns of chunks larger than dask_gpuselect.column-limit "
         f"are written to {where}. Set dask_gpuselect.scratch-directory to a directory with more "
         "room, or dask_gpuselect.scratch-limit to the bytes that may be written there (with 0, "
         "nothing is written, and chunks are read several times)"
     )
-    return OSError(error.errno or errno.EIO, told)
+    return OSError(error.errno or errno.EIO, message)
 
 
 # --- Reading --------------------------------------------------------------------------------------
@@ -509,9 +509,9 @@ def _write_layer(x: DaskArray, axes: tuple[int, ...], where: str) -> DaskArray:
     """Make an array whose chunks are `Written`."""
     source = first_load(x, axes)
     name = f"quantile-written-{tokenize(source.name, axes, where)}"
-    kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
+    other_axes = tuple(axis for axis in range(x.ndim) if axis not in axes)
     carried = Carried.by(x, axes)
-    write = partial(_written, file=name, kept=kept, where=where, carried=carried)
+    write = partial(_written, file=name, other_axes=other_axes, where=where, carried=carried)
     return each_chunk(write, name, [source], block_ids=True)
 
 
@@ -618,5 +618,5 @@ def _joined(blocks: list[Any], grid: tuple[int, ...], join: Callable[..., Any]) 
         n = grid[axis]
         if n > 1:
             blocks = [join(blocks[i : i + n], axis) for i in range(0, len(blocks), n)]
-    (found,) = blocks
-    return found
+    (block,) = blocks
+    return block

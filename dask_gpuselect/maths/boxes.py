@@ -231,8 +231,8 @@ def bracket_box(
     begins, ends = np.array(cells, np.int64).T
     lo, hi = np.concatenate([lo, begins]), np.concatenate([hi, ends])
     is_inside = ((tied[:, None] > lo) & (tied[:, None] < hi)).any(axis=1)
-    found = Brackets.covering(values, lo, hi, counted=tied[is_inside])
-    return replace(found, spared=tuple(spared) if any(map(len, spared)) else None)
+    brackets = Brackets.covering(values, lo, hi, counted=tied[is_inside])
+    return replace(brackets, spared=tuple(spared) if any(map(len, spared)) else None)
 
 
 Cells = tuple[tuple[int, int], tuple[int, int]]
@@ -314,11 +314,11 @@ class _Uncertain(NamedTuple):
         begins, ends = np.array([*fences, *extremes], np.int64).T
         return np.append(self.lo, begins), np.append(self.hi, ends)
 
-    def with_sums(self, found: Brackets, rule: Rule) -> Brackets:
+    def with_sums(self, brackets: Brackets, rule: Rule) -> Brackets:
         """Sum the elements between the two ends of windows of weight."""
         if self.of_weights is None:
-            return found
-        return self.of_weights.with_sums(found, self.lo, self.hi, rule.method)
+            return brackets
+        return self.of_weights.with_sums(brackets, self.lo, self.hi, rule.method)
 
 
 def bracket_from_cuts(cuts: Cuts, rule: Rule, room: int | None = None) -> Brackets:
@@ -497,19 +497,19 @@ def _reach(places: IntArray, size: int, sigma: float) -> NDArray[np.int64]:
     return np.ceil(reach).astype(np.int64)
 
 
-def bracket_fences(spared: Spared, found: PartialBox) -> Brackets | None:
+def bracket_fences(spared: Spared, box: PartialBox) -> Brackets | None:
     """Bracket the fences, now known, among the spared values; None if the box is complete."""
-    if found.is_complete:
+    if box.is_complete:
         return None
-    is_known = found.below is not None, found.above is not None
+    is_known = box.below is not None, box.above is not None
     low, high = (each[:0] if known else each for each, known in zip(spared, is_known, strict=True))
     values = np.unique(np.concatenate([low, high]))
     cells = []
     if len(low):
-        first = _first_from(values, found.fences[0])
+        first = _first_from(values, box.fences[0])
         cells.append((first - 1, first))
     if len(high):
-        last = _last_to(values, found.fences[1])
+        last = _last_to(values, box.fences[1])
         cells.append((last, last + 1))
     lo, hi = np.array(cells, np.int64).T
     return Brackets.covering(values, lo, hi, counted=lo[:0])
@@ -856,9 +856,9 @@ def resolve(brackets: Brackets, tally: Tally, rule: Rule) -> PartialBox:
     # few more elements take little longer.
     others = _last_fliers(rule, n)
     others = others[are_gathered(brackets, tally, others)]
-    found = order_statistics(brackets, tally, np.concatenate([pairs, others]))
-    lower, upper = found[: len(pairs)].reshape(2, -1)
-    known = dict(zip(others.tolist(), found[len(pairs) :], strict=True))
+    elements = order_statistics(brackets, tally, np.concatenate([pairs, others]))
+    lower, upper = elements[: len(pairs)].reshape(2, -1)
+    known = dict(zip(others.tolist(), elements[len(pairs) :], strict=True))
     q = interpolate(lower, upper, wanted.weight, method, np.dtype(np.float64)).astype(np.float64)
     return resolve_beyond(brackets, tally, rule, q, known)
 

@@ -50,8 +50,8 @@ def pivot_count(n: int, share: int = 1) -> int:
 # Peak bytes of the aggregating task for each pivot: 193 were measured, 40 of them the pivot's own,
 # as many of the merged copy, and those of `envelope.Envelope`. The rest is for Python.
 PIVOT_BYTES, PIVOT_WORK = 40, 256
-# Candidates of a rank, in units of elements / pivots: 1.09 by counts alone, of which distances save
-# a quarter to a half.
+# Candidates of a rank, in units of elements / pivots: 1.09 by counts alone. Distances save a
+# quarter to a half.
 CANDIDATES = 0.8
 # Kernels round `pivot_count` down to a power of two, so they make at least half as many.
 FEWER_PIVOTS = 2
@@ -61,10 +61,10 @@ CANDIDATE_COPIES = 3
 COMMON_RANGES = 4
 # Cuts wait on the workers. They may take one byte for so many bytes of the chunks.
 WAITING_SHARE = 32
-# Least number of pivots for each range and chunk that come to one task: with fewer, a look would
-# leave more than a quarter of the pivots.
+# Least number of pivots for each range and chunk that come to one task: with fewer, a preview
+# would leave more than a quarter of the pivots.
 LEAST_PIVOTS = 4
-MOST_LOOKS = 8
+MOST_PREVIEWS = 8
 # A group of cuts may take one byte for so many bytes of the limit. `dask.order` takes time for each
 # group and chunk: with 60,000 chunks 10 s for 2,400 groups, and 4.4 for 150.
 GROUP_SHARE = 4
@@ -73,8 +73,8 @@ LEAST_GROUPS, MOST_GROUPS = 128, 4096
 IN_GROUP_EVERY = 16
 # A group of candidates is in memory twice: as they come, and in order.
 WAITING_COPIES = 2
-# So many merged parts come to one task, and hand on as many pivots as fit there. They hand on at
-# least `LEAST_COARSE`: each merge makes a bracket wider by one in so many of all elements.
+# Number of merged parts that come to one task, and least number of pivots that they hand on. Each
+# merge makes a bracket wider by one in `LEAST_COARSE` of all elements.
 COARSE_EVERY, LEAST_COARSE = 32, 64
 # Largest number of times that candidates are narrowed where they wait. At the default limit, each
 # time leaves about a thousandth of a quantile's candidates.
@@ -91,7 +91,7 @@ class Narrowing:
     ----------
     share : int
         Factor for `pivot_count`: more pivots leave fewer candidates.
-    looks : int
+    previews : int
         Number of times that some of the pivots come to one task, before those come that matter. 0
         if cuts are merged on the way instead: see `coarse`.
     room : int
@@ -106,7 +106,7 @@ class Narrowing:
         Approximate bytes of the cuts and candidates that wait on all workers together.
     coarse : int
         Number of pivots that a merge hands on. Candidates are merged so, and also cuts if there are
-        no looks, because even those that matter are too many.
+        no previews, because even those that matter are too many.
     rounds : int
         Number of times that candidates are narrowed where they wait, before they come.
     stretches : int
@@ -117,7 +117,7 @@ class Narrowing:
     """
 
     share: int
-    looks: int
+    previews: int
     room: int
     groups: int
     gathered: int
@@ -207,13 +207,13 @@ def plan_narrowing(
         share *= 4
         pivots = pivot_count(size, share)
     for_each = max(limit // (PIVOT_WORK * n_chunks), LEAST_PIVOTS * n_ranges)
-    looks, left = 0, pivots
-    while left > for_each and looks < MOST_LOOKS:
+    previews, left = 0, pivots
+    while left > for_each and previews < MOST_PREVIEWS:
         # A bracket by every k-th pivot has 1.09 k of them for each chunk, and one at each side.
-        kept = math.ceil(n_ranges * (1.09 * left / for_each + 2))
-        if 2 * kept > left:
+        fewer = math.ceil(n_ranges * (1.09 * left / for_each + 2))
+        if 2 * fewer > left:
             break
-        looks, left = looks + 1, kept
+        previews, left = previews + 1, fewer
     gathered = n_chunks * max(min(for_each, pivots), left)
     coarse = max(limit // (2 * PIVOT_WORK * COARSE_EVERY), LEAST_COARSE)
     in_bracket = CANDIDATES / pivots
@@ -222,8 +222,8 @@ def plan_narrowing(
     merges = merge_levels(-(-of_group // coarse), IN_GROUP_EVERY)
     merges += merge_levels(min(_groups_of(cuts, limit), n_chunks), COARSE_EVERY)
     stretches = 1
-    if not looks or PIVOT_WORK * gathered > limit:
-        looks, gathered = 0, COARSE_EVERY * coarse
+    if not previews or PIVOT_WORK * gathered > limit:
+        previews, gathered = 0, COARSE_EVERY * coarse
         if can_divide:
             stretches = -(-n_ranges // max(coarse // RANKS_SHARE, 1))
         in_bracket = 1.09 * FEWER_PIVOTS / pivots + halves * merges / (coarse * stretches)
@@ -238,14 +238,14 @@ def plan_narrowing(
     groups = _groups_of(waiting, limit)
     n_groups = min(groups, max(n_chunks, 1))
     of_group = cuts // n_groups
-    if not looks:
+    if not previews:
         of_group += PIVOT_WORK * IN_GROUP_EVERY * coarse  # beside its own cuts
     of_group = max(of_group, WAITING_COPIES * left_to_wait // n_groups)
     candidates /= stretches
     works = PIVOT_WORK * gathered, math.ceil(CANDIDATE_COPIES * candidates), of_group
     return Narrowing(
         share,
-        looks,
+        previews,
         n_chunks * for_each,
         groups,
         max(PIVOT_BYTES * gathered, math.ceil(candidates)),
@@ -269,7 +269,7 @@ def _groups_of(waiting: int, limit: int) -> int:
 GROUP_BYTES = 4
 # Least number of pivots of a group that a merge hands on.
 LEAST_OF_GROUP = 16
-# So many pivots of each group are worth a tree; with fewer, groups are better divided among
+# Number of pivots of each group that are worth a tree; with fewer, groups are better divided among
 # several.
 ENOUGH_OF_GROUP = 1024
 
@@ -325,9 +325,9 @@ def plan_group_narrowing(
     gathered = max(PIVOT_BYTES * COARSE_EVERY * coarse, in_place)
     work = max(*works, of_lot)
     waiting = waiting if rounds else 0
-    share, looks, room = pivot_share(n_brackets), 0, 0
+    share, previews, room = pivot_share(n_brackets), 0, 0
     how = gathered, work, waiting, coarse, rounds, n_roots, lots
-    return Narrowing(share, looks, room, waits, *how)
+    return Narrowing(share, previews, room, waits, *how)
 
 
 # A sample of so many elements brackets a rank to within one part in about 110 of all elements. It
@@ -608,9 +608,9 @@ def nearest_to_the_best(plans: Sequence[tuple[int, float, T]]) -> tuple[int, flo
     """
     least = min(loads for loads, *_ in plans)
     some = [plan for plan in plans if plan[0] <= MORE_LOADS * least]
-    looks = min(plan[1] for plan in some)
+    least_work = min(plan[1] for plan in some)
 
     def how_far(plan: tuple[int, float, T]) -> tuple[float, int, float]:
-        return max(plan[0] / least, ELEMENTS_TIME * plan[1] / looks), plan[0], plan[1]
+        return max(plan[0] / least, ELEMENTS_TIME * plan[1] / least_work), plan[0], plan[1]
 
     return min(some, key=how_far)

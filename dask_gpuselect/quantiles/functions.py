@@ -68,7 +68,8 @@ def median(
         so uint16 stays uint16. Here, NaN and NaT equal themselves.
     fill_value : scalar, optional
         The answer if no element is used: if all elements are masked, left out by `where` or equal
-        to `nodata`, and for an empty array or group. It must fit the dtype of the answer. No
+        to `nodata`, and for an empty array or group. For functions that ignore NaN, also if all
+        elements are NaN. It must fit the dtype of the answer. No
         warning is given. By default, the answer is then NaN, NaT or masked; if the dtype of the
         answer is an integer, an IndexError is raised.
 
@@ -128,7 +129,7 @@ def median(
     chunk of n elements returns about sqrt(n) pivots (40 bytes each) and about as many candidates.
     While chunks are first read, each process caches up to ``dask_gpuselect.cache-limit`` (dask
     config; 1 GiB; on a worker of `distributed` at most a tenth of its memory) of their elements. A
-    chunk of which enough was cached is read once; if chunks have similar distributions, that is
+    chunk is read once if enough of it was cached. If chunks have similar distributions, that is
     nearly every chunk. CuPy chunks that fit that limit together (by default a sixteenth of the
     memory of their device) stay there until one task answers. If all pivots together exceed
     ``dask_gpuselect.root-limit`` (dask config; 1 GiB), only those that may matter are gathered in
@@ -606,17 +607,8 @@ def explain(
         Printed, it is one line. ``plan.table()`` is a table, which a notebook shows, with the
         number of reads, and the time in units of that of ``x.sum()``. Its attributes:
 
-        - ``name``, a part of the names of the answer's layers. For all elements: "bracket" reads
-          each chunk once or twice. "guess" reads data in memory once. "held" reads CuPy chunks that
-          are in the memory of one device, or stay there, once, in one task. "counts" reads elements of one or two bytes once, and
-          counts or weighs every value. Along an axis: "lanes" reads chunks of whole 1-D slices
-          once. "counts" is for few long slices, and for few groups of all elements. "column" takes
-          all chunks of an output chunk in one task, or slabs of them, and reads them once for each
-          slab. "tails" takes some of the chunks at a time, reads them once, and keeps the elements
-          near the ends of slices. "scratch" reads chunks once, writes them to local disk, and reads
-          whole slices back. "p2p" does the same on a cluster, by dask's peer-to-peer rechunk.
-          "passes" takes some of the chunks at a time, several times. With a strategy, the name is
-          that of the strategy, which may end before all its reads.
+        - ``name``: one of the names below, which is a part of the names of the answer's layers. With
+          a strategy, the name is that of the strategy, which may end before all its reads.
         - ``reads``: number of reads of every chunk, at most. Chunks in memory are read in place.
           "guess" and "held" need two more reads in one of about 150,000 cases.
         - ``task_bytes``: bytes of the chunks that one task takes at most, without scratch. Labels
@@ -637,6 +629,26 @@ def explain(
           chunks with which one read is enough. The printed line ends with it.
 
         Bytes are -1 if chunk sizes are unknown.
+
+        Plans for all elements:
+
+        - "bracket" reads each chunk once or twice.
+        - "guess" reads data in memory once.
+        - "held" reads CuPy chunks once, in one task, if they are, or can stay, in the memory of one
+          device.
+        - "counts" reads elements of one or two bytes once, and counts or weighs every value.
+
+        Plans along an axis, and for groups:
+
+        - "lanes" reads chunks of whole 1-D slices once.
+        - "counts" counts every value, for few long slices and for few groups of all elements.
+        - "column" takes all chunks of an output chunk in one task, or slabs of them, and reads them
+          once for each slab.
+        - "tails" takes some of the chunks at a time, reads them once, and returns the elements near
+          the ends of slices.
+        - "scratch" reads chunks once, writes them to local disk, and reads whole slices back.
+        - "p2p" does the same on a cluster, by dask's peer-to-peer rechunk.
+        - "passes" takes some of the chunks at a time, several times.
 
     Raises
     ------
@@ -689,7 +701,7 @@ def explain(
         )
     method = "lower" if weights is None else "inverted_cdf"
     how: dict[str, Any] = {"weights": weights, "where": where, "nodata": nodata}
-    about, question, axes, _ = _asked(a, q, axis, method, **how)
+    about, question, axes, _ = _question_of(a, q, axis, method, **how)
     planned = plan(Asking(about, question, axes), _chosen(strategy, weights))
     grid = [array.numblocks[axis] for axis in range(array.ndim) if axis not in (axes or ())]
     return replace(
@@ -725,7 +737,7 @@ def ask_quantiles(
     a, q, axis, method, keepdims, strategy, weights, where
         As of `quantile`, with q in ``[0, scale]``.
     **how
-        For `_asked`. `fill_value` or `if_none` is the answer where no element takes part;
+        For `_question_of`. `fill_value` or `if_none` is the answer where no element takes part;
         by default that follows from the kind of the arrays.
     """
     chosen = _chosen(strategy, weights)
@@ -735,7 +747,7 @@ def ask_quantiles(
     each_where = for_each(where, a, name="where", **of_each)
     askings = []
     for array, own, mask in zip(arrays, each_weights, each_where, strict=True):
-        about, question, axes, is_scalar = _asked(
+        about, question, axes, is_scalar = _question_of(
             array, q, axis, method, weights=own, where=mask, **how
         )
         form: dict[str, Any] = {"keepdims": keepdims, "is_scalar": is_scalar}
@@ -755,7 +767,7 @@ def _chosen(strategy: Strategy | str | None, weights: Any) -> Strategy | None:
     return None if strategy is None else strategy_of(strategy)
 
 
-def _asked(
+def _question_of(
     a: Any,
     q: Any,
     axis: Axis,

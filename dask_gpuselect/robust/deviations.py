@@ -334,7 +334,7 @@ def _most_gathered(ladder: Ladder, shells: Shells, room: int) -> int:
     """Return an upper bound on the elements in shells that do not have a heavy value."""
     begins, ends = np.array(shells.cells, np.int64).T
     heavy = _heavy_inside(ladder, begins, ends, room)
-    # For a sample: the estimate itself, without the likely error.
+    # A sample gives the estimate itself, without the likely error.
     most = sum(Ladder.most_between(ladder, lo, hi) for lo, hi in shells.cells)
     return most - int((ladder.least_upto[heavy] - ladder.most_below[heavy]).sum())
 

@@ -23,6 +23,7 @@ from dask_gpuselect.engine.source import DaskArray, blockwise, computed_once, ma
 from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.boxes import rungs_of
+from dask_gpuselect.maths.chunk_sample import most_cached
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.finish import order_statistics
@@ -30,7 +31,6 @@ from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import MEDIAN
-from dask_gpuselect.maths.seen import most_cached
 from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quiet import quiet
 from dask_gpuselect.robust.deviations import (
@@ -49,7 +49,7 @@ from dask_gpuselect.robust.deviations import (
 class QuietMedian(Quantiles):
     """The median of distances, without warnings: the median of the elements gives them."""
 
-    def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
+    def warn_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Give no warning."""
 
 
@@ -218,12 +218,14 @@ class LaneDeviationQuestion(LaneQuestion):
     def counted(self, counts: LaneValueCounts, dtype: np.dtype[Any]) -> Any:
         """Return the deviations of lanes, by the counts of all values that occur."""
         question = self.of_all
-        median = question.median.lane_answer(counts.found(question.median.lane_ranks))
+        median = question.median.lane_answer(counts.order_statistics(question.median.lane_ranks))
         (centres,) = np.ma.getdata(median)
         distances = counts.mapped(
             lambda values, lanes: kernels.deviations(values, centres[lanes], question.dtype)
         )
-        deviations = question.distances.lane_answer(distances.found(question.distances.lane_ranks))
+        deviations = question.distances.lane_answer(
+            distances.order_statistics(question.distances.lane_ranks)
+        )
         return _finished(deviations, median, question)
 
     def composed(self, x: DaskArray, label: str, shape: AnswerAxes) -> DaskArray:
@@ -233,7 +235,7 @@ class LaneDeviationQuestion(LaneQuestion):
         """
         question, dtype, every = self.of_all, self.of_all.dtype, tuple(range(x.ndim))
         with_axes = replace(shape, keepdims=True)
-        median = ask_lanes(x, question.median, f"{label}-median", with_axes, dtype, seen=True)
+        median = ask_lanes(x, question.median, f"{label}-median", with_axes, dtype, marked=True)
         measure = partial(_distances_of_same, axes=shape.axes)
         distances = self._distances(measure, x, median, every, label)
         deviation = ask_lanes(distances, question.distances, label, with_axes, dtype)

@@ -23,7 +23,7 @@ from dask_gpuselect.arguments import (
 from dask_gpuselect.arrays import as_type, in_kind, is_kind, masked, numpy_dtype, to_host
 from dask_gpuselect.engine.asking import Asking, ask, mapped
 from dask_gpuselect.maths.envelope import exact_gap
-from dask_gpuselect.maths.interpolation import result_dtype
+from dask_gpuselect.maths.interpolation import check_numbers, result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, check_method
 from dask_gpuselect.quantiles.documentation import documented_like
 from dask_gpuselect.quantiles.functions import ask_quantiles, median, quantile
@@ -412,9 +412,7 @@ def _iqr(
     """Check the arguments of `iqr` and `naniqr`, and ask for both quantiles."""
     source = numpy_dtype(as_accompanied(x, how["where"], how["nodata"]))
     check_method(method)
-    if source.kind in "bmM":
-        other = "x.astype('int8')" if source.kind == "b" else "x.astype('int64'), if none is NaT"
-        raise TypeError(f"interquartile ranges need integers or floats, not {source}: pass {other}")
+    check_numbers(source, "interquartile ranges")
     result_dtype(source, METHODS[method], weak_q=False)  # raises for dtypes without quantiles
     dtype = source.newbyteorder("=") if source.kind == "f" else np.dtype(np.float64)
     factor = scale_factor(scale, NORMAL_IQR, np.dtype(np.float64))

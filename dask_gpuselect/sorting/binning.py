@@ -155,7 +155,9 @@ def digitize(x: Any, bins: Any, *, right: bool = False) -> Any:
     """
     x, bins = as_array(x, "x"), as_array(bins, "bins")
     if bins.ndim != 1:
-        raise ValueError(f"bins must be one-dimensional, not of shape {bins.shape}")
+        raise ValueError(
+            f"bins must be one-dimensional, not of shape {bins.shape}: pass bins.ravel()"
+        )
     for array in (x, bins):
         radix.check_kind(getattr(array, "_meta", array), "digitize")
     kernel.check_dtypes(x.dtype, bins.dtype)

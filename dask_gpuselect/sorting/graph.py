@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import as_dtype, in_kind, namespace, to_host
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.exchange import Stages, exchanged
-from dask_gpuselect.engine.graphs import each_chunk, held, in_one_place, reduced, reduced_items
+from dask_gpuselect.engine.graphs import each_chunk, in_one_place, literals, reduced, reduced_items
 from dask_gpuselect.engine.graphs import split_every as parts_merged
 from dask_gpuselect.engine.loads import by_chunk
 from dask_gpuselect.engine.partials import Gathered
@@ -198,7 +198,7 @@ def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
         )
     places = _places_of(plan, x.npartitions)
     name = f"{label}-edges-{tokenize(splitters.name, plan.stages, len(places))}"
-    which = held(f"{label}-which-{tokenize(name)}", [[each.splitters for each in places]], ())
+    which = literals(f"{label}-which-{tokenize(name)}", [[each.splitters for each in places]], ())
     edges = each_chunk(_edges, name, [loaded.tallies], [loaded.brackets, splitters, which])
     how: dict[str, Any] = {"order": loaded.order, "stages": plan.stages}
     arguments = [{"some": some, "splitters": TaskRef((splitters.name,)), **how} for some in places]

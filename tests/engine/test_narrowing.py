@@ -38,7 +38,7 @@ def with_looks(*args: Any, **can: bool) -> sizes.Narrowing | None:
     """The plan of the lowest limit for which looks at some of the pivots are enough."""
     *of_chunks, _ = args
     plans = (sizes.plan_narrowing(*of_chunks, 2**i, **can) for i in range(60))
-    return next((plan for plan in plans if plan is None or plan.looks), None)
+    return next((plan for plan in plans if plan is None or plan.previews), None)
 
 
 @pytest.fixture(params=["looks", "tree"], autouse=True)

@@ -71,13 +71,13 @@ def test_few_candidates_come_to_one_place(monkeypatch: pytest.MonkeyPatch) -> No
     seen: list[int] = []
     from dask_gpuselect.engine.group_elements import GroupedElements
 
-    plain = GroupedElements.found
+    plain = GroupedElements.order_statistics
 
     def finding(self: Any, reports: Any, *args: Any) -> Any:
         seen.append(sum(len(report.candidates) for report in reports))
         return plain(self, reports, *args)
 
-    monkeypatch.setattr(GroupedElements, "found", finding)
+    monkeypatch.setattr(GroupedElements, "order_statistics", finding)
     x, by = da.from_array(values("i8"), chunks=600), da.from_array(labels(4), chunks=600)
     answers = []
     for limit in (0, "1 GiB"):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.cuda.buckets import BUCKET, assemble, report_dtype
+from dask_gpuselect.kernels.cuda.buckets import BUCKET, assemble, totals_dtype
 from dask_gpuselect.kernels.cuda.source import (
     KEEPS,
     LISTED,
@@ -431,7 +431,7 @@ def counted(values: NDArray[Any], width: int) -> Any:
     # Behind some buckets an empty one, as behind windows that end where their slot does: its pivot
     # is any later one.
     place = np.arange(n) + np.cumsum(hashed(np.arange(n) + 2 * n) < 0.3)
-    report = np.zeros((), report_dtype(2 * n + 3))
+    report = np.zeros((), totals_dtype(2 * n + 3))
     report["n_buckets"], report["n_missing"] = place[-1] + 1, 7
     report["buckets"]["edge"] = report["buckets"]["pivot"] = everything
     report["buckets"]["shift"] = OUTSIDE

@@ -140,7 +140,7 @@ def assert_same(found: LaneEnds, expected: LaneEnds, most: int) -> None:
                 for one, other in zip(mine.repeated(most), theirs.repeated(most), strict=True):
                     np.testing.assert_array_equal(one, other)
                 continue
-            for column in ("kept", "elements", "counts", "weights"):
+            for column in ("sizes", "elements", "counts", "weights"):
                 one, other = (numbers(getattr(side, column)) for side in (mine, theirs))
                 np.testing.assert_array_equal(one, other)
 

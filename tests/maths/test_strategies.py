@@ -22,12 +22,12 @@ from dask_gpuselect.maths.keys import (
 from dask_gpuselect.strategies.known import ContradictionError, Known
 from dask_gpuselect.strategies.probes import (
     Extent,
-    ExtentReport,
+    ExtentResult,
     KeyBins,
     LinearBins,
     Points,
-    PointsReport,
-    Report,
+    PointsResult,
+    ProbeResult,
 )
 from dask_gpuselect.strategies.spaces import VALUE, Space
 from tests.data import FLOATS, INTEGERS, MISSING, make
@@ -82,12 +82,12 @@ def test_rounds_do_not_depend_on_the_data(label: str) -> None:
 
 
 def with_sums(
-    report: Report, wrong: Callable[[NDArray[np.float64]], NDArray[np.float64]]
-) -> Report:
+    report: ProbeResult, wrong: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+) -> ProbeResult:
     """The report with other sums: the counts stay."""
-    if isinstance(report, ExtentReport):
+    if isinstance(report, ExtentResult):
         return replace(report, total=float(wrong(np.array([report.total]))[0]))
-    if isinstance(report, PointsReport):
+    if isinstance(report, PointsResult):
         return replace(report, low=wrong(report.low), high=wrong(report.high))
     return report
 
@@ -180,7 +180,7 @@ def test_reports_of_other_data_contradict_or_say_what_is_so(
     for source in (values, other, other, other, other):
         probe = data.draw(probes(source))
         try:
-            known = known.updated(probe, measures.report(source, probe))
+            known = known.updated(probe, measures.answer_probe(source, probe))
         except ContradictionError:
             return
         if known.is_settled:
@@ -192,7 +192,7 @@ def test_reports_of_other_data_contradict_or_say_what_is_so(
 
 def told(known: Known, values: NDArray[Any], *probes: Any) -> Known:
     for probe in probes:
-        known = known.updated(probe, measures.report(values, probe))
+        known = known.updated(probe, measures.answer_probe(values, probe))
     return known
 
 

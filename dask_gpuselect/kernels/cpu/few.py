@@ -65,7 +65,7 @@ def answer_lanes(parts: Sequence[NDArray[Any]], question: LaneOrder) -> NDArray[
         if not lanes_.is_complete:
             is_any_missing = is_any_missing or bool((lanes_.n_valid == 0).any())
         start = stop
-    question.tell_missing(is_empty=False, is_all_missing=is_any_missing)
+    question.warn_missing(is_empty=False, is_all_missing=is_any_missing)
     return answers
 
 
@@ -79,7 +79,7 @@ def _answer_itself(values: NDArray[Any], question: LaneOrder, answers: NDArray[A
     if question.skips_missing and values.dtype.kind in "fMm":
         is_missing = np.isnan(values)
         if is_missing.any():
-            question.tell_missing(is_empty=False, is_all_missing=True)
+            question.warn_missing(is_empty=False, is_all_missing=True)
             answers[:, is_missing] = values_if_missing(question, values.dtype)
 
 

@@ -18,7 +18,7 @@ from dask_gpuselect.maths.keys import from_keys, selection_dtype
 from dask_gpuselect.maths.lane_cuts import ElementOrder
 from dask_gpuselect.maths.moments import Moments
 
-FOUND = source.record("only_box.cu", "BoxFound")
+RESULTS = source.record("only_box.cu", "BoxFound")
 MOST_LISTED = 1024  # fliers of a side
 EACH = 16  # elements of a thread
 
@@ -40,26 +40,26 @@ def box_alone(
     if started is None:
         return None
     listed = selection_dtype(dtype)
-    sums_at = FOUND.itemsize
+    sums_at = RESULTS.itemsize
     listed_at = sums_at + 8 * N_SUMS
-    told = cupy.zeros(listed_at + 2 * k * listed.itemsize, np.uint8)
-    started.start(told.data.ptr + offsets(FOUND)["answers"])
-    places = (told, told[sums_at:], told[sums_at + 8 * N_DIGITS :], told[listed_at:])
+    record = cupy.zeros(listed_at + 2 * k * listed.itemsize, np.uint8)
+    started.start(record.data.ptr + offsets(RESULTS)["answers"])
+    places = (record, record[sums_at:], record[sums_at + 8 * N_DIGITS :], record[listed_at:])
     made = (("PIECES", source.pieces_of(dtype)),)
     given = (values, n, rule.whis, *places, k)
     launch(dtype, "only_box", *given, n_threads=-(-n // EACH), defined=made)
-    host = told.get()
-    found = host[:sums_at].view(FOUND)[0]
-    q = found["answers"][:3].copy()
+    host = record.get()
+    results = host[:sums_at].view(RESULTS)[0]
+    q = results["answers"][:3].copy()
     is_open = rule.autorange and q[0] == q[2]
     if not started.is_complete() or is_open or not np.isfinite(q).all():
         return None
     elements = host[listed_at:].view(listed).reshape(2, k)
-    nearest = unsigned_zero(from_keys(np.array([~found["least"], found["most"]]), listed))
-    last = found["answers"][3:].astype(listed)
-    numbers = int(found["n_below"]), int(found["n_above"])
+    nearest = unsigned_zero(from_keys(np.array([~results["least"], results["most"]]), listed))
+    last = results["answers"][3:].astype(listed)
+    numbers = int(results["n_below"]), int(results["n_above"])
     low, high = (
-        _outermost(elements[i, : found["n_listed"][i]], numbers[i], k, nearest[i], last[i])
+        _outermost(elements[i, : results["n_listed"][i]], numbers[i], k, nearest[i], last[i])
         for i in range(2)
     )
     low_fence, high_fence = map(float, rule.fences(q))

@@ -19,7 +19,7 @@ from dask_gpuselect.maths.lane_cuts import ElementOrder
 MOST_READ = 3 << 27
 MOST_DIGITS = 6  # digits of elements of 8 bytes
 SHARED = source.record("only_lane.cu", "OnlyShared")
-TOLD = source.record("only_lane.cu", "OnlyTold")
+RESULTS = source.record("only_lane.cu", "OnlyTold")
 BYTES_EACH = 64  # bytes for a thread: with fewer, some blocks would have no elements
 
 
@@ -72,7 +72,7 @@ class Started:
         values, room = self._values, self._room
         blocks = -(-values.nbytes // (source.SELECT_THREADS * BYTES_EACH))
         made = (*source.answered(self._question), ("ONLY_MOST", len(self._record["ranks"])))
-        places = (room.totals, room.shared, room.told_at, answers)
+        places = (room.totals, room.shared, room.results_at, answers)
         arguments = (values.data.ptr, self._record, *places)
         how: dict[str, Any] = {"blocks": blocks, "defined": made}
         shared = source.select_memory(self._n_ranks)
@@ -84,8 +84,8 @@ class Started:
 
     def is_complete(self) -> bool:
         """Return, after the kernel has ended, whether the answers are those of all elements."""
-        told = self._room.told
-        return not (told["n_missing"] or told["flags"]["too_wide"])
+        results = self._room.results
+        return not (results["n_missing"] or results["flags"]["too_wide"])
 
 
 class _Room:
@@ -96,9 +96,9 @@ class _Room:
         self.zeros = cupy.zeros(n_counts + SHARED.itemsize // 8, np.uint64)
         self.totals = self.zeros.data.ptr
         self.shared = self.totals + 8 * n_counts
-        self.pinned = cupy.cuda.alloc_pinned_memory(TOLD.itemsize)
-        self.told = np.frombuffer(self.pinned, TOLD, 1)[0:1].reshape(())
-        self.told_at = self.pinned.ptr
+        self.pinned = cupy.cuda.alloc_pinned_memory(RESULTS.itemsize)
+        self.results = np.frombuffer(self.pinned, RESULTS, 1)[0:1].reshape(())
+        self.results_at = self.pinned.ptr
 
 
 class _Rooms(threading.local):
@@ -131,8 +131,8 @@ def _wanted(question: ElementOrder, n: int, more: tuple[int, ...]) -> tuple[Any,
     n_answers = question.n_answers + len(more)
     if not 0 < n_answers <= source.ONLY_MADE[-1]:
         return None
-    found = question.wanted_of_lanes(np.array([n]))
-    own = (np.broadcast_to(each, (question.n_answers, 1))[:, 0] for each in found)
+    ranks_and_weights = question.wanted_of_lanes(np.array([n]))
+    own = (np.broadcast_to(each, (question.n_answers, 1))[:, 0] for each in ranks_and_weights)
     lower, upper, weight = (np.concatenate([each, np.zeros(len(more), each.dtype)]) for each in own)
     lower[question.n_answers :] = upper[question.n_answers :] = more
     ranks = np.unique(np.concatenate([lower, upper]))

@@ -131,8 +131,8 @@ def pilot(values: Elements, size: int, ranks: RanksOf) -> tuple[Brackets, Tally 
     if n_brackets > MANY:
         size = max(size, _sample_for(n_brackets, n))
     plan = _plan(ranks, n, size, selection_dtype(np.dtype(values.dtype))) if size else None
-    found = None if plan is None else _pilot_on_device(values, n, size, plan)
-    brackets, tally = found or _guessed(values, n, size, ranks)
+    guess = None if plan is None else _pilot_on_device(values, n, size, plan)
+    brackets, tally = guess or _guessed(values, n, size, ranks)
     if tally is not None and n_brackets > MANY:
         tally = replace(tally, candidates=ManyCandidates(tally.candidates.elements))
     return brackets, tally
@@ -174,10 +174,10 @@ class ManyCandidates(DeviceCandidates):
         size = _sample_for(len(first), n)
         first, last = ((each * (size / n)).astype(np.int64) for each in (first, last))
         plan = _planned(*pilot_bracket(first, last, size), wanted[:0], size, self.dtype)
-        found = None if plan is None else _pilot_on_device(self.elements, n, size, plan)
-        if found is None or not are_gathered(*found, wanted).all():
+        guess = None if plan is None else _pilot_on_device(self.elements, n, size, plan)
+        if guess is None or not are_gathered(*guess, wanted).all():
             return super().elements_at(places)
-        return order_statistics(*found, wanted)[np.searchsorted(wanted, places)]
+        return order_statistics(*guess, wanted)[np.searchsorted(wanted, places)]
 
 
 def _pilot_on_device(
@@ -192,8 +192,8 @@ def _pilot_on_device(
     expected.
     """
     spans, layout, dtype = plan.spans, plan.layout, plan.layout.dtype["ends"].base
-    told = on_device(plan.sheet)
-    at = places_in(told, layout.dtype)
+    device_sheet = on_device(plan.sheet)
+    at = places_in(device_sheet, layout.dtype)
 
     drawn = cupy.empty(size, dtype)
     start_sample(values, _tries(values, n, size), drawn, at["is_in_vain"], at["n_drawn"])
@@ -206,11 +206,11 @@ def _pilot_on_device(
         first_end = at["bounds"] + np.uint64(dtype.itemsize * (not plan.is_end[0]))
         launch(dtype, "guess", keys, layout.n_ends, first_end, blocks=1)
     kinds, room = "any" if plan.is_placed else "cells", pilot_room(plan.share, n)
-    candidates = start_tally(values, layout, told, kinds, room, is_placed=plan.is_placed)
+    candidates = start_tally(values, layout, device_sheet, kinds, room, is_placed=plan.is_placed)
     if plan.n_ranks:
-        start_located(candidates, layout, told, plan.n_ranks, is_placed=plan.is_placed)
+        start_located(candidates, layout, device_sheet, plan.n_ranks, is_placed=plan.is_placed)
 
-    sheet = told.get().view(layout.dtype)[0]
+    sheet = device_sheet.get().view(layout.dtype)[0]
     tally = tally_of(sheet, spans, candidates, n)
     is_full = sheet["n_drawn"] >= size or not masked(values)
     if sheet["is_in_vain"] or not is_full or tally is None:
@@ -219,8 +219,8 @@ def _pilot_on_device(
     ends = sheet["ends"].copy() if plan.is_placed else bounds[plan.is_end]
     brackets, tally = _without_repeated(Brackets(ends, plan.wanted), tally)
     known = selected(sheet["selection"], plan.n_ranks, dtype)
-    found = DeviceCandidates(tally.candidates.elements, known)
-    return brackets, replace(tally, candidates=found)
+    gathered = DeviceCandidates(tally.candidates.elements, known)
+    return brackets, replace(tally, candidates=gathered)
 
 
 def _without_repeated(brackets: Brackets, tally: Tally) -> tuple[Brackets, Tally]:
@@ -315,8 +315,8 @@ def guess_and_sums(
     layout, spans, sheet = _sheet_of_box(guess, np.dtype(sample.dtype))
     sheet = sheet.copy()
     sheet["ranks"][: len(wanted)] = wanted
-    told = on_device(sheet, 8 * N_SUMS)
-    at = places_in(told, layout.dtype)
+    device_sheet = on_device(sheet, 8 * N_SUMS)
+    at = places_in(device_sheet, layout.dtype)
     pieces = source.pieces_of(dtype)
     places = at["sample"] + np.uint64(offsets(SELECTION)["ranks"])
     numbers = guess.most_beyond, guess.most_tied, guess.whis
@@ -324,15 +324,15 @@ def guess_and_sums(
     given, made = (sample, sample.size, places, *numbers), (("PIECES", pieces),)
     launch(dtype, "guess_box", *given, *into, blocks=1, defined=made)
     flag = offsets(layout.dtype)["is_in_vain"]
-    is_in_vain = copied_ahead(told[flag : flag + 8])
-    candidates = start_tally(values, layout, told, "cells", most, pieces)
+    is_in_vain = copied_ahead(device_sheet[flag : flag + 8])
+    candidates = start_tally(values, layout, device_sheet, "cells", most, pieces)
     if is_in_vain().any():
         return None
-    start_located(candidates, layout, told, len(wanted))
-    found = told.get()
-    sheet = found[: layout.dtype.itemsize].view(layout.dtype)[0]
+    start_located(candidates, layout, device_sheet, len(wanted))
+    host = device_sheet.get()
+    sheet = host[: layout.dtype.itemsize].view(layout.dtype)[0]
     brackets = guess.brackets(sheet["bounds"].ravel()[1:-1].copy())
-    return brackets, *summed_tally(found, layout, spans, candidates, n, len(wanted))
+    return brackets, *summed_tally(host, layout, spans, candidates, n, len(wanted))
 
 
 @lru_cache

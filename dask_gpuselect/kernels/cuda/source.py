@@ -24,7 +24,7 @@ MOMENTS_THREADS = 256  # so that three blocks share a multiprocessor; of 512, on
 PIECE = 23  # bits of a piece, into which elements are cut to be summed
 TOP_OF_HALF = 16  # exponent of the power of two at which float16 are cut
 FARTHEST_TOP = 400  # largest exponent at which wider floats are cut; its negative is the smallest
-# For float32: so that the number added to an element to cut it, and its last bit, are float32.
+# Limits for float32: the number added to an element to cut it, and its last bit, are float32.
 LEAST_TOP, MOST_TOP = -81, 126
 PLACE_THREADS = 128
 TABLE_BITS = 12  # of the steps from the first of many ends to the last

@@ -94,12 +94,12 @@ def tally_on_device(values: Elements, brackets: Brackets, most: int) -> Tally | 
 
 def _tally_few(values: Elements, brackets: Brackets, most: int) -> Tally | None:
     spans, layout, sheet = _sheet_of(brackets, source.FEW_SPANS)
-    told = on_device(sheet)
+    device_sheet = on_device(sheet)
     kinds = _kinds(brackets, spans)
     n_ends = len(brackets.ends)
     is_placed = kinds == "any" and spans == [(0, 2 * n_ends)] and n_ends > 1
-    candidates = start_tally(values, layout, told, kinds, most, is_placed=is_placed)
-    return tally_of(told.get().view(layout.dtype)[0], spans, candidates, n_unmasked(values))
+    candidates = start_tally(values, layout, device_sheet, kinds, most, is_placed=is_placed)
+    return tally_of(device_sheet.get().view(layout.dtype)[0], spans, candidates, n_unmasked(values))
 
 
 def tally_and_sums(
@@ -201,10 +201,10 @@ def start_tally(
 
 
 def start_located(
-    candidates: Array, layout: Layout, told: Array, n_ranks: int, *, is_placed: bool = False
+    candidates: Array, layout: Layout, device_sheet: Array, n_ranks: int, *, is_placed: bool = False
 ) -> None:
     """Start the selection of the elements of the ranks on a sheet, after its tally."""
-    at = places_in(told, layout.dtype)
+    at = places_in(device_sheet, layout.dtype)
     where = (candidates.size, at["ranks"], n_ranks, at["selection"])
     if is_placed:
         given = (at["held"], at["wanted"], layout.n_ends, at["n_found"], *where)
@@ -274,8 +274,8 @@ def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int, n_places: int = 0
         ("segments", "i4", (room, 2)),
         ("ends", dtype, (n_ends,)),
         ("wanted", "?", (n_ends + 1,)),
-        # Of a pilot: the sample's elements at the ends, whether it is not of the usual kind, so
-        # that these are misplaced, and the answer.
+        # Fields of a pilot: the sample's elements at the ends, a flag for an unusual sample, whose
+        # elements are misplaced, and the answer.
         ("sample", SELECTION),
         ("is_in_vain", "u8"),
         ("n_drawn", "u8"),
