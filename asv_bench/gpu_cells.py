@@ -29,7 +29,9 @@ from dask_gpuselect import groups, robust, sorting
 LEAST, LONG = 0.5, 20.0  # seconds of a row: at least so many are spent, and no more calls after
 
 
-def seconds(call: Callable[[], Any], sync: Callable[[], None]) -> tuple[float, float]:
+def seconds(
+    call: Callable[[], Any], sync: Callable[[], None], long: float = LONG
+) -> tuple[float, float]:
     """The median time of a call, and that of the first."""
     times: list[float] = []
     start = time.perf_counter()
@@ -39,7 +41,7 @@ def seconds(call: Callable[[], Any], sync: Callable[[], None]) -> tuple[float, f
         call()
         sync()
         times.append(time.perf_counter() - begin)
-        if len(times) > 1 and time.perf_counter() - start > LONG:
+        if len(times) > 1 and time.perf_counter() - start > long:
             break
     return statistics.median(times[1:]), times[0]
 

@@ -165,6 +165,27 @@ def check(x: da.Array, answer: Any) -> None:
             raise WrongAnswerError(f"quantile {q} is not {value}: {b} below, {u} up to it")
 
 
+def check_along_axis(x: da.Array) -> None:
+    """Each quartile of each lane lies between its neighbours."""
+    lazy = quantile(x, QUARTILES, axis=0)
+    for i, q in enumerate(QUARTILES):
+        position = q * (x.shape[0] - 1)
+        below, upto = dask.compute(
+            (x < lazy[i]).sum(axis=0).max(), (x <= lazy[i]).sum(axis=0).min()
+        )
+        if int(below) > math.ceil(position) or int(upto) < math.floor(position) + 1:
+            raise WrongAnswerError(f"quantile {q}: at most {below} below, {upto} up to it")
+
+
+def elsewhere(client: Client, x: da.Array) -> float:
+    """The share of the chunks that are not on the worker which has most of their column."""
+    where: dict[Any, list[str]] = {}
+    for key, (worker, *_) in client.who_has(client.futures_of(x)).items():
+        where.setdefault(key[2:], []).append(worker)
+    most = sum(max(map(column.count, column)) for column in where.values())
+    return 1 - most / x.npartitions
+
+
 # --- Measuring
 
 
@@ -317,7 +338,11 @@ def measure(client: Client, size: int, data: str, arguments: argparse.Namespace)
     for name, run in take_turns(runners, 1, "warm-up").items():  # compiles, and learns durations
         print(f"{name}: first call {1e3 * run[0].seconds:.0f} ms", file=sys.stderr, flush=True)
     runs = take_turns(runners, arguments.repeat, "cluster")
-    if data != "axis":
+    if data == "axis":
+        check_along_axis(x)
+        share = elsewhere(client, x)
+        print(f"Not where most of their column is: {share:.0%} of the chunks.\n", flush=True)
+    else:
         check(x, runs["`quantile(x, q)`"][-1].result)
     say(show(client, x, calls, runs))
     if arguments.profile:
