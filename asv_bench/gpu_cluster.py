@@ -21,6 +21,7 @@ import math
 import statistics
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -95,6 +96,19 @@ def maps(module: str, size: int) -> da.Array:
     chunks = ((chunk[0],) * 10, (chunk[1],) * 2, (side,))
     meta = importlib.import_module(module).empty((0, 0, 0), "f4")
     return da.map_blocks(make_maps, module, chunk, chunks=chunks, dtype="f4", meta=meta)
+
+
+def in_turn(client: Client, module: str, lazy: da.Array) -> da.Array:
+    """The maps on all workers in turn, so that each of them has chunks of every column."""
+    workers = sorted(client.scheduler_info()["workers"])
+    name, chunk = f"in-turn-{uuid.uuid4().hex}", lazy.chunksize
+    futures = {}
+    for place in itertools.product(*map(range, lazy.numblocks)):
+        key, worker = (name, *place), workers[sum(place) % len(workers)]
+        how = {"key": key, "workers": [worker]}
+        futures[key] = client.submit(make_maps, module, chunk, block_id=place, **how)
+    wait(list(futures.values()))
+    return da.Array(futures, name, lazy.chunks, meta=lazy._meta)
 
 
 def persisted(client: Client, lazy: da.Array) -> da.Array:
@@ -301,6 +315,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--data", nargs="+", choices=DATA, default=["held"], help="held")
     add("--repeat", type=int, default=5, help="repetitions; 5")
     add("--no-peers", action="store_true", help="without da.percentile, which is slow")
+    add("--in-turn", action="store_true", help="chunks of each column on all workers, in turn")
     add("--profile", action="store_true", help="also when tasks ran, and how long")
     chosen = parser.parse_args(arguments)
     sizes = CPU_SIZES if chosen.cpu else SIZES
@@ -316,7 +331,10 @@ def measure(client: Client, size: int, data: str, arguments: argparse.Namespace)
     module = "numpy" if arguments.cpu else "cupy"
     begin = time.perf_counter()
     lazy = maps(module, size) if data == "axis" else normal(module, size, arguments.chunks)
-    x = lazy if data == "made" else persisted(client, lazy)
+    if data == "axis" and arguments.in_turn:
+        x = in_turn(client, module, lazy)
+    else:
+        x = lazy if data == "made" else persisted(client, lazy)
     held = sorted(map(len, client.has_what().values()))
     print(
         f"{x.nbytes / 1e9:.3g} GB made in {time.perf_counter() - begin:.1f} s; chunks: {held}",

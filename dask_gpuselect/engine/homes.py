@@ -45,8 +45,11 @@ def _workers(x: Source) -> dict[tuple[int, ...], str] | None:
     if len(futures) < x.npartitions or client is None or client.asynchronous:
         return None
     where: dict[Any, Sequence[str]] = client.who_has(list(futures.values()))
-    if not all(where.get(key) for key in futures):
+    copies = {key[1:]: where.get(each.key) or [] for key, each in futures.items()}
+    if not all(copies.values()):
         return None
     # Of the workers that have a copy, take the one that has most chunks.
     n_chunks = Counter(itertools.chain.from_iterable(where.values()))
-    return {key[1:]: max(where[key], key=lambda each: (n_chunks[each], each)) for key in futures}
+    return {
+        place: max(some, key=lambda each: (n_chunks[each], each)) for place, some in copies.items()
+    }

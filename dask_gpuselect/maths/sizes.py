@@ -480,6 +480,7 @@ def plan_one_pass(
 # The same if partial results are sent between workers. Of a part, about half the candidates that
 # the bound allows are there, and those of the part where they are merged stay.
 SENT_CANDIDATE = 0.5
+SENT_COUNT = 2  # bytes of a count where it is sent: see `lane_cuts.Sent`
 
 
 def sent_in_one_pass(sizes: Sequence[int], n_questions: int, itemsize: int, width: int) -> int:
@@ -488,10 +489,10 @@ def sent_in_one_pass(sizes: Sequence[int], n_questions: int, itemsize: int, widt
     There are cuts, the brackets that they prove, counts, and about half the candidates that the
     bound allows.
     """
-    cuts = width * itemsize + 2 * TWO_COUNTS
-    brackets = n_questions * (2 * itemsize + TWO_COUNTS) + TWO_COUNTS
+    cuts = width * itemsize + 4 * SENT_COUNT
+    brackets = n_questions * (2 * itemsize + 2 * SENT_COUNT) + 2 * SENT_COUNT
     candidates = _slack_of_parts(sizes, width) * itemsize // len(sizes)
-    tally = (2 * n_questions + 1) * TWO_COUNTS + n_questions * candidates
+    tally = n_questions * (4 * SENT_COUNT + candidates) + 2 * SENT_COUNT
     return (len(sizes) - 1) * (cuts + brackets + tally)
 
 
