@@ -18,7 +18,8 @@ There are eight:
 - *passes*: the column is larger. It is read in parts that fit, several times: each pass narrows the
   bracket of every lane, and the last one gathers what is inside. Sizes alone determine the number
   of passes, which is mostly two. If there is too little memory for each lane for passes to
-  converge, the lanes of each chunk are read in slabs, one after the other.
+  converge, the lanes of each chunk are read in slabs, one after the other. A column on the devices
+  of several workers is read by each of them, in one pass.
 """
 
 from __future__ import annotations
