@@ -76,14 +76,16 @@ def test_other_columns_are_not_divided(cluster: Client, monkeypatch: pytest.Monk
     """Those that are short, chunks of one worker or of none yet, and those on no device."""
     a = numbers()
     x, short = on_workers(cluster, a), on_workers(cluster, a[:20])
+    assert explain(x, axis=0).name == "passes"
+    with monkeypatch.context() as patch:
+        patch.setattr(lane_plans, "is_fast", lambda x: x.is_on_device)
+        assert explain(x, axis=0).name == "column"
     one = min(cluster.scheduler_info()["workers"])
     whole = cluster.persist(x.map_blocks(lambda chunk: chunk + 1), workers=one)
     wait(whole)
     for each in (short, whole, x.map_blocks(lambda chunk: chunk + 2)):
         assert explain(each, axis=0).name == "column"
-    assert explain(x, axis=0).name == "passes"
-    monkeypatch.undo()
-    assert explain(x, axis=0).name == "column"
+    assert explain(x, axis=0).name == "column"  # now that one worker has copies of all chunks
 
 
 @pytest.mark.gpu
