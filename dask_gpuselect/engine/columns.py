@@ -23,6 +23,8 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect.engine.graphs import merge_tree
+from dask_gpuselect.engine.grid import column, columns
+from dask_gpuselect.engine.homes import Homes
 from dask_gpuselect.engine.marks import (
     InColumn,
     KnownChunks,
@@ -104,6 +106,8 @@ class Columns:
         Axes along which columns extend.
     parts : sequence of (int, int)
         First chunk and end (exclusive) of each part of a column.
+    homes : tuple, optional
+        The parts of each column, if columns differ: in place of `parts`.
     is_copy : bool
         True if `x` consists of the tasks of a `first_load` already, so that no copy is needed.
     about : object
@@ -118,15 +122,19 @@ class Columns:
         axes: tuple[int, ...],
         parts: Sequence[tuple[int, int]],
         *,
+        homes: Homes = (),
         is_copy: bool = False,
         about: Any = None,
         ordered: bool = True,
     ) -> None:
-        self.x, self.axes, self.parts, self.is_copy = x, axes, parts, is_copy
+        self.x, self.axes, self.is_copy = x, axes, is_copy
         self.about, self.ordered = about, ordered
         self.graph = Graph({}, {})
-        along = [range(1) if axis in axes else range(n) for axis, n in enumerate(x.numblocks)]
-        self.places = list(itertools.product(*along))
+        self.places = columns(x, axes)
+        self.whole = tuple(tuple(range(start, stop)) for start, stop in parts)
+        each = homes or (self.whole,) * len(self.places)
+        self.parts = dict(zip(self.places, each, strict=True))
+        self.homes = homes
 
     def measured(
         self,
@@ -146,7 +154,13 @@ class Columns:
         source = self._source(load, brackets)
         above = brackets.name if brackets else None
         token = tokenize(
-            source.name, self.axes, self.parts, self.about, self.ordered, above, arguments
+            source.name,
+            self.axes,
+            self.homes or self.whole,
+            self.about,
+            self.ordered,
+            above,
+            arguments,
         )
         name = f"{name}-{token}"
         tasks, keys = {}, {}
@@ -154,9 +168,9 @@ class Columns:
         for place in self.places:
             known = TaskRef(brackets.keys[place][0]) if brackets else None
             chunks = [TaskRef((source.name, *chunk)) for chunk in self._column(place)]
-            keys[place] = [(name, *place, part) for part in range(len(self.parts))]
-            for key, (start, stop) in zip(keys[place], self.parts, strict=True):
-                part = List(*chunks[start:stop])
+            keys[place] = [(name, *place, part) for part in range(len(self.parts[place]))]
+            for key, numbers in zip(keys[place], self.parts[place], strict=True):
+                part = List(*(chunks[i] for i in numbers))
                 number: dict[str, Any] = {"number": key[-1]} if is_numbered else {}
                 given = (part, self.x.dtype, self.axes, known)
                 tasks[key] = Task(key, quietly(measure), *given, **number, **arguments)
@@ -184,16 +198,17 @@ class Columns:
             measure=measure,
             ordered=self.ordered,
         )
-        message = f"{name}: one of {len(self.places) * len(self.parts)} parts is read twice"
+        n_parts = sum(map(len, self.parts.values()))
+        message = f"{name}: one of {n_parts} parts is read twice"
         function = partial(_known_or_read, known_by=known_by, measure=read, message=message)
         name = f"{name}-{tokenize(cached.name, brackets.name)}"
         for place in self.places:
             known = TaskRef(brackets.keys[place][0])
             of_chunks = [reads.of_places[chunk] for chunk in self._column(place)]
-            keys[place] = [(name, *place, part) for part in range(len(self.parts))]
-            each = zip(keys[place], self.parts, cached.keys[place], strict=True)
-            for key, (start, stop), own in each:
-                some = of_chunks[start:stop]
+            keys[place] = [(name, *place, part) for part in range(len(self.parts[place]))]
+            each = zip(keys[place], self.parts[place], cached.keys[place], strict=True)
+            for key, numbers, own in each:
+                some = [of_chunks[i] for i in numbers]
                 tasks[key] = task_if_needed(key, function, some, TaskRef(own), known)
         resident = in_place(self.x)
         graph = Graph.merge(self.graph, resident)
@@ -309,7 +324,8 @@ class Columns:
             known = TaskRef(brackets.keys[place][0]) if brackets else None
             column, divided = place[: self.x.ndim], place[self.x.ndim :]
             key = (name, *blocks.to_index(place))
-            named = InColumn(self.x.numblocks, self.axes, column)
+            order = itertools.chain.from_iterable(self.parts[column] if self.homes else ())
+            named = InColumn(self.x.numblocks, self.axes, column, tuple(order))
             given = List(*map(TaskRef, parts))
             own = (
                 function[divided[0] if divided else 0] if isinstance(function, tuple) else function
@@ -346,12 +362,7 @@ class Columns:
 
     def _column(self, place: Place) -> Iterator[Place]:
         """Yield the places of the chunks of a column, in C order."""
-        return itertools.product(
-            *(
-                range(n) if axis in self.axes else (place[axis],)
-                for axis, n in enumerate(self.x.numblocks)
-            )
-        )
+        return column(self.x, self.axes, place)
 
     def _add(self, name: str, tasks: dict[Key, Task], *above: str | None) -> None:
         self.graph = extended(self.graph, name, tasks, {other for other in above if other})

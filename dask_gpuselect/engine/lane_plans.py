@@ -18,7 +18,8 @@ There are eight:
 - *passes*: the column is larger. It is read in parts that fit, several times: each pass narrows the
   bracket of every lane, and the last one gathers what is inside. Sizes alone determine the number
   of passes, which is mostly two. If there is too little memory for each lane for passes to
-  converge, the lanes of each chunk are read in slabs, one after the other.
+  converge, the lanes of each chunk are read in slabs, one after the other. A column on the devices
+  of several workers is read by each of them, in one pass.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from dask_gpuselect.engine.grid import (
 )
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.groups import GroupedLanes
+from dask_gpuselect.engine.homes import Homes, homes_of
 from dask_gpuselect.engine.keeping import limits, why_groups_twice
 from dask_gpuselect.engine.plans import COUNTED, ElementPlan, Plan, known_bytes
 from dask_gpuselect.engine.questions import LaneQuestion
@@ -61,6 +63,7 @@ from dask_gpuselect.kernels.companions import MOST_STACKED
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
     MORE_LOADS,
+    SENT_CANDIDATE,
     TALLIES_EVERY,
     TWO_COUNTS,
     Narrowing,
@@ -71,6 +74,7 @@ from dask_gpuselect.maths.sizes import (
     plan_merging,
     plan_one_pass,
     plan_passes,
+    sent_in_one_pass,
     waiting_partials,
 )
 from dask_gpuselect.maths.value_counts import counts_bytes, is_countable
@@ -106,6 +110,8 @@ class LanePlan(Plan):
         Number of tasks among which the lanes of a column are divided, which share one load.
     scratch : Scratch or None
         How columns are written to disk; None if they are not.
+    homes : tuple
+        The parts of each column, if there is one for each worker that has some of its chunks.
     """
 
     slabs: int = 1
@@ -115,6 +121,7 @@ class LanePlan(Plan):
     narrowing: Narrowing | None = None
     shares: int = 1
     scratch: Scratch | None = None
+    homes: Homes = ()
 
     def __str__(self) -> str:
         return f"{super().__str__()}{_clause(self._on_disk)}{_clause(self.advice)}"
@@ -247,6 +254,9 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
     Return None if no plan fits.
     """
     x, axes, question, chunks = lanes.x, lanes.axes, lanes.question, lanes.chunks
+    by_workers = _plan_by_workers(lanes, limit)
+    if by_workers is not None:
+        return by_workers
     is_known_larger = lanes.column_bytes > limit
     if not is_known_larger or _is_taken_in_place(lanes):
         return LanePlan("column", 1, known_bytes(lanes.column_bytes), 0, shares=_shares(lanes))
@@ -370,6 +380,57 @@ def _is_taken_in_place(lanes: _Lanes) -> bool:
     is_few = len(lanes.chunks) <= MOST_STACKED
     is_in_place = is_plain and not may_copy and is_adjacent and is_few
     return is_in_place and (x.is_in_process or fit_one_device([x]))
+
+
+# Bytes whose sending takes longer than another load on devices: on two H200s, 0.04 s by TCP.
+WORTH_SENDING = 1 << 26
+
+# Bytes of the lanes of a part that every device's kernels measure in shared memory.
+MEASURED_IN_PLACE = 24 << 10
+
+
+def _plan_by_workers(lanes: _Lanes, limit: int) -> LanePlan | None:
+    """Plan one pass in which every worker of a cluster measures the chunks that it has.
+
+    Return None unless columns of chunks are on the devices of several workers, and kernels measure
+    them in place, and less is sent so than if one worker took each column.
+    """
+    x, question, chunks = lanes.x, lanes.question, lanes.chunks
+    if not (x.is_in_memory and is_fast(x) and x.nbytes >= WORTH_SENDING and lanes.may_write):
+        return None
+    is_plain = x.made_by.does != "pack" and not (x.dtype.kind in "iu" and x.dtype.itemsize == 8)
+    is_simple = question.by_order and question.further is None and not question.composes
+    is_one = question.slots.are_known and question.slots.n == 1 and question.slots.windows is None
+    if x.is_in_process or not (is_plain and is_simple and is_one):
+        return None
+    homes = homes_of(x, lanes.axes) or ()
+    sizes = [[sum(chunks[i] for i in part) for part in parts] for parts in homes]
+    divided = [each for each in sizes if len(each) > 1]
+    longest = max(map(max, sizes), default=0)
+    n_stacked = max((len(part) for parts in homes for part in parts), default=0)
+    is_in_place = longest * lanes.itemsize <= MEASURED_IN_PLACE and n_stacked <= MOST_STACKED
+    if not (divided and is_in_place):
+        return None
+    n_lanes, itemsize, n_brackets = lanes.n_lanes, lanes.itemsize, max(question.n_brackets, 1)
+    given = n_brackets, limit // n_lanes, itemsize
+    plans = [plan_one_pass(each, *given, candidate=SENT_CANDIDATE, few=0) for each in divided]
+    if None in plans:
+        return None
+    width = max(plan.widths[0] for plan in plans if plan)
+    gathered = max(plan.gathered for plan in plans if plan)
+    moved = sum(sum(each) - max(each) for each in divided) * itemsize * n_lanes
+    sent = sum(sent_in_one_pass(each, n_brackets, itemsize, width) for each in divided) * n_lanes
+    if moved - sent < WORTH_SENDING:
+        return None
+    passes = Passes((width,), max(map(len, sizes)), gathered)
+    about = longest * n_lanes * itemsize, gathered * n_lanes, 1, (), passes
+    why = "columns have chunks on several workers"
+    return LanePlan("passes", 2, *about, homes=homes, why=why)
+
+
+def is_fast(x: Source) -> bool:
+    """Return whether reading a chunk once more takes much less time than sending it."""
+    return x.is_on_device
 
 
 def _clause(advice: str) -> str:

@@ -174,7 +174,7 @@ def _sources(
     is_shared = plan.name == "tails"  # one load of every chunk for all shares
     if is_shared:
         source = first_load(x, axes)
-    elif plan.parts or all(x.numblocks[axis] == 1 for axis in axes):
+    elif plan.parts or plan.homes or all(x.numblocks[axis] == 1 for axis in axes):
         return [x], axis
     else:
         source = private_copy(x, f"columns of {x.name} along {axes}")
@@ -290,6 +290,7 @@ def _in_parts(
         x,
         shape.axes,
         plan.parts,
+        homes=plan.homes,
         is_copy=by_tails,
         about=question if by_tails else question.slots.windows,
         ordered=question.by_place,

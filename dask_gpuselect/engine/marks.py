@@ -131,11 +131,14 @@ class InColumn:
         Axes along which the column extends.
     place : tuple of int
         Place of any chunk of the column.
+    order : tuple of int
+        The numbers of the chunks in the order in which they are counted; empty if that is C order.
     """
 
     numblocks: tuple[int, ...]
     axes: tuple[int, ...]
     place: tuple[int, ...]
+    order: tuple[int, ...] = ()
 
     @classmethod
     def of_all(cls, numblocks: tuple[int, ...]) -> InColumn:
@@ -143,7 +146,8 @@ class InColumn:
         return cls(numblocks, tuple(range(len(numblocks))), (0,) * len(numblocks))
 
     def __call__(self, i: int) -> tuple[int, ...]:
-        along = np.unravel_index(i, [self.numblocks[axis] for axis in self.axes])
+        number = self.order[i] if self.order else i
+        along = np.unravel_index(number, [self.numblocks[axis] for axis in self.axes])
         places = list(self.place)
         for axis, block in zip(self.axes, along, strict=True):
             places[axis] = int(block)

@@ -94,8 +94,36 @@ TILE = 1 << 17
 """Entries of tables that are sorted together: 5 MB with their order and sums."""
 
 
+class Sent(Arrays):
+    """Base of tables that are pickled with int64 in as few bytes as hold them: mostly two."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        columns = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        narrowed = {id(column): _narrowed(column) for column in columns.values()}
+        # Of a column that has two names there is one copy, as before.
+        place = {key: i for i, key in enumerate(narrowed)}
+        places = {name: place[id(column)] for name, column in columns.items()}
+        return _received, (type(self), places, list(narrowed.values()))
+
+
+def _narrowed(column: Any) -> tuple[Any, bool]:
+    """Return int64 that are not negative in a smaller dtype, and whether that has been done."""
+    if getattr(column, "dtype", None) != np.int64 or not column.size:
+        return column, False
+    most = int(column.view(np.uint64).max())  # with a negative one, it is more than any other
+    return (column.astype(np.min_scalar_type(most)), True) if most < 1 << 32 else (column, False)
+
+
+def _received(kind: type[Any], places: dict[str, int], columns: list[tuple[Any, bool]]) -> Any:
+    """Make a table again of the columns that `Sent` has narrowed."""
+    each = [column.astype(np.int64) if is_narrow else column for column, is_narrow in columns]
+    return kind(**{name: each[place] for name, place in places.items()})
+
+
 @dataclass(frozen=True, eq=False)
-class LaneCuts(Arrays):
+class LaneCuts(Sent):
     """Order statistics of lanes at even ranks, of one part of the data or several together.
 
     In the first pass they are those of all elements, later of the elements strictly inside the
@@ -174,7 +202,7 @@ class LaneSizes:
 
 
 @dataclass(frozen=True, eq=False)
-class LaneBrackets(Arrays):
+class LaneBrackets(Sent):
     """Brackets ``[low, high]`` that hold the two order statistics of each question and lane.
 
     Parameters
@@ -203,7 +231,7 @@ class LaneBrackets(Arrays):
 
 
 @dataclass(frozen=True, eq=False)
-class LaneTally(Arrays):
+class LaneTally(Sent):
     """Counts of a part of the data at the ends of lane brackets, and its elements strictly inside.
 
     Parameters

@@ -455,16 +455,18 @@ def plan_one_pass(
     *,
     pivot: int = 0,
     counts: int = TWO_COUNTS,
+    candidate: float = CANDIDATE,
+    few: int = FEW_QUANTILES,
 ) -> Passes | None:
     """Plan one pass at as few ranks as cost least, if there is ample room.
 
-    Parameters are as in `plan_passes`. The plan is the same for any few questions, so that those
-    about one array share their cuts.
+    Parameters are as in `plan_passes`, and the cost of a candidate in units of a pivot. The plan is
+    the same for up to `few` questions, so that those about one array share their cuts.
     """
     n = sum(sizes)
-    most = max(n_questions, FEW_QUANTILES)
-    share = n_questions if n_questions > FEW_QUANTILES else 1
-    width = math.isqrt(4 * CANDIDATE * share * n // len(sizes))
+    most = max(n_questions, few)
+    share = n_questions if n_questions > few else 1
+    width = math.isqrt(int(4 * candidate * share * n) // len(sizes))
     if width < 2:
         return None
     left = 2 * _slack_of_parts(sizes, width)
@@ -473,6 +475,25 @@ def plan_one_pass(
     if 2 * left > n or gathered > room:
         return None
     return Passes((width,), max(len(sizes), 2), gathered)
+
+
+# The same if partial results are sent between workers. Of a part, about half the candidates that
+# the bound allows are there, and those of the part where they are merged stay.
+SENT_CANDIDATE = 0.5
+SENT_COUNT = 2  # bytes of a count where it is sent: see `lane_cuts.Sent`
+
+
+def sent_in_one_pass(sizes: Sequence[int], n_questions: int, itemsize: int, width: int) -> int:
+    """Estimate the bytes that are sent for each lane if the largest part is where all are merged.
+
+    There are cuts, the brackets that they prove, counts, and about half the candidates that the
+    bound allows.
+    """
+    cuts = width * itemsize + 4 * SENT_COUNT
+    brackets = n_questions * (2 * itemsize + 2 * SENT_COUNT) + 2 * SENT_COUNT
+    candidates = _slack_of_parts(sizes, width) * itemsize // len(sizes)
+    tally = n_questions * (4 * SENT_COUNT + candidates) + 2 * SENT_COUNT
+    return (len(sizes) - 1) * (cuts + brackets + tally)
 
 
 def pass_cost(sizes: Sequence[int], n_lanes: int, itemsize: int, passes: Passes) -> float:
