@@ -368,7 +368,8 @@ FOCI: Mapping[str, Mapping[str, str]] = {
 """Rows that decide something only together, which chance seldom brings. Half of all cases have one
 of these, as far as the question goes with it."""
 ASKED = ("any",)
-"""What is asked; in pinned rows alone shares "near the ends", and "large windows"."""
+"""What is asked; in pinned rows alone shares "near the ends", means at "tenths", and "large
+windows"."""
 FOCUS = ("",) * len(FOCI) + tuple(FOCI)
 
 
@@ -419,6 +420,9 @@ PINNED: Mapping[str, Mapping[str, str]] = {
     },
     "tails of missing elements": TAILS
     | {"question": "nanquantile", "missing": "where and nodata", "measure": "count"},
+    "shares that are rounded up to a sum": {"question": "quantile", "measure": "alike"}
+    | {"slots": "all", "shape": "tens", "dtype": "f8", "data": "normal", "missing": "nothing"}
+    | {"asked": "tenths", "focus": ""},
 }
 """Questions and rows that meet too seldom even with a focus."""
 

@@ -287,6 +287,8 @@ def made(row: Mapping[str, str], seed: int, number: int) -> Case:
         asked["strategy"] = draw_strategy(random)
     if row["asked"] == "large windows":
         asked |= {"window": [5, 7, 6], "step": 1}
+    if row["asked"] == "tenths":
+        asked |= {"q": (np.arange(11) / 10).tolist(), "method": "averaged_inverted_cdf"}
     if row["asked"] == "near the ends":
         unit = 100 if "percentile" in question.name else 1
         q = np.asarray(asked["q"]) / unit
