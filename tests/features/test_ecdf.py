@@ -29,6 +29,7 @@ from tests.data import FLOATS, normal, uniform
 from tests.matrix import definitions
 from tests.matrix.laws import same
 from tests.sources import Source
+from tests.spies import noted
 
 
 def valid(a: NDArray[Any]) -> NDArray[Any]:
@@ -372,13 +373,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What is done to every chunk, by the names of the kernels."""
     found: list[str] = []
     for name in ("cuts", "tally"):
-        original = getattr(kernels, name)
-
-        def noted(*args: Any, name: str = name, original: Any = original, **kwargs: Any) -> Any:
-            found.append(name)
-            return original(*args, **kwargs)
-
-        monkeypatch.setattr(kernels, name, noted)
+        noted(monkeypatch, kernels, name, lambda *_, name=name, **__: name, found)
     monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
     monkeypatch.setattr(pilot, "PILOT_SIZE", 3000)
     return found

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import ChunksChangedError, describe_boxplot
-from dask_gpuselect.engine import lane_plans, slots
+from dask_gpuselect import ChunksChangedError
+from dask_gpuselect.engine import group_elements, lane_plans, slots
 from dask_gpuselect.engine.group_batches import MOST, SPARE, stretches
 from dask_gpuselect.groups import groupby
 from tests.backends import CUPY, Backend
 from tests.data import normal, uniform
-from tests.matrix.laws import same
 from tests.sources import Source, changing
+from tests.spies import noted
 
 pytestmark = pytest.mark.any_dask
 
@@ -123,17 +123,12 @@ def test_many_groups_have_several_roots() -> None:
 def test_what_gathers_is_what_explain_says() -> None:
     """The cuts of all groups that come to one place take no more than that."""
     a, by = values(n=40_000), labels(500, 40_000) + 3
-    sizes = []
 
-    def noted(reports: Any, n_groups: int, ranks: Any) -> Any:
-        sizes.append(sum(report.__sizeof__() for report in reports))
-        return find(reports, n_groups, ranks)
+    def size(_: Any, reports: Any, n_groups: int, ranks: Any) -> int:
+        return sum(report.__sizeof__() for report in reports)
 
-    from dask_gpuselect.engine import group_elements
-
-    find = group_elements.bracket_slots
     with dask.config.set(PLANS["parts"]), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group_elements, "bracket_slots", noted)
+        sizes = noted(patch, group_elements, "bracket_slots", size)
         grouped = groupby(da.from_array(a, chunks=3000), by)
         grouped.median().compute(scheduler="sync")
         assert 0 < sum(sizes) <= grouped.explain().gathered_bytes
@@ -199,31 +194,6 @@ def test_a_weighted_group_that_was_not_there_is_named(
 
 
 # --- Many groups, as rows of tables ---------------------------------------------------------------
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize(("n_groups", "limit"), [(100, "1 GiB"), (10, "80 kB")])
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
-@pytest.mark.parametrize("weighs", [False, True])
-def test_boxes_of_many_groups_are_as_alone(
-    dtype: str, n_groups: int, limit: str, weighs: bool
-) -> None:
-    """Half of all elements in one group, few in most, and none in some."""
-    n = 10_000
-    a, where = (1000 * normal(n)).astype(dtype), uniform(n) < 0.9
-    by = np.floor(uniform(n)[::-1] ** 4 * n_groups).astype(np.int64)
-    if a.dtype.kind == "f":
-        a[::70] = np.nan
-    how: dict[str, Any] = {"method": "inverted_cdf"}
-    how |= {"weights": np.floor(4 * uniform(n)) + 1} if weighs else {}
-    present = np.unique(by[where])
-    with dask.config.set({"dask_gpuselect.column-limit": limit}):
-        grouped = groupby(da.from_array(a, chunks=1411), by, groups=present)
-        boxes = grouped.describe_boxplot(where=where, **how).compute(scheduler="sync")
-    for box, group in zip(boxes, present, strict=True):
-        some = by == group
-        own = {name: each[some] if name == "weights" else each for name, each in how.items()}
-        same([box], list(describe_boxplot(a[some], where=where[some], **own)))
 
 
 def test_tables_are_filled_well() -> None:

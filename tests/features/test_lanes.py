@@ -24,6 +24,7 @@ from tests.backends import CUPY, Backend
 from tests.data import FLOATS, INTEGERS, MISSING, normal
 from tests.limits import limited
 from tests.oracle import expected, takes_q
+from tests.spies import noted
 
 SHAPE = (11, 4, 6)
 
@@ -131,14 +132,7 @@ def test_few_long_lanes_are_answered_one_after_the_other(
 ) -> None:
     kernels = import_module("dask_gpuselect.kernels.cuda.plain_lanes")
     monkeypatch.setattr(kernels, "ALONE", 1)
-    alone: list[bool] = []
-
-    def noted(*args: Any, few: Any = kernels.answers_of_few) -> Any:
-        found = few(*args)
-        alone.append(found is not None)
-        return found
-
-    monkeypatch.setattr(kernels, "answers_of_few", noted)
+    alone = noted(monkeypatch, kernels, "answers_of_few", lambda found, *_: found is not None)
     a = (normal(210_000) * 40 + 100).clip(0, 255).astype(dtype).reshape(3, -1)
     q = [0.1, 0.5, 0.93]
     for method in ("linear", "lower"):

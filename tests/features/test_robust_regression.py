@@ -25,6 +25,7 @@ from dask_gpuselect.maths.fits.tables import Tables
 from dask_gpuselect.robust import LeastMedianOfSquares, LeastTrimmedSquares, fitting
 from tests.backends import Backend
 from tests.published import STACK_LOSS, STARS
+from tests.spies import noted
 
 Floats = NDArray[np.float64]
 ESTIMATORS = [LeastTrimmedSquares, LeastMedianOfSquares]
@@ -251,10 +252,8 @@ def test_devices_take_the_same_starts(
     """As NumPy's rows: the same fits go on from the sample, and few waits for the device."""
     x, y = contaminated(3000)
     waits: list[None] = []
-    array_type: Any = backend.array_type
     if backend.name != "numpy":
-        get = array_type.get
-        monkeypatch.setattr(array_type, "get", lambda *about: waits.append(None) or get(*about))
+        noted(monkeypatch, backend.array_type, "get", lambda *_: None, waits)
     found = estimator(**FEW).fit(backend.asarray(x), backend.asarray(y))
     wanted = estimator(**FEW).fit(x, y)
     np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-9)
@@ -293,14 +292,9 @@ def test_every_step_of_all_fits_is_one_load(
 ) -> None:
     """One for the sample, and one for each step, which all fits that are left share."""
     source = Counted(*contaminated(5000, share=0.1), 600)
-    fits: list[int] = []
-    tallies = fitting.passes.tallies
-
-    def noted(rows: Any, design: Any, thetas: Floats, *about: Any, **how: Any) -> Any:
-        fits.append(len(thetas))
-        return tallies(rows, design, thetas, *about, **how)
-
-    monkeypatch.setattr(fitting.passes, "tallies", noted)
+    fits = noted(
+        monkeypatch, fitting.passes, "tallies", lambda _, x, design, thetas, *__, **how: len(thetas)
+    )
     found = estimator(**FEW).fit(source.x, source.y)
     assert set(source.loads) == {found.n_passes_} == {1 + len(fits)}
     assert fits[0] > 1

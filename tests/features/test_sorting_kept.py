@@ -18,8 +18,8 @@ from dask_gpuselect.maths.partition import SortedChunks
 from dask_gpuselect.sorting import graph
 from dask_gpuselect.sorting.questions import SplitterQuestion
 from tests.data import normal
-from tests.features.test_groups_kept import DATA, Counted
 from tests.sources import Source
+from tests.spies import noted
 
 N, N_CHUNKS = 15_000, 60
 OUT = N * N_CHUNKS // 6  # elements of a chunk of the result
@@ -48,24 +48,6 @@ def test_nearly_two_loads_of_mixed_data(name: str, scheduler: str) -> None:
     np.testing.assert_array_equal(found, order if has_places else data.whole()[order])
 
 
-@pytest.mark.few(2)
-@pytest.mark.parametrize("name", DATA)
-@pytest.mark.parametrize("knows_sizes", [True, False])
-def test_any_data_in_three_loads_at_most(name: str, knows_sizes: bool) -> None:
-    values = DATA[name](80_000)
-    data = Counted(values)
-    x = data.lazy(2000)
-    how = {"chunks": 10_001}
-    if not knows_sizes:
-        x, how = x.copy(), {}
-        x._chunks = ((np.nan,) * x.npartitions,)
-    found = sort(x, **how).compute(scheduler="sync")
-    np.testing.assert_array_equal(found, np.sort(values))
-    assert data.most <= 3
-    with dask.config.set({"dask_gpuselect.cache-limit": 0}):
-        np.testing.assert_array_equal(sort(x, **how).compute(scheduler="sync"), found)
-
-
 def test_nothing_is_held_behind() -> None:
     sort(Source((N * N_CHUNKS,)).lazy(N), chunks=OUT)[-1].compute()
     gc.collect()
@@ -78,7 +60,6 @@ def test_nothing_is_held_behind() -> None:
 
 LIMIT = {"dask_gpuselect.root-limit": 0}
 NOT_KEPT = {"dask_gpuselect.cache-limit": 0}
-ODD = ((1, 0, 500, *(70,) * 14, 19),)
 
 
 def values(dtype: str) -> Any:
@@ -108,26 +89,21 @@ def test_with_what_the_first_load_keeps(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_few_candidates_and_edges_come_to_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, list[int]] = {"candidates": [], "edges": []}
-    look, deal = stretches._resolved, graph._make_deal
+    def n_candidates(_: Any, parts: Any, *args: Any, **told: Any) -> int:
+        return sum(len(part.candidates) for part in parts)
 
-    def looking(parts: Any, *args: Any, **told: Any) -> Any:
-        seen["candidates"].append(sum(len(part.candidates) for part in parts))
-        return look(parts, *args, **told)
+    def n_edges(_: Any, parts: Any, *args: Any, **told: Any) -> int:
+        return sum(part.left.size for part in parts)
 
-    def dealing(parts: Any, *args: Any, **told: Any) -> Any:
-        seen["edges"].append(sum(part.left.size for part in parts))
-        return deal(parts, *args, **told)
-
-    monkeypatch.setattr(stretches, "_resolved", looking)
-    monkeypatch.setattr(graph, "_make_deal", dealing)
+    candidates = noted(monkeypatch, stretches, "_resolved", n_candidates)
+    edges = noted(monkeypatch, graph, "_make_deal", n_edges)
     monkeypatch.setattr(exchange, "PAIRS", 10)
     a = normal(3000)
     with dask.config.set(LIMIT | NOT_KEPT):
         found = sort(da.from_array(a, chunks=100)).compute(scheduler="sync")
     np.testing.assert_array_equal(found, np.sort(a))
-    assert max(seen["candidates"]) <= 64
-    assert max(seen["edges"]) <= 30 * 8  # of a group of the result, of 30 * 29 in all
+    assert max(candidates) <= 64
+    assert max(edges) <= 30 * 8  # of a group of the result, of 30 * 29 in all
 
 
 def test_no_task_holds_more_than_the_limit_at_1e12() -> None:

@@ -20,6 +20,7 @@ from dask_gpuselect.kernels.cpu import window_columns, window_networks
 from dask_gpuselect.windows import median_filter, percentile_filter, rank_filter, rolling
 from tests.backends import Backend
 from tests.sources import Source
+from tests.spies import noted
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
 
@@ -169,13 +170,7 @@ def test_the_code_of_networks_compares_whole_range(
     random = np.random.default_rng(n)
     x = random.integers(0, 256, (11, n, np.dtype(dtype).itemsize), "u1").view(dtype)[..., 0]
     x = np.where(x == x, x, x.dtype.type(0)) + x.dtype.type(0)  # -0.0 is answered by 0.0
-    kinds: list[str] = []
-    fitting = window_networks.Network.fitting
-    monkeypatch.setattr(
-        window_networks.Network,
-        "fitting",
-        lambda *about: kinds.append("network") or fitting(*about),
-    )
+    networks = noted(monkeypatch, window_networks.Network, "fitting", lambda *_: None)
     # SciPy rounds integers beyond 2**53.
     widths = [(side // 2, side - 1 - side // 2) for side in size]
     every = sliding_window_view(np.pad(x, widths, "edge"), size).reshape(*x.shape, -1)
@@ -183,7 +178,7 @@ def test_the_code_of_networks_compares_whole_range(
     for rank in (0, int(np.prod(size)) // 2, int(np.prod(size)) - 1):
         found = rank_filter(x, rank, size, mode="nearest")
         np.testing.assert_array_equal(found, expected[..., rank])
-    assert kinds
+    assert networks
 
 
 def test_elements_that_differ_in_their_last_bits(way: str) -> None:

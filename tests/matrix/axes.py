@@ -263,6 +263,7 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
         "engine.pilot.LEAST_PILOT": 16,
         "engine.pilot.NARROWING": 30,
         "engine.graphs.MERGE_EVERY": 4,
+        "engine.group_stages.COARSE_EVERY": 4,
         "engine.keeping.GROUPS": 2,
         "engine.lane_plans.GROUP_COUNTS_SHARE": np.inf,
         "engine.lane_plans.SHARE_BYTES": 1,
@@ -270,6 +271,7 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
         "maths.boxes.LEAST_ROOM": 0,
         "quantiles.weighted.FEW_CANDIDATES": 20,
         "robust.deviations.LEAST_ROOM": 0,
+        "robust.trimmed.PIECE": 200,
         "sorting.graph.PIECES_MERGED": 3,
     },
 }
@@ -423,6 +425,9 @@ PINNED: Mapping[str, Mapping[str, str]] = {
     "shares that are rounded up to a sum": {"question": "quantile", "measure": "alike"}
     | {"slots": "all", "shape": "tens", "dtype": "f8", "data": "normal", "missing": "nothing"}
     | {"asked": "tenths", "focus": ""},
+    "groups in a tree": NO_ROOT
+    | {"question": "nanquantile", "slots": "groups, lazy labels", "limits": "small columns"}
+    | {"parts": "1 kB"},
 }
 """Questions and rows that meet too seldom even with a focus."""
 
