@@ -215,6 +215,9 @@ ROWS: Mapping[str, Row] = {
     "masked weights, lanes": Row(
         WEIGHTED, (33, 300), SOME, MASK | {"weights": WEIGHTS["all magnitudes"]}, (), 12
     ),
+    "integers that weigh, lanes": Row(
+        WEIGHTED, (40, 400), ("i8", "i2"), {"weights": WEIGHTS["counts"]}, (), 12
+    ),
 }
 
 
