@@ -30,9 +30,12 @@ def noted(
     function = getattr(owner, name)
 
     def noting(*args: Any, **how: Any) -> Any:
-        answer = function(*args, **how)
-        found.append(note(answer, *args, **how))
-        return answer
+        answer = None  # of a call that fails
+        try:
+            answer = function(*args, **how)
+            return answer
+        finally:
+            found.append(note(answer, *args, **how))
 
     patch.setattr(owner, name, noting)
     return found

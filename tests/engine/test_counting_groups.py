@@ -30,8 +30,7 @@ def parts_of_few_chunks(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def compute(*lazy: Any, **how: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         return dask.compute(*lazy, **({"scheduler": "sync"} | how))
 
 

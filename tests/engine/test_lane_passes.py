@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import dask
@@ -25,18 +23,11 @@ from dask_gpuselect.engine import lanes, marks
 from dask_gpuselect.kernels import fingerprints
 from tests.backends import CUPY
 from tests.data import FLOATS
+from tests.limits import limited
 from tests.sources import Source
 from tests.spies import noted
 
 N = 600
-
-
-@contextmanager
-def limited(to: int | str) -> Iterator[None]:
-    """Limit columns of chunks, none of which is written to disk or stays on a device."""
-    limits = {"column-limit": to, "scratch-directory": False, "cache-limit": 0}
-    with dask.config.set({f"dask_gpuselect.{name}": limit for name, limit in limits.items()}):
-        yield
 
 
 def share(x: da.Array, axis: int, percent: str) -> int:

@@ -3,7 +3,6 @@ before."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from dask_gpuselect.engine.group_batches import MOST, SPARE, stretches
 from dask_gpuselect.groups import groupby
 from tests.backends import CUPY, Backend
 from tests.data import normal, uniform
-from tests.sources import Source, changing
+from tests.sources import changing
 from tests.spies import noted
 
 pytestmark = pytest.mark.any_dask
@@ -55,36 +54,6 @@ def labels(n_groups: int, n: int = N) -> NDArray[np.int64]:
 def alone(a: NDArray[Any], by: NDArray[Any], ask: Callable[..., Any]) -> NDArray[Any]:
     """The answer about each group by itself."""
     return np.stack([np.asarray(ask(a[by == each])) for each in np.unique(by)], axis=-1)
-
-
-def _without_warnings(ask: Callable[[], Any]) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return ask()
-
-
-@pytest.mark.parametrize("n_groups", [1, 3000])
-def test_loads_of_data_and_labels(n_groups: int) -> None:
-    """Two of both, whatever the number of groups, if nothing is kept; one more of the labels for
-    `groups`."""
-    source, by = Source((20_000,)), Source((20_000,))
-    x, lazy = source.lazy(1500), (by.lazy(1500) * n_groups).astype(np.int32)
-    with dask.config.set(PLANS["parts"] | {"dask_gpuselect.cache-limit": 0}):
-        for groups in (None, np.arange(n_groups)):
-            grouped = groupby(x, lazy, groups=groups)
-            asked = grouped.nanquantile([0.1, 0.5, 0.9]), grouped.count()
-            assert not source.loads
-            _without_warnings(asked[0].compute)
-            assert set(source.loads.values()) == set(by.loads.values()) == {2}
-            source.counts.clear()
-            by.counts.clear()
-            asked[1].compute()
-            assert set(source.loads.values()) == {2}
-            source.counts.clear()
-            by.counts.clear()
-        groupby(x, lazy).groups.compute()
-        assert not source.loads
-        assert set(by.loads.values()) == {1}
 
 
 def test_a_device_takes_in_one_task_what_fits(

@@ -495,24 +495,15 @@ def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
-@pytest.mark.parametrize("data", ["normal", "one feature", "many features", "queries are rows"])
-@pytest.mark.parametrize("k", [1, 6])
-def test_neighbors_are_scikit_learns(data: str, k: int) -> None:
-    X, Q = DATA[data]()
-    wanted = theirs.NearestNeighbors(n_neighbors=k, algorithm="brute").fit(X).kneighbors(Q)
-    for rows in (X, da.from_array(X, chunks=(100, -1))):
-        found = dask.compute(*NearestNeighbors(n_neighbors=k).fit(rows).kneighbors(Q))
-        np.testing.assert_array_equal(found[1], wanted[1])
-        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-9, atol=1e-6)  # theirs cancel
-
-
 def test_neighbors_of_the_fitted_rows(backend: Backend) -> None:
+    """And of others, as scikit-learn finds them."""
     X = random(120, 3)
-    wanted = theirs.NearestNeighbors(algorithm="brute").fit(X).kneighbors()
     model = NearestNeighbors().fit(backend.lazy(X, (50, -1)))
-    found = computed(model.kneighbors(), backend)
-    np.testing.assert_array_equal(found[1], wanted[1])
-    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-9)
+    for queries in (random(9, 3, 1), None):
+        wanted = theirs.NearestNeighbors(algorithm="brute").fit(X).kneighbors(queries)
+        found = computed(model.kneighbors(queries), backend)
+        np.testing.assert_array_equal(found[1], wanted[1])
+        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-9)
     np.testing.assert_array_equal(
         backend.to_numpy(model.kneighbors(n_neighbors=2, return_distance=False).compute()),
         wanted[1][:, :2],

@@ -23,7 +23,7 @@ from dask_gpuselect.maths.fits import starts
 from dask_gpuselect.maths.fits.concentration import TrimmedSquares
 from dask_gpuselect.maths.fits.tables import Tables
 from dask_gpuselect.robust import LeastMedianOfSquares, LeastTrimmedSquares, fitting
-from tests.backends import Backend
+from tests.backends import CUPY, Backend
 from tests.published import STACK_LOSS, STARS
 from tests.spies import noted
 
@@ -245,17 +245,16 @@ def test_a_settled_fit_has_settled_on_all_rows(monkeypatch: pytest.MonkeyPatch) 
     assert best.objective > found.objective_ * (1 - 1e-12)
 
 
+@pytest.mark.gpu
 @both
-def test_devices_take_the_same_starts(
-    backend: Backend, estimator: Any, small_samples: None, monkeypatch: pytest.MonkeyPatch
+def test_a_device_takes_the_same_starts(
+    estimator: Any, small_samples: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As NumPy's rows: the same fits go on from the sample, and few waits for the device."""
     x, y = contaminated(3000)
-    waits: list[None] = []
-    if backend.name != "numpy":
-        noted(monkeypatch, backend.array_type, "get", lambda *_: None, waits)
-    found = estimator(**FEW).fit(backend.asarray(x), backend.asarray(y))
     wanted = estimator(**FEW).fit(x, y)
+    waits = noted(monkeypatch, CUPY.array_type, "get", lambda *_: None)
+    found = estimator(**FEW).fit(CUPY.asarray(x), CUPY.asarray(y))
     np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-9)
     assert found.objective_ == pytest.approx(wanted.objective_, rel=1e-9)
     assert found.n_iter_ == wanted.n_iter_

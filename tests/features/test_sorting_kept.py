@@ -10,7 +10,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask.utils import key_split
 
 from dask_gpuselect import argsort, sort, sort_by
 from dask_gpuselect.engine import boards, exchange, plans, stretches
@@ -58,34 +57,7 @@ def test_nothing_is_held_behind() -> None:
 # --- Splitters that are too many for one place ----------------------------------------------------
 
 
-LIMIT = {"dask_gpuselect.root-limit": 0}
-NOT_KEPT = {"dask_gpuselect.cache-limit": 0}
-
-
-def values(dtype: str) -> Any:
-    found = 1000 * normal(1500)
-    found[::5] = found[0]  # more than a chunk of the result has
-    if dtype == "f8":
-        found[::97] = np.nan
-    return found.astype(dtype)
-
-
-def is_in_stretches(x: Any) -> bool:
-    return any(key_split(key) == "quantile-stretches-narrower" for key in x.__dask_graph__())
-
-
-def test_with_what_the_first_load_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where chunks are in groups that are spread over the grid."""
-    monkeypatch.setattr("dask_gpuselect.sorting.questions.MANY", 0)
-    monkeypatch.setattr(exchange, "PAIRS", 10)
-    a, rows = values("i8"), np.arange(1500)
-    x = da.from_array(a, chunks=70).map_blocks(np.negative, dtype="i8")
-    with dask.config.set(LIMIT):
-        found = sort_by(x, da.from_array(rows, chunks=70))
-        assert is_in_stretches(found[0])
-        keys, order = dask.compute(*found, scheduler="sync")
-    np.testing.assert_array_equal(order, np.argsort(-a, kind="stable"))
-    np.testing.assert_array_equal(keys, np.sort(-a))
+LIMITS = {"dask_gpuselect.root-limit": 0, "dask_gpuselect.cache-limit": 0}
 
 
 def test_few_candidates_and_edges_come_to_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +71,7 @@ def test_few_candidates_and_edges_come_to_one_place(monkeypatch: pytest.MonkeyPa
     edges = noted(monkeypatch, graph, "_make_deal", n_edges)
     monkeypatch.setattr(exchange, "PAIRS", 10)
     a = normal(3000)
-    with dask.config.set(LIMIT | NOT_KEPT):
+    with dask.config.set(LIMITS):
         found = sort(da.from_array(a, chunks=100)).compute(scheduler="sync")
     np.testing.assert_array_equal(found, np.sort(a))
     assert max(candidates) <= 64

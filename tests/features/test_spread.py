@@ -269,17 +269,6 @@ def test_means_are_rounded_once() -> None:
     assert np.isnan(nothing)
 
 
-@pytest.mark.usefixtures("nothing_kept")
-@pytest.mark.parametrize("shape", ["uniform", "few values"])
-def test_reads_of_all_elements(shape: str) -> None:
-    spread = {"uniform": lambda u: u, "few values": lambda u: np.floor(u * 20)}[shape]
-    source = Shaped(200_000, spread)
-    lazy = trimmed_mean(source.lazy(20_000), 0.1)
-    assert not source.loads
-    check(lazy.compute(scheduler="sync"), defined(source.whole(), 0.1))
-    assert set(source.loads.values()) == {2}
-
-
 def test_reads_along_an_axis() -> None:
     """Once; and once more than quantiles, if columns are read in passes."""
     source = Source((600, 40))

@@ -109,8 +109,7 @@ def test_weights_of_0_are_refused_for_valid_elements_only(chunks: Any) -> None:
     for method in ("inverted_cdf", "linear"):
         for fill, answer in ((None, np.nan), (7.0, 7.0)):
             how: dict[str, Any] = {"method": method, "fill_value": fill}
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)
+            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
                 found = nanquantile(x, 0.5, **by_rows, **how).compute()
                 np.testing.assert_array_equal(found, [1, answer, 1, 1])
                 np.testing.assert_array_equal(nanquantile(x[1], 0.5, **whole, **how), answer)

@@ -74,8 +74,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def by_definition(every: NDArray[Any], about: Any, result: Any, **how: Any) -> None:
     """Compare with the windows themselves."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         np.testing.assert_array_equal(about.median(), np.median(every, -1).astype(result))
         expected = np.nanquantile(every, [0.1, 0.5], -1)
         np.testing.assert_array_equal(about.nanquantile([0.1, 0.5]), expected)
@@ -116,8 +115,7 @@ def test_windows_of_bytes_are_sums_of_columns(
     keeps, windows = RANDOM.random(shape) < 0.3, dict(enumerate(size))
     every = unfolded(np.where(keeps, x, np.nan), windows)
     found = rolling(x, windows, where=keeps).nanquantile([0.1, 0.5, 0.77])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         np.testing.assert_array_equal(found, np.nanquantile(every, [0.1, 0.5, 0.77], -1))
 
 
