@@ -22,12 +22,13 @@ from dask.order import order
 from numpy.typing import NDArray
 
 from dask_gpuselect import explain, median, quantile
-from dask_gpuselect.engine import scratch
+from dask_gpuselect.engine import scratch, spill
 from dask_gpuselect.engine.spill import SpillFile
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import mad
 from tests.backends import CUPY
 from tests.sources import Source
+from tests.spies import noted
 
 N, ROWS, COLUMNS = 120, 9, 7
 WHOLE = N * ROWS * COLUMNS * 8
@@ -155,15 +156,7 @@ def test_the_plan_tells_of_the_disk(plan_name: str, tmp_path: Path) -> None:
 
 def test_a_task_holds_a_tile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of no more bytes than the plan says."""
-    tiles: list[int] = []
-    read = scratch.Tile.read
-
-    def noted(tile: scratch.Tile) -> Any:
-        found = read(tile)
-        tiles.append(found.nbytes)
-        return found
-
-    monkeypatch.setattr(scratch.Tile, "read", noted)
+    tiles = noted(monkeypatch, scratch.Tile, "read", lambda found, _: found.nbytes)
     with limited("100 kB", scratch_limit="1 GB"):
         plan = explain(maps(), axis=0)
         median(maps(), axis=0).compute()
@@ -351,30 +344,17 @@ def test_files_are_unreadable_by_others_and_gone_after_a_kill(
 
 def test_a_column_gives_its_room_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """When it is answered, before the next is written, if one thread works."""
-    files: list[tuple[int, int]] = []
-    read = scratch.Tile.read
 
-    def noted(tile: scratch.Tile) -> Any:
-        with scratch_files_lock():
-            files.append(sum(1 for _ in open_files()))
-        return read(tile)
+    def n_files(*_: Any) -> int:
+        with spill._files_lock:
+            return sum("written" in name for _, name, _ in spill._files)
 
-    def open_files() -> Iterator[Any]:
-        from dask_gpuselect.engine import spill
-
-        yield from (file for (_, name, _), file in spill._files.items() if "written" in name)
-
-    def scratch_files_lock() -> Any:
-        from dask_gpuselect.engine import spill
-
-        return spill._files_lock
-
-    monkeypatch.setattr(scratch.Tile, "read", noted)
+    files = noted(monkeypatch, scratch.Tile, "read", n_files)
     x = Source((N, 12, 7)).lazy((1, 3, 7))  # four columns
     with limited(N * 3 * 7 * 8 // 8), dask.config.set(scheduler="sync"):
         median(x, axis=0).compute()
     assert max(files) == 1
-    assert not list(open_files())
+    assert n_files() == 0
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])

@@ -92,6 +92,8 @@ MASK = {"where": lambda a: uniform(a.size).reshape(a.shape) > 0.2}
 WEIGHTS: Mapping[str, Callable[[Array], Array]] = {
     "float32": lambda a: uniform(a.size).reshape(a.shape).astype("f4") + np.float32(0.1),
     "counts": lambda a: np.floor(uniform(a.size).reshape(a.shape) * 5) + 1,
+    "tenths": lambda a: np.full(a.shape, 0.1),
+    "nearly the largest": lambda a: np.full(a.shape, 1e300),
     "tiny": lambda a: (1 + np.floor(uniform(a.size) * 9)).reshape(a.shape) * 2.0**-1074,
     "all magnitudes": lambda a: 2.0 ** (120 * uniform(a.size).reshape(a.shape) - 60),
     "beyond 2**53": lambda a: (uniform(a.size) * 2.0**61).astype("i8").reshape(a.shape) | 1,
@@ -103,6 +105,7 @@ RULES: list[dict[str, Any]] = [
     {"whis": 0.5, "autorange": True, "max_fliers": 2, "method": "hazen"},
     {"whis": (5, 90), "max_fliers": 3, "method": "inverted_cdf"},
     {"whis": 0.0, "max_fliers": 1 << 20, "nan_policy": "propagate"},
+    {"max_fliers": 0, "autorange": True},
 ]
 ALL: dict[str, Ask] = {
     "quantiles": lambda x, axis, **how: nanquantile(x, Q, axis, method="lower", **how),
@@ -121,10 +124,12 @@ WEIGHTED: dict[str, Ask] = {
         method: lambda x, axis, method=method, **how: nanquantile(x, Q, axis, method=method, **how)
         for method in METHODS
     },
-    "boxes": lambda x, axis, **how: describe_boxplot(x, axis, max_fliers=3, **how),
-    "boxes 1": lambda x, axis, **how: describe_boxplot(
-        x, axis, nan_policy="propagate", method=METHODS[1], max_fliers=3, **how
-    ),
+    **{
+        f"boxes, {method}": lambda x, axis, method=method, policy=policy, **how: describe_boxplot(
+            x, axis, nan_policy=policy, method=method, max_fliers=3, **how
+        )
+        for method, policy in zip(METHODS, ("omit", "propagate", "omit"), strict=True)
+    },
 }
 
 
@@ -138,14 +143,16 @@ def in_groups(asked: Mapping[str, Ask], of_places: bool) -> dict[str, Ask]:
 
     def of(name: str) -> Ask:
         def ask(x: Any, axis: int, **how: Any) -> Any:
-            if name.startswith("boxes"):
+            kind, _, method = name.partition(", ")
+            if kind == "boxes":
+                how |= {"method": method or "linear"}
                 return grouped(x, axis).describe_boxplot(max_fliers=3, **how)
             method = name if name in METHODS else "lower"
             return grouped(x, axis).nanquantile([0, 0.1, 0.5, 1], method=method, **how)
 
         return ask
 
-    return {name: of(name) for name in ("boxes", *(asked or ["quantiles"]))}
+    return {name: of(name) for name in asked or ("boxes", "quantiles")}
 
 
 @dataclass(frozen=True)
@@ -207,6 +214,9 @@ ROWS: Mapping[str, Row] = {
     },
     "masked weights, lanes": Row(
         WEIGHTED, (33, 300), SOME, MASK | {"weights": WEIGHTS["all magnitudes"]}, (), 12
+    ),
+    "integers that weigh, lanes": Row(
+        WEIGHTED, (40, 400), ("i8", "i2"), {"weights": WEIGHTS["counts"]}, (), 12
     ),
 }
 

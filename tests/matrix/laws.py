@@ -164,11 +164,29 @@ def loads(case: Case, lazy: Lazy) -> None:
         names_labels = name == "labels" or case.row["home"] == "shared"
         if n > most + 2 * (names_labels and "lazy" in case.slots.groups):
             raise Broken(f"{n} loads of {name}, and {most} are stated")
+    if _reads_exactly(case):
+        assert case.question.reads is not None
+        wanted = case.question.reads(case.values.itemsize, case.asked)
+        if (counts := lazy.sources["values"].each) not in (set(), {wanted}):
+            raise Broken(f"{counts} reads of chunks, not {wanted} of each")
     n = found.get("values", 0)  # none are counted in other processes
     if n and case.question.definition is definitions.quantiles and case.row["home"] != "shared":
         plan = plan_of(case, lazily(case))
         if not plan.reads - bool(plan.cached_bytes) <= n <= plan.reads:
             raise Broken(f"{n} loads, and explain says: {plan}")
+        if plan.name == "groups" and found.get("labels", n) != n:
+            raise Broken(f"{found['labels']} loads of labels, and {n} of what they are of")
+
+
+def _reads_exactly(case: Case) -> bool:
+    """Tell whether every chunk is read as often as a question says: several chunks that tasks make,
+    of all elements, of which nothing is cached and few are left out of the first guess."""
+    row = case.row
+    is_of_all = case.axis is None and not case.slots.groups and "weights" not in case.beside
+    is_read = row["home"] == "tasks" and "nothing kept" in row["limits"]
+    is_usual = row["sizes"] == "usual"
+    is_divided = any(len(sizes) > 1 for sizes in case.chunks)
+    return bool(case.question.reads and is_of_all and is_read and is_usual and is_divided)
 
 
 def plan_of(case: Case, lazy: Lazy) -> dask_gpuselect.Plan:
@@ -277,6 +295,16 @@ def groups_alone(case: Case) -> None:
             same_boxes([found[i]], wanted, f"group {group}")
         else:
             same(found[..., i], wanted, f"group {group} alone")
+
+
+def names_of_labels(case: Case) -> None:
+    """Ask which groups there are: labels are read once for that, and nothing else is."""
+    lazy = lazily(case)
+    with surroundings(case):
+        dask.compute(grouped(case, lazy.values, lazy.beside).groups)
+    found = {name: source.most for name, source in lazy.sources.items()}
+    if found != dict.fromkeys(found, 0) | {"labels": 1}:
+        raise Broken(f"loads for names of groups: {found}")
 
 
 def masks_compress(case: Case) -> None:
@@ -390,7 +418,7 @@ def _within_a_cell(values: Array) -> Array:
     """Values of which two neighbours lie closer, which no count at another element tells."""
     found = values.copy()
     i, j = np.argsort(values, axis=None)[values.size // 2 : values.size // 2 + 2]
-    step = (found.flat[j] - found.flat[i]) / 4
+    step = values.dtype.type(found.flat[j] / 4 - found.flat[i] / 4)  # within range, of integers too
     found.flat[i], found.flat[j] = found.flat[i] + step, found.flat[j] - step
     return found
 
@@ -574,6 +602,15 @@ LAWS: Mapping[str, Law] = {
             "labels" in c.beside
             and _is_flat(c)
             and c.question.function is not None
+            and _is_answered(c)
+        ),
+    ),
+    "names of groups": Law(
+        names_of_labels,
+        lambda c: (
+            "lazy" in c.slots.groups
+            and c.row["home"] == "tasks"
+            and c.groups is None
             and _is_answered(c)
         ),
     ),
