@@ -43,7 +43,7 @@ from dask_gpuselect.engine.keeping import MergeGathered, second_loads
 from dask_gpuselect.engine.marks import InColumn, check_same, marks_of
 from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidates, proven_by
 from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered, who_sums
-from dask_gpuselect.engine.plans import ElementPlan, plan_each, plan_loads
+from dask_gpuselect.engine.plans import ElementPlan, choose, plan_each, plan_loads
 from dask_gpuselect.engine.questions import ArrayQuestion, OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import each_if_needed
 from dask_gpuselect.engine.resident import answer_resident
@@ -92,6 +92,7 @@ def ask_together(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
     answers: dict[Any, DaskArray] = {}
     plans = plan_each([each.x for each in distinct], [each.question for each in distinct])
     for places, planned in plans:
+        choose(planned[0])
         group = [distinct[i] for i in places]
         names = sorted({each.x.name for each in group})
         among = tokenize(names) if len(names) > 1 else None
@@ -148,7 +149,7 @@ def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
     This takes one load if values are counted. Otherwise it takes two, or one for the chunks of
     which the first load has cached enough.
     """
-    (plan,) = plan_loads([x], [question])
+    plan = choose(*plan_loads([x], [question]))
     if plan.name == "counts":
         return ByChunk(*gathered_by_counts(x, question, label), None)
     about = ArrayQuestion(x, question, Form((), None, x._meta))

@@ -23,7 +23,8 @@ import math
 import operator
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from dask_gpuselect.engine.graphs import each_chunk, held, in_one_place, reduced
 from dask_gpuselect.engine.graphs import split_every as parts_merged
 from dask_gpuselect.engine.loads import by_chunk
 from dask_gpuselect.engine.partials import Gathered
+from dask_gpuselect.engine.plans import Plan, adjusted, choose, described, known_bytes
 from dask_gpuselect.engine.resident import fit_one_device
 from dask_gpuselect.engine.source import (
     Alias,
@@ -180,7 +182,8 @@ def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
     splitters at a time, and those of a batch of chunks are added up immediately.
     """
     label, question = plan.label, SplitterQuestion(plan.wanted)
-    loaded = by_chunk(x, question, label)
+    with adjusted(partial(_with_pieces, x=x, plan=plan)):
+        loaded = by_chunk(x, question, label)
     if loaded.narrowing is None:
         splitters = reduced(
             loaded.tallies,
@@ -206,6 +209,15 @@ def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
     if len(places) == 1:
         return reduced(edges, merge, _merge_edges, _make_only_deal, name, **arguments[0])
     return reduced_items(edges, merge, Edges.merge, _make_deal, name, arguments, _joined_deals)
+
+
+def _with_pieces(found: Plan, x: DaskArray, plan: SortPlan) -> Plan:
+    """Add the load of the pieces, which wait in memory or on disk, to the plan of the splitters."""
+    waiting = 0 if plan.spill is not None else known_bytes(x.nbytes)
+    waiting = max(found.waiting_bytes, waiting)
+    return described(
+        replace(found, name="sort", loads=found.loads + 1, waiting_bytes=waiting, why=""), x
+    )
 
 
 @dataclass(frozen=True)
@@ -566,6 +578,8 @@ def column(
 
 def sorted_at_once(plan: SortPlan, key: DaskArray, dtype: np.dtype[Any]) -> DaskArray:
     """Return the chunks of the only column of the result, of a key that one device can hold."""
+    n_bytes = known_bytes(key.nbytes)
+    choose(described(Plan("held", 1, n_bytes, n_bytes), key))
     name = f"{plan.label}-{tokenize(plan, key.name)}"
     whole = in_one_place(
         key, _sort_all, f"{plan.label}-all-{tokenize(name)}", dtype=dtype, plan=plan
