@@ -162,7 +162,8 @@ def ask_each(askings: Sequence[Asking], label: str) -> list[Any]:
 
     Questions about all elements share the loads of whatever the arrays have in common.
     """
-    given, askings = askings, [by_group(each) for each in askings]
+    given = askings
+    askings = [by_group(each) for each in askings]
     if not any(each.is_lazy for each in askings):
         return [_answer_now(each) for each in askings]
     with adjusted(partial(_described, given=given[0], asking=askings[0])):

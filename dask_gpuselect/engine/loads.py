@@ -241,8 +241,8 @@ def narrow(
     Their brackets are narrowed as well.
     """
     for i, each in enumerate(begun):
-        if each.narrowing is not None and each.narrowing.rounds:
-            how = (each.question, each.narrowing, label)
+        if each.rounds:
+            how = (each.question, each.rounds, label)
             loads[i], brackets[i] = narrowed_candidates(loads[i], brackets[i], *how)
 
 
@@ -401,6 +401,8 @@ def _after_third(begun: FirstLoad, looked: DaskArray, label: str) -> DaskArray:
     third = each_if_needed(
         _gather_if_needed, name, begun.reads, [], [looked], x.dtype, wants=_wants_third
     )
+    if begun.rounds and question.defines("narrower_again"):
+        third, looked = narrowed_candidates(third, looked, question, begun.rounds, label_of_third)
     name = f"{label}-{tokenize(third.name, form.shape)}"
     answer = graphs.reduced(
         third,

@@ -467,7 +467,7 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
     for alike in itertools.product(*(Counter(sizes).items() for sizes in x.chunks)):
         size, n = math.prod(size for size, _ in alike), math.prod(n for _, n in alike)
         pivots += n * pivot_count(size, question.n_slots * question.share)
-    candidates = pivots * -(-question.n_answers // question.share)
+    candidates = min(question.most_candidates(pivots), x.size)
     work = PIVOT_WORK * for_pivot // PIVOT_BYTES * pivots
     gathered = max(for_pivot * pivots, for_candidate * candidates)
     return gathered, max(work, CANDIDATE_COPIES * for_candidate * candidates), 0
@@ -505,7 +505,10 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
     about, limit, itemsize = _for_root(x, question, among)
     n_slots = question.n_slots
     share = n_slots * question.share
-    if fit_one_place(*about, share, limit):
+    candidates = min(
+        question.most_candidates(about[0] * pivot_count(about[1], share)), math.prod(about)
+    )
+    if fit_one_place(*about, share, limit) and CANDIDATE_COPIES * itemsize * candidates <= limit:
         return None  # and a question may have a million ranges to count
     narrowing = plan_narrowing(
         *about,
@@ -513,6 +516,8 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
         share,
         itemsize,
         limit,
+        is_known_large=True,
+        can_look=question.defines("ranges"),
         can_wait=among == 1 and question.narrows_candidates,
         halves=1 + question.weighs,
         can_divide=among == 1 and question.defines("stretch"),

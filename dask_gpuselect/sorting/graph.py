@@ -182,8 +182,7 @@ def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
     splitters at a time, and those of a batch of chunks are added up immediately.
     """
     label, question = plan.label, SplitterQuestion(plan.wanted)
-    with adjusted(partial(_with_pieces, x=x, plan=plan)):
-        loaded = by_chunk(x, question, label)
+    loaded = by_chunk(x, question, label)
     if loaded.narrowing is None:
         splitters = reduced(
             loaded.tallies,
@@ -211,12 +210,23 @@ def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
     return reduced_items(edges, merge, Edges.merge, _make_deal, name, arguments, _joined_deals)
 
 
-def _with_pieces(found: Plan, x: DaskArray, plan: SortPlan) -> Plan:
+def _with_pieces(found: Plan, arrays: Sequence[DaskArray], plan: SortPlan) -> Plan:
     """Add the load of the pieces, which wait in memory or on disk, to the plan of the splitters."""
-    waiting = 0 if plan.spill is not None else known_bytes(x.nbytes)
-    waiting = max(found.waiting_bytes, waiting)
+    rows = sum(x.dtype.itemsize * math.prod(x.shape[1:]) for x in arrays) + 8 * plan.has_places
+    task_bytes = known_bytes(
+        rows * max([*arrays[0].chunks[0], *(plan.wanted.sizes or ())], default=0)
+    )
+    waiting = 0 if plan.spill is not None else known_bytes(rows * arrays[0].size)
     return described(
-        replace(found, name="sort", loads=found.loads + 1, waiting_bytes=waiting, why=""), x
+        replace(
+            found,
+            name="sort",
+            loads=found.loads + 1,
+            task_bytes=max(found.task_bytes, task_bytes),
+            waiting_bytes=max(found.waiting_bytes, waiting),
+            why="",
+        ),
+        arrays[0],
     )
 
 
@@ -453,7 +463,8 @@ def sorted_columns(
     Dask would fuse a task that takes the only column of a tuple, and order the tasks inside at each
     run.
     """
-    deal = _deal_of(key, plan)
+    with adjusted(partial(_with_pieces, arrays=(key, *payload), plan=plan)):
+        deal = _deal_of(key, plan)
     turn = {"after": (deal.name,), "after_layer": deal.name}
     sources = [private_copy(x, f"load 3 after {deal.name}", **turn) for x in (key, *payload)]
     grids = [x if x.ndim == 1 else _rows(x) for x in sources]
