@@ -190,7 +190,7 @@ def _times_in_words(n: int) -> str:
 # --- The plan that runs ---------------------------------------------------------------------------
 
 _take: ContextVar[Callable[[Plan], Any] | None] = ContextVar("take", default=None)
-"""What takes the plan of a call that is explained; None where calls answer."""
+"""Function that takes the plan of a call that is explained; None where calls answer."""
 
 
 class Explained(BaseException):  # noqa: N818 -- no error, and nothing may catch it as one
