@@ -15,6 +15,8 @@ from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion, Question
 from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.maths.boxes import (
+    LEAST_ROOM,
+    ROOM,
     BoxGuess,
     PartialBox,
     Rule,
@@ -87,6 +89,10 @@ class BoxQuestion(Question):
     def keep(self, cuts: Cuts) -> Brackets:
         # The quartiles are uncertain before the second load, and the fences more so.
         return bracket_from_cuts(cuts, self.rule, most_cached(cuts))
+
+    def most_candidates(self, n_pivots: int) -> int:
+        fences = 2 * max(ROOM * n_pivots, LEAST_ROOM)
+        return n_pivots * len(self.rule.q) + fences
 
     @property
     def n_ranges(self) -> int:

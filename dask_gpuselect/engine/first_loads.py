@@ -54,6 +54,11 @@ class FirstLoad:
         return self.plan.narrowing
 
     @property
+    def rounds(self) -> Narrowing | None:
+        """The narrowing, if candidates are narrowed where they wait before one task merges them."""
+        return self.narrowing if self.narrowing is not None and self.narrowing.rounds else None
+
+    @property
     def grid(self) -> tuple[int, ...]:
         """The shape of the grid of chunks."""
         return tuple(self.request.x.numblocks)

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from dask.utils import format_bytes
@@ -46,7 +46,7 @@ from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.homes import Homes, homes_of
 from dask_gpuselect.engine.keeping import limits, why_groups_twice
-from dask_gpuselect.engine.plans import COUNTED, ElementPlan, Plan, known_bytes
+from dask_gpuselect.engine.plans import COUNTED, AnyPlan, ElementPlan, Plan, known_bytes
 from dask_gpuselect.engine.questions import LaneQuestion
 from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.resident import fit_one_device
@@ -78,8 +78,6 @@ from dask_gpuselect.maths.sizes import (
     waiting_partials,
 )
 from dask_gpuselect.maths.value_counts import counts_bytes, is_countable
-
-AnyPlan = TypeVar("AnyPlan", bound="Plan")
 
 ONE_TASK = 1 << 26
 """Most bytes of elements in one task if there is a single lane.
@@ -274,7 +272,7 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
         if plan is not None:
             loads = question.loads_in_passes(plan.loads) if plan.parts else 1
             least = min(least, slabs * loads)
-            in_slabs = replace(plan, slabs=slabs, loads=slabs * plan.loads)
+            in_slabs = replace(plan, slabs=slabs, loads=slabs * loads)
             # The work: reads of each element, and tasks, which are one for each load of each chunk.
             work = loads * question.pass_time * question.slots.pass_factor if plan.parts else 1.0
             work += slabs * loads * TASK * len(chunks) / (sum(chunks) * lanes.n_lanes)

@@ -24,6 +24,7 @@ from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.lane_plans import LanePlan, plan_lanes
 from dask_gpuselect.engine.marks import InColumn, KnownChunks, Slab, marks_of, pieces_of
 from dask_gpuselect.engine.moves import in_moved_tiles
+from dask_gpuselect.engine.plans import as_one, choose
 from dask_gpuselect.engine.questions import LaneQuestion
 from dask_gpuselect.engine.scratch import Tile, in_tiles, joined_tiles, n_tiles
 from dask_gpuselect.engine.source import (
@@ -75,9 +76,11 @@ def ask_lanes(
     axes = shape.axes
     plan = plan_lanes(x, axes, question, is_one_lane=shape.is_one_lane, may_write=not marked)
     several = plan.name in ("passes", "groups")
-    composed = _composed(x, question, label, shape, dtype) if several else None
+    with as_one():
+        composed = _composed(x, question, label, shape, dtype) if several else None
     if composed is not None:
         return composed
+    choose(plan)
     ask = partial(_ask, question=question, plan=plan, shape=shape, dtype=dtype, names=names)
     if plan.scratch is not None:
         tiles = TILES[plan.name](x, axes, plan.scratch)

@@ -43,7 +43,7 @@ from dask_gpuselect.engine.keeping import MergeGathered, second_loads
 from dask_gpuselect.engine.marks import InColumn, check_same, marks_of
 from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidates, proven_by
 from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered, if_summing
-from dask_gpuselect.engine.plans import ElementPlan, plan_each, plan_loads
+from dask_gpuselect.engine.plans import ElementPlan, choose, plan_each, plan_loads
 from dask_gpuselect.engine.questions import ArrayQuestion, OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import each_if_needed
 from dask_gpuselect.engine.resident import answer_resident
@@ -92,6 +92,7 @@ def ask_together(requests: Sequence[ArrayQuestion], label: str) -> list[DaskArra
     answers: dict[Any, DaskArray] = {}
     plans = plan_each([each.x for each in distinct], [each.question for each in distinct])
     for places, planned in plans:
+        choose(planned[0])
         group = [distinct[i] for i in places]
         names = sorted({each.x.name for each in group})
         among = tokenize(names) if len(names) > 1 else None
@@ -148,7 +149,7 @@ def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
     This takes one load if values are counted. Otherwise it takes two. A chunk takes one if the
     first load has cached enough of it.
     """
-    (plan,) = plan_loads([x], [question])
+    plan = choose(*plan_loads([x], [question]))
     if plan.name == "counts":
         return ByChunk(*gathered_by_counts(x, question, label), None)
     about = ArrayQuestion(x, question, Form((), None, x._meta))
@@ -240,8 +241,8 @@ def narrow(
     Their brackets are narrowed as well.
     """
     for i, each in enumerate(begun):
-        if each.narrowing is not None and each.narrowing.rounds:
-            how = (each.question, each.narrowing, label)
+        if each.rounds:
+            how = (each.question, each.rounds, label)
             loads[i], brackets[i] = narrowed_candidates(loads[i], brackets[i], *how)
 
 
@@ -400,6 +401,10 @@ def _after_third(begun: FirstLoad, resolved: DaskArray, label: str) -> DaskArray
     third = each_if_needed(
         _gather_if_needed, name, begun.reads, [], [resolved], x.dtype, wants=_wants_third
     )
+    if begun.rounds and question.defines("narrower_again"):
+        third, resolved = narrowed_candidates(
+            third, resolved, question, begun.rounds, label_of_third
+        )
     name = f"{label}-{tokenize(third.name, form.shape)}"
     answer = graphs.reduced(
         third,

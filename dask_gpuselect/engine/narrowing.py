@@ -46,12 +46,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.first_loads import FirstLoad
-from dask_gpuselect.engine.partials import Gathered, Proven, expected_of, of_chunks
+from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, expected_of, of_chunks
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.maths.cached import tally_by
@@ -265,9 +264,10 @@ def _proven(
 def narrowed_candidates(
     load: DaskArray, bracket: DaskArray, question: Question, narrowing: Narrowing, label: str
 ) -> tuple[DaskArray, DaskArray]:
-    """Narrow what a second load has gathered, and its brackets, before one task merges all.
+    """Narrow what a load has gathered, and its brackets, before one task merges all.
 
-    This is done for groups of chunks, where the candidates are.
+    This is done for groups of chunks, where the candidates are. `bracket` is a `Proven` of the
+    second load, or a `Resolved` of the third.
     """
     size = graphs.size_of_groups(load.npartitions, narrowing.groups)
     if load.npartitions > narrowing.groups:
@@ -279,14 +279,14 @@ def narrowed_candidates(
         few = graphs.each_chunk(
             _cuts_of_candidates, f"{label}-candidates-few-{token}", [load], [bracket], most=most
         )
-        merge = partial(merged_coarsely, most=most)
+        merge = partial(_merged_coarsely, most=most)
         narrower = graphs.reduced(
             few,
             f"{label}-candidates-few-merge",
             merge,
             _narrower_bracket,
             f"{label}-narrower-{token}",
-            proven=TaskRef((bracket.name,)),
+            known=TaskRef((bracket.name,)),
             question=question,
         )
         load = graphs.each_chunk(
@@ -296,17 +296,27 @@ def narrowed_candidates(
     return load, bracket
 
 
-def _cuts_of_candidates(gathered: Gathered, proven: Proven, *, most: int) -> Cuts:
-    assert gathered.tally is not None
-    return cuts_of_tally(proven.brackets, gathered.tally, most)
+Known = Proven | Resolved
 
 
-def _narrower_bracket(parts: list[Cuts], proven: Proven, question: Question) -> Proven:
-    brackets = question.narrower(proven.brackets, merge(parts))
-    return replace(proven, brackets=brackets, expected=of_chunks(proven.expected, np.arange(0)))
+def _cuts_of_candidates(gathered: Gathered, known: Known, *, most: int) -> Cuts | None:
+    if gathered.tally is None or known.brackets is None:
+        return None  # a third load was not needed
+    return cuts_of_tally(known.brackets, gathered.tally, most)
 
 
-def _narrower_tally(gathered: Gathered, proven: Proven, wanted: Proven) -> Gathered:
-    assert gathered.tally is not None
-    tally = tally_by(proven.brackets, gathered.tally, wanted.brackets)
+def _merged_coarsely(parts: list[Cuts | None], *, most: int) -> Cuts | None:
+    some = [cuts for cuts in parts if cuts is not None]
+    return merged_coarsely(some, most) if some else None
+
+
+def _narrower_bracket(parts: list[Cuts | None], known: Known, question: Question) -> Known:
+    cuts = merge_any(parts)
+    return known if cuts is None else known.narrower(question, cuts)
+
+
+def _narrower_tally(gathered: Gathered, known: Known, wanted: Known) -> Gathered:
+    if gathered.tally is None or known.brackets is None or wanted.brackets is None:
+        return gathered
+    tally = tally_by(known.brackets, gathered.tally, wanted.brackets)
     return replace(gathered, tally=tally)

@@ -18,9 +18,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from html import escape
+from typing import Any, TypeVar
 
 import numpy as np
 from dask.utils import format_bytes
@@ -45,6 +48,8 @@ from dask_gpuselect.maths.sizes import (
     plan_narrowing,
     share_of_one_place,
 )
+
+AnyPlan = TypeVar("AnyPlan", bound="Plan")
 
 PILOT_SHARE = 0.009  # share of all elements that are candidates of a guess, for each quantile
 
@@ -136,10 +141,12 @@ class Plan:
         return self.loads - 1 if self.cached_bytes else self.loads
 
     def _loads_in_words(self) -> str:
-        loads = _times_in_words(self.loads)
-        if self.cached_bytes:
-            return f"{_times_in_words(self.loads - 1)} or {loads}"
-        return f"{loads}, because {self.why}" if self.why else loads
+        loads, least = _times_in_words(self.loads), self._least_loads
+        if least < self.loads:
+            word = "or" if least == self.loads - 1 else "to"
+            loads = f"{_times_in_words(least)} {word} {loads}"
+        is_explained = self.why and not self.cached_bytes
+        return f"{loads}, because {self.why}" if is_explained else loads
 
     @property
     def rows(self) -> dict[str, str]:
@@ -186,6 +193,73 @@ def _times_in_words(n: int) -> str:
     return {1: "once", 2: "twice"}.get(n, f"{n} times")
 
 
+# --- The plan that runs ---------------------------------------------------------------------------
+
+_take: ContextVar[Callable[[Plan], Any] | None] = ContextVar("take", default=None)
+"""Function that takes the plan of a call that is explained; None where calls answer."""
+
+
+class Explained(BaseException):  # noqa: N818 -- no error, and nothing may catch it as one
+    """The plan of a call, which ends it before its graph is made."""
+
+
+def _end(plan: Plan) -> None:
+    raise Explained(plan)
+
+
+def explained(call: Callable[[], Any]) -> Plan | None:
+    """Return the plan that a call chooses, and end the call there; None if it chooses none."""
+    with _taking(_end):
+        try:
+            call()
+        except Explained as end:
+            plan: Plan = end.args[0]
+            return plan
+    return None
+
+
+def choose(plan: AnyPlan) -> AnyPlan:
+    """Return the plan that is about to run; a call that is explained ends here."""
+    take = _take.get()
+    if take is not None:
+        take(plan)
+    return plan
+
+
+@contextmanager
+def adjusted(adjust: Callable[[Plan], Plan]) -> Iterator[None]:
+    """Adjust the plan of a call that is explained, if it is chosen inside."""
+    take = _take.get()
+    with _taking(take and (lambda plan: take(adjust(plan)))):
+        yield
+
+
+@contextmanager
+def as_one() -> Iterator[None]:
+    """Join the plans that are chosen inside, one after the other, if the call is explained."""
+    take, plans = _take.get(), list[Plan]()
+    with _taking(take and plans.append):
+        yield
+    if take is not None and plans:
+        take(_joined(plans))
+
+
+@contextmanager
+def _taking(take: Callable[[Plan], Any] | None) -> Iterator[None]:
+    token = _take.set(take)
+    try:
+        yield
+    finally:
+        _take.reset(token)
+
+
+def _joined(plans: Sequence[Plan]) -> Plan:
+    """Return one plan for several that run one after the other."""
+    at_most = ("task_bytes", "gathered_bytes", "cached_bytes", "root_bytes", "waiting_bytes")
+    most = {name: max(getattr(plan, name) for plan in plans) for name in at_most}
+    return replace(plans[0], loads=sum(plan.loads for plan in plans), **most)
+
+
 def known_bytes(n: float) -> int:
     """Convert a number of bytes to an integer: -1 for NaN, which stands for unknown sizes."""
     return -1 if math.isnan(n) else int(n)
@@ -204,17 +278,23 @@ class ElementPlan(Plan):
     keeping : Keeping or None
         How the first load caches what the second would ask for; None if each chunk takes two loads.
         It is the same for arrays that are loaded together.
+    may_end : bool
+        True if the answer may need no third load.
     """
 
     share: int = field(default=1, kw_only=True, compare=False)
     narrowing: Narrowing | None = field(default=None, kw_only=True, compare=False)
     keeping: Keeping | None = field(default=None, kw_only=True, compare=False)
+    may_end: bool = field(default=False, kw_only=True, compare=False)
 
+    @property
+    def _least_loads(self) -> int:
+        return super()._least_loads - self.may_end
 
-def plan_all(x: DaskArray, question: Question) -> ElementPlan:
-    """Plan a question about all elements of an array that is loaded alone."""
-    ((_, (plan,)),) = plan_each([x], [question])
-    return plan
+    @property
+    def rows(self) -> dict[str, str]:
+        more = {"last read": "only if the reads before it leave too much open"}
+        return super().rows | (more if self.may_end else {})
 
 
 def plan_each(
@@ -300,7 +380,7 @@ def _plan_two_loads(
     gathered, work, waiting = _at_root(x, question, narrowing)
     return ElementPlan(
         "bracket",
-        2,
+        2 + (question.third is not None),
         _chunk_bytes(x),
         gathered,
         cached_bytes=0 if keeping is None else keeping.limits.n_bytes,
@@ -310,6 +390,21 @@ def _plan_two_loads(
         share=question.share if narrowing is None else narrowing.share,
         narrowing=narrowing,
         keeping=keeping,
+        may_end=question.third is not None,
+    )
+
+
+def plan_once(x: DaskArray) -> Plan:
+    """Plan one load, of one chunk at a time, that leaves next to nothing to gather."""
+    return described(Plan("once", 1, _chunk_bytes(Source.of(x)), 0), x)
+
+
+def described(plan: AnyPlan, x: DaskArray, axes: Sequence[int] | None = None) -> AnyPlan:
+    """Add to a plan how many chunks and columns there are, and whether they are in memory."""
+    left = [n for axis, n in enumerate(x.numblocks) if axes is not None and axis not in axes]
+    is_in_memory = Source.of(x).is_in_memory
+    return replace(
+        plan, n_chunks=x.npartitions, n_columns=math.prod(left), is_in_memory=is_in_memory
     )
 
 
@@ -381,7 +476,7 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
     for alike in itertools.product(*(Counter(sizes).items() for sizes in x.chunks)):
         size, n = math.prod(size for size, _ in alike), math.prod(n for _, n in alike)
         pivots += n * pivot_count(size, question.n_slots * question.share)
-    candidates = pivots * -(-question.n_answers // question.share)
+    candidates = min(question.most_candidates(pivots), x.size)
     work = PIVOT_WORK * for_pivot // PIVOT_BYTES * pivots
     gathered = max(for_pivot * pivots, for_candidate * candidates)
     return gathered, max(work, CANDIDATE_COPIES * for_candidate * candidates), 0
@@ -419,7 +514,10 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
     about, limit, itemsize = _for_root(x, question, among)
     n_slots = question.n_slots
     share = n_slots * question.share
-    if fit_one_place(*about, share, limit):
+    candidates = min(
+        question.most_candidates(about[0] * pivot_count(about[1], share)), math.prod(about)
+    )
+    if fit_one_place(*about, share, limit) and CANDIDATE_COPIES * itemsize * candidates <= limit:
         return None  # returns early: counting a million ranges takes long
     narrowing = plan_narrowing(
         *about,
@@ -427,6 +525,8 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
         share,
         itemsize,
         limit,
+        is_known_large=True,
+        may_preview=question.defines("ranges"),
         can_wait=among == 1 and question.narrows_candidates,
         halves=1 + question.weighs,
         can_divide=among == 1 and question.defines("stretch"),

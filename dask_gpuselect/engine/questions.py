@@ -52,7 +52,8 @@ class Question(BaseQuestion, ABC):
     """A question about all elements of an array.
 
     Subclasses implement `bracket` and `resolve`. All else is optional: the engine asks `defines`
-    what there is. A subclass that overrides `n_ranges` also needs `ranges`.
+    what there is. A subclass that overrides `n_ranges` defines `ranges` if the ranges are so few
+    for any data.
     """
 
     wants_sums: ClassVar[bool] = False
@@ -87,6 +88,10 @@ class Question(BaseQuestion, ABC):
     def root_bytes(self, dtype: np.dtype[Any]) -> tuple[int, int]:
         """Return the bytes of one pivot in the first load, and of one candidate in the second."""
         return PIVOT_BYTES, dtype.itemsize
+
+    def most_candidates(self, n_pivots: int) -> int:
+        """Return about how many candidates there are in all, by the number of pivots in all."""
+        return n_pivots * -(-self.n_answers // self.share)
 
     @property
     def lanes(self) -> LaneQuestion:
@@ -219,6 +224,10 @@ class Question(BaseQuestion, ABC):
     def more(self, brackets: Brackets, resolved: Any) -> Brackets | None:
         """Return the brackets for a third load, or None if `resolved` is enough."""
         return None
+
+    def narrower_again(self, resolved: Any, more: Brackets, cuts: Cuts) -> Brackets:
+        """Narrow the brackets of a third load, as `narrower` does those of the second."""
+        raise TypeError(f"{type(self).__name__} does not define `narrower_again`")
 
     def resolve_again(self, resolved: Any, more: Brackets, tally: Tally) -> Any:
         """Resolve the question from the tally of a third load, in the form of `resolve`.

@@ -32,7 +32,7 @@ from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.loads import all_brackets, narrow
 from dask_gpuselect.engine.marks import NO_MARKS, KnownChunks, Marks, changed, marks_of
 from dask_gpuselect.engine.partials import Gathered, Proven
-from dask_gpuselect.engine.plans import ElementPlan, Plan, plan_rest
+from dask_gpuselect.engine.plans import ElementPlan, Plan, choose, plan_rest
 from dask_gpuselect.engine.questions import ArrayQuestion, ElementQuestion
 from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.search import Selected, Trace, brackets_of, pairs_of
@@ -206,7 +206,7 @@ def ask_rounds(
     form : Form
         Form of the answer.
     """
-    plan = plan_rounds(x, question, strategy)
+    plan = choose(plan_rounds(x, question, strategy))
     reads, token = Reads(x), tokenize(x.name, question, strategy)
     label = f"{label}-{plan.name}"
     first = private_copy(x, f"load 1 of {x.name}")

@@ -160,6 +160,8 @@ def plan_narrowing(
     itemsize: float,
     limit: int,
     *,
+    is_known_large: bool = False,
+    may_preview: bool = True,
     can_wait: bool = False,
     halves: int = 1,
     can_divide: bool = False,
@@ -180,6 +182,10 @@ def plan_narrowing(
         Bytes of a candidate.
     limit : int
         Largest number of bytes in one task.
+    is_known_large : bool
+        True if the pivots, or the candidates, are known not to fit one task.
+    may_preview : bool
+        True if few ranges contain the pivots that matter, whatever the data.
     can_wait : bool
         True if candidates can be narrowed where they are.
     halves : int
@@ -193,7 +199,8 @@ def plan_narrowing(
     Narrowing or None
         None if the cuts need not be narrowed, or if any of them may matter.
     """
-    if fit_one_place(n_chunks, size, share, limit) or not n_ranges:
+    is_large = is_known_large or not fit_one_place(n_chunks, size, share, limit)
+    if not (is_large and n_ranges):
         return None
     n, limit = n_chunks * size, max(limit, 1)
     if can_wait and not can_divide and n_ranges > FEW_QUANTILES:
@@ -208,7 +215,7 @@ def plan_narrowing(
         pivots = pivot_count(size, share)
     for_each = max(limit // (PIVOT_WORK * n_chunks), LEAST_PIVOTS * n_ranges)
     previews, left = 0, pivots
-    while left > for_each and previews < MOST_PREVIEWS:
+    while may_preview and left > for_each and previews < MOST_PREVIEWS:
         # A bracket by every k-th pivot has 1.09 k of them for each chunk, and one at each side.
         fewer = math.ceil(n_ranges * (1.09 * left / for_each + 2))
         if 2 * fewer > left:

@@ -25,7 +25,6 @@ from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.boxes import rungs_of
 from dask_gpuselect.maths.chunk_sample import most_cached
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
-from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
@@ -34,14 +33,16 @@ from dask_gpuselect.maths.ranks import MEDIAN
 from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quiet import quiet
 from dask_gpuselect.robust.deviations import (
+    LEAST_ROOM,
+    ROOM,
     DeviationBrackets,
     around,
     bracket_from_cuts,
     bracket_from_sample,
     bracket_known,
     distances_of_ranks,
+    narrower_about,
     narrower_deviations,
-    ranges_of_deviations,
 )
 
 
@@ -115,8 +116,8 @@ class DeviationQuestion(Question):
     def n_ranges(self) -> int:
         return 5  # one of the median, and two for each of two shells
 
-    def ranges(self, cuts: Cuts) -> Ranges:
-        return ranges_of_deviations(cuts, self.dtype)
+    def most_candidates(self, n_pivots: int) -> int:
+        return max(ROOM * n_pivots, LEAST_ROOM)
 
     def narrower(self, brackets: Brackets, cuts: Cuts) -> DeviationBrackets:
         assert isinstance(brackets, DeviationBrackets)
@@ -145,6 +146,12 @@ class DeviationQuestion(Question):
         assert isinstance(brackets, DeviationBrackets)
         assert brackets.spared is not None
         return bracket_known(brackets.spared, resolved.median[0])
+
+    def narrower_again(
+        self, resolved: ResolvedMedian, more: Brackets, cuts: Cuts
+    ) -> DeviationBrackets:
+        assert isinstance(more, DeviationBrackets)
+        return narrower_about(more, cuts, resolved.median[0])
 
     def resolve_again(
         self, resolved: ResolvedMedian, more: Brackets, tally: Tally
@@ -235,7 +242,8 @@ class LaneDeviationQuestion(LaneQuestion):
         """
         question, dtype, every = self.of_all, self.of_all.dtype, tuple(range(x.ndim))
         with_axes = replace(shape, keepdims=True)
-        median = ask_lanes(x, question.median, f"{label}-median", with_axes, dtype, marked=True)
+        about = x, question.median, f"{label}-median", with_axes, dtype
+        median = computed_once(ask_lanes(*about, marked=True))
         measure = partial(_distances_of_same, axes=shape.axes)
         distances = self._distances(measure, x, median, every, label)
         deviation = ask_lanes(distances, question.distances, label, with_axes, dtype)

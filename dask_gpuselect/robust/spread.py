@@ -108,8 +108,8 @@ def mad(
 
     Along some of the axes: each chunk is read once if the chunks of a column, in the dtype of the
     result, fit ``dask_gpuselect.column-limit`` (dask config; 1 GiB), or the column is a single
-    chunk. A larger column is read as often as for two medians, mostly four times (see `explain` of
-    ``x.astype(float)``).
+    chunk. A larger column is read as often as for two medians, mostly four times:
+    ``explain(x, mad, axis=0)`` shows how often.
 
     Memory: as for `median`. One task holds up to 40 more elements for each pivot. For data in
     memory that are read once, these are 4 % of normal data, and at most 11 % of any data. For a

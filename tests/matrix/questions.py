@@ -52,8 +52,6 @@ class Question:
         Whether the answer depends on the order of the elements.
     loads : int
         How often it reads a chunk at most, asked about all elements.
-    loads_along : int
-        How often it reads a chunk along an axis, for each time that `explain` says.
     reads : callable, optional
         ``(bytes of an element, arguments) -> number``: how often it reads every chunk, asked about
         all elements, if nothing is cached and few elements are candidates.
@@ -70,7 +68,6 @@ class Question:
     shapes: tuple[str, ...] = tuple(SHAPES)
     is_about_places: bool = False
     loads: int = 2
-    loads_along: int = 1
     reads: Callable[[int, Mapping[str, Any]], int] | None = None
 
     @property
@@ -347,12 +344,12 @@ QUESTIONS: Mapping[str, Question] = {
         _quantiles("nanquantile", draw_quantile, measures=MEASURES),
         _quantiles("percentile", draw_percentile, measures=MEASURES),
         _quantiles("nanpercentile", draw_percentile, measures=MEASURES),
-        _spread("mad", definitions.mad, draw_mad, loads=3, loads_along=2),
-        _spread("nanmad", definitions.mad, draw_mad, loads=3, loads_along=2),
+        _spread("mad", definitions.mad, draw_mad, loads=3),
+        _spread("nanmad", definitions.mad, draw_mad, loads=3),
         _spread("iqr", definitions.iqr, draw_iqr),
         _spread("naniqr", definitions.iqr, draw_iqr),
         *(
-            _spread(name, definitions.trimmed_mean, draw_cut, kinds="biuf", loads=3, loads_along=2)
+            _spread(name, definitions.trimmed_mean, draw_cut, kinds="biuf", loads=3)
             for name in ("trimmed_mean", "nantrimmed_mean")
         ),
         Question("count", None, definitions.count, draw_nothing, slots=GROUPS),
@@ -405,7 +402,6 @@ QUESTIONS: Mapping[str, Question] = {
             kinds="iuf",
             measures=MEASURES,
             loads=3,
-            loads_along=2,
         ),
         *(
             _moving(f"rolling {name}", roll, definitions.rolling, draw_rolling(*some), kinds=kinds)
