@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) only_box(
     // As `Rule.fences`. The compiler does not fuse these intrinsics.
     double reach = __dmul_rn(whis, __dadd_rn(q3, -q1));
     int top = 0;
-    find_top_near(5, [&](int i) { return answers[i]; }, &top);
+    find_top_near(5, [&](int i) { return answers[i]; }, PIECES, &top);
     Beyond mine;
     mine.low = fmin(__dadd_rn(q1, -reach), q1);
     mine.high = fmax(__dadd_rn(q3, reach), q3);
