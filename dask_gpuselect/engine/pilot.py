@@ -170,7 +170,7 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
     guess = question.guess(sample, rate)
     tally = kernels.tally_in_place(values, dtype, guess, room)
     if question.wants_squares and tally is not None:
-        tally = replace(tally, square=kernels.weight_squares(values, dtype))
+        tally = replace(tally, square=kernels.weight_squares(values, dtype, tally))
     return Guessed(*_narrowed(guess, tally, question))
 
 

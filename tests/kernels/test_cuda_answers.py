@@ -336,9 +336,8 @@ def test_a_device_guesses_boxes_by_a_sample(dtype: str, kind: str, rule: dict[st
     assert there is not None
     about = x.size // 2, question.first_ranks
     measured = kernels.guess_and_sums(x, x.dtype, sample, there, *about)
-    has_ties = dtype[0] != "f" or kind == "fliers on one side"
-    assert (measured is not None) or has_ties or dtype == "f2"
-    if measured is None:
+    if measured is None:  # ties, or much of the sample may be near a fence
+        assert dtype[0] != "f" or dtype == "f2" or kind == "fliers on one side" or rule
         return
     brackets, tally, sums = measured
     box = question.finish(question.resolve(brackets, tally), None, None, sums)

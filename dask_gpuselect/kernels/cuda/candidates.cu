@@ -23,20 +23,12 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
     extern __shared__ __align__(16) unsigned char scratch[];
     u32* counts = (u32*)scratch;
     __shared__ Groups groups;
-    __shared__ bool is_last;
     count_digit<SELECT_EACH>(
         elements, selection->n, selection->prefixes, n_ranks, shift, bits, groups, counts, totals,
         &selection->n_missing
     );
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        is_last = atomicAdd(&selection->n_finished, 1ull) == gridDim.x - 1;
-        if (is_last) selection->n_finished = 0;
-    }
-    __syncthreads();
-    if (!is_last) return;
-    __threadfence();
+    if (!is_last_block(&selection->n_finished)) return;
+    if (threadIdx.x == 0) selection->n_finished = 0;
     int r = threadIdx.x / 32;
     if (r < n_ranks) {
         const u64* of_group = totals + groups.of_rank[r] * BINS;

@@ -420,6 +420,20 @@ __device__ __forceinline__ bool is_special(Word word) {  // NaN or infinite
 #endif
 }
 
+// --- Blocks -------------------------------------------------------------------------------------
+
+// Whether this is the last block to come here, which then finds all that other blocks have written in
+// memory. `n_blocks` counts them, and is 0 at first.
+__device__ __forceinline__ bool is_last_block(u64* n_blocks) {
+    __shared__ bool is_last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) is_last = atomicAdd(n_blocks, 1ull) == gridDim.x - 1;
+    __syncthreads();
+    if (is_last) __threadfence();
+    return is_last;
+}
+
 // --- Keys ---------------------------------------------------------------------------------------
 
 // An unsigned integer in the order of the elements; zeros of both signs have the same one. Elements of
