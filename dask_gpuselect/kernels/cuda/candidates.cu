@@ -152,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) survey(
     visit_all<SELECT_THREADS, SURVEY_EACH>(elements, n, nullptr, nullptr, mine);
 #pragma unroll
     for (int i = 0; i < MOST_SURVEYS; ++i) {
-        u32 number = warp_sum(mine.number[i]);
+        u32 number = total_over_warp(mine.number[i]);
         Key least = least_over_warp(mine.least[i]), most = largest_over_warp(mine.most[i]);
         if (threadIdx.x % 32 || number == 0) continue;
         atomicAdd(&surveys->number[i], (u64)number);

@@ -22,14 +22,15 @@ struct Gather {
     }
 };
 
-// Nothing unless elements are to be cut into as many pieces.
+// Nothing unless the form is that of this kernel: twice the number of pieces, and one more if steps are
+// even in bits.
 extern "C" __global__ void __launch_bounds__(TALLY_THREADS, BLOCKS) gather_and_sum(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, const Value* spans,
-    const int* segments_of, const Value* ends, const unsigned char* wanted, const int* pieces,
+    const int* segments_of, const Value* ends, const unsigned char* wanted, const int* form,
     int n_spans, int n_ends, u64* totals, Value* candidates, u64 most, const int* top, u64* sums,
     u64* counts
 ) {
-    if (*pieces != PIECES) return;
+    if (*form != 2 * PIECES + KEYED) return;
     __shared__ u64 digits[TALLY_THREADS / 32][N_DIGITS];
     clear<TALLY_THREADS>(digits);
     Gather mine;

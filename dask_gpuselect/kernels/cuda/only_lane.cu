@@ -73,7 +73,7 @@ __device__ __forceinline__ void look_up_together(
 #pragma unroll
     for (int r = 0; r < ONLY_MOST; ++r) {
         if (r >= n_ranks) continue;
-        upto[r] += warp_sum(lane < min(warp, WARPS) ? of_warps[r][lane] : 0);
+        upto[r] += total_over_warp(lane < min(warp, WARPS) ? of_warps[r][lane] : 0);
         u32 below = upto[r];
 #pragma unroll
         for (int i = 0; i < EACH; ++i) below -= counts[r][i];

@@ -73,8 +73,9 @@ extern "C" __global__ void __launch_bounds__(TALLY_THREADS) guess_placed(
 
 // --- The brackets of a box --------------------------------------------------------------------------
 
-// At most one element of the sample in 2^FEW_ALONE may be summed by itself.
-constexpr int FEW_ALONE = 10;
+// At most one element of the sample in 2^FEW_ALONE may be summed by itself, and one in 2^FEW_NEAR be near
+// ends.
+constexpr int FEW_ALONE = 10, FEW_NEAR = 3;
 
 // Count the elements of an ascending sample below a fence, or up to it.
 __device__ __forceinline__ i64 number_below(const Value* drawn, i64 size, double fence, bool or_at) {
@@ -94,12 +95,17 @@ __device__ __forceinline__ bool has_ties(const Value* drawn, i64 first, i64 last
     return found;
 }
 
-// Choose the power of two at which elements are cut to be summed, from the ends of the brackets: see
-// `cut_for`. False if too many elements of the sample are smaller than the pieces can represent.
+// Choose the power of two at which elements are cut to be summed, from nearly the largest of both signs and
+// those at some places: see `cut_for`. False if too many elements of the sample are smaller than the pieces
+// can represent.
 __device__ __forceinline__ bool find_top(
-    const Value* drawn, i64 size, const Value* ends, int n_ends, int pieces, int* top
+    const Value* drawn, i64 size, const i64* places, int n_places, int pieces, int* top
 ) {
-    if (!find_top_near(n_ends, [&](int e) { return as_double(ends[e]); }, pieces, top)) return false;
+    i64 n_out = size >> (FEW_ALONE + 1);
+    auto number_at = [&](int i) {
+        return as_double(drawn[i < n_places ? places[i] : i == n_places ? n_out : size - 1 - n_out]);
+    };
+    if (!find_top_near(n_places + 2, number_at, pieces, top)) return false;
 #if KIND == FLOATING && BITS > 16
     double held = __longlong_as_double((i64)(*top - top_room(pieces) - 1 + 1023) << 52);
     i64 n_small = number_below(drawn, size, held, false) - number_below(drawn, size, -held, true);
@@ -109,11 +115,22 @@ __device__ __forceinline__ bool find_top(
 #endif
 }
 
-// Find the ends of a box's brackets in a sorted sample, and choose how to cut elements that are summed:
-// see `BoxGuess`. `pieces` stays 0 if the sample is not of the usual kind. One warp.
+// By a warp: whether few elements are within one of the steps of `Placed`, even in values, that have ends.
+__device__ __forceinline__ bool are_few_near(const Value* drawn, i64 size, const i64* places, int n_ends) {
+    double step = (as_double(drawn[places[n_ends - 1]]) - as_double(drawn[places[0]])) / (1 << TABLE_BITS);
+    i64 number = 0;
+    if (threadIdx.x < n_ends) {
+        double end = as_double(drawn[places[threadIdx.x]]);
+        number = number_below(drawn, size, end + step, true) - number_below(drawn, size, end - step, false);
+    }
+    return total_over_warp(number) < size >> FEW_NEAR;
+}
+
+// Find the ends of a box's brackets in a sorted sample, and choose the form of the kernel that counts and
+// sums: see `BoxGuess`. The form stays 0 if the sample is not of the usual kind. One warp.
 extern "C" __global__ void __launch_bounds__(32) guess_box(
     const Value* drawn, i64 size, const i64* quartiles, i64 n_extreme, i64 most_near, i64 most_tied,
-    double whis, Value* all_ends, int* top, int* pieces
+    double whis, Value* all_ends, int* top, int* form
 ) {
     constexpr int N_ENDS = 12, FIRST = 3, LAST = 8;  // the ends of quartiles are those from FIRST to LAST
     double low = as_double(drawn[quartiles[0]]), low_most = as_double(drawn[quartiles[1]]);
@@ -151,10 +168,12 @@ extern "C" __global__ void __launch_bounds__(32) guess_box(
     constexpr int MOST_PIECES = KIND == FLOATING && BITS > 16 ? PIECES + 1 : PIECES;
     int chosen = 0, found = 0;
     for (int p = PIECES; is_usual && !chosen && p <= MOST_PIECES; ++p) {
-        if (find_top(drawn, size, ends, N_ENDS, p, &found)) chosen = p;
+        if (find_top(drawn, size, places + FIRST - 1, LAST - FIRST + 3, p, &found)) chosen = p;
     }
+    bool is_keyed = KIND != FLOATING || !are_few_near(drawn, size, places, N_ENDS);
     if (threadIdx.x) return;
 #pragma unroll
     for (int e = 0; e < N_ENDS; ++e) all_ends[e] = ends[e];
-    *top = found, *pieces = chosen;
+    *top = found;
+    if (chosen) *form = 2 * chosen + is_keyed;
 }

@@ -35,6 +35,7 @@ from dask_gpuselect.kernels.cuda.launch import (
 from dask_gpuselect.kernels.cuda.moments import N_SUMS
 from dask_gpuselect.kernels.cuda.source import digits
 from dask_gpuselect.kernels.cuda.spans import (
+    Form,
     Layout,
     Span,
     blank_sheet,
@@ -151,10 +152,11 @@ def _guessed(values: Elements, n: int, size: int, ranks: RanksOf) -> tuple[Brack
 def _sample_for(n_brackets: int, n: int) -> int:
     """Choose how many of n elements to sample for many brackets.
 
-    Sorting a sampled element takes about four times as long as writing a candidate and reading it
-    twice. Each bracket holds ``3.5 / sqrt(size)`` of all elements, on average over all quantiles.
+    Drawing and sorting a sampled element takes about ten times as long as writing a candidate and
+    reading it twice. Each bracket holds ``3.5 / sqrt(size)`` of all elements, on average over all
+    quantiles.
     """
-    return min(int((n_brackets * n / 2) ** (2 / 3)), n // 4)
+    return min(int((n_brackets * n / 5) ** (2 / 3)), n // 4)
 
 
 @dataclass(frozen=True)
@@ -322,18 +324,19 @@ def guess_and_sums(
     pieces = source.pieces_of(dtype)
     places = at["sample"] + np.uint64(offsets(SELECTION)["ranks"])
     numbers = guess.n_extreme, guess.most_near, guess.most_tied, guess.whis
-    into = at["ends"], at["top"], at["pieces"]
+    into = at["ends"], at["top"], at["form"]
     given, made = (sample, sample.size, places, *numbers), (("PIECES", pieces),)
     launch(dtype, "guess_box", *given, *into, blocks=1, defined=made)
-    flag = offsets(layout.dtype)["pieces"]
-    chosen = copied_ahead(told[flag : flag + 4])
+    place = offsets(layout.dtype)["form"]
+    chosen = copied_ahead(told[place : place + 4])
     start = partial(start_tally, values, layout, told, "any", candidates, is_placed=True)
-    start(pieces)
-    wanted_pieces = int(chosen().view(np.int32)[0])
-    if wanted_pieces == 0:
+    likely = Form(pieces, dtype.kind != "f")
+    start(likely)
+    number = int(chosen().view(np.int32)[0])
+    if number == 0:
         return None
-    if wanted_pieces != pieces:
-        start(wanted_pieces)
+    if number != likely.number:
+        start(Form(number // 2, bool(number % 2)))
     start_located(candidates, layout, told, len(wanted), is_placed=True)
     found = told.get()
     sheet = found[: layout.dtype.itemsize].view(layout.dtype)[0]

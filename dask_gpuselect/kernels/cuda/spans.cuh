@@ -222,10 +222,10 @@ struct Tally {
 
     // One reservation for a warp; neighbouring lanes write neighbouring elements.
     __device__ __forceinline__ void append(u32 n_candidates) {
-        u32 total = warp_sum(n_candidates);
+        u32 total = total_over_warp(n_candidates);
         if (total == 0) return;
         u64 at = reserved(n_found, total);
-        for (u32 s = 0, deepest = warp_max(n_candidates); s < deepest; ++s) {
+        for (u32 s = 0, deepest = largest_over_warp(n_candidates); s < deepest; ++s) {
             u32 holders = __ballot_sync(ALL_LANES, s < n_candidates);
             u64 mine = at + n_before(holders);
             if (s < n_candidates && mine < most) candidates[mine] = Place{stage + s * ROW}.load();
@@ -292,6 +292,7 @@ struct Placed : Tally {
 #else
         origin = rung_of(first);
         shift = max((int)n_digits_of(rung_of(last) - origin) - TABLE_BITS, 0);
+        origin -= min(origin, (Rung)1 << shift);  // so that what is below has a step without ends
 #endif
         for (int i = threadIdx.x; i < TABLE_SIZE; i += TALLY_THREADS) table[i] = 0;
         if (threadIdx.x == 0) segments[2 * n_ends + 1] = 0;
@@ -313,9 +314,8 @@ struct Placed : Tally {
 #elif BY_VALUE
         return (u32)fminf(fmaxf((value - origin) * steps, 0.0f), (Value)(TABLE_SIZE - 1));
 #else
-        Rung rung = rung_of(value);
-        Rung at = (rung - origin) >> shift;
-        return rung < origin ? 0 : (u32)min(at, (Rung)(TABLE_SIZE - 2)) + 1;
+        Rung at = (max(rung_of(value), origin) - origin) >> shift;
+        return (u32)min(at, (Rung)(TABLE_SIZE - 1));
 #endif
     }
 

@@ -120,9 +120,10 @@ def tally_and_sums(
     n_ranks = len(wanted) if is_found else 0
     sheet["ranks"][:n_ranks] = wanted[:n_ranks]
     pieces, sheet["top"] = cut_for(brackets.ends, np.dtype(values.dtype))
-    sheet["pieces"] = pieces
+    form = Form(pieces, is_placed)
+    sheet["form"] = form.number
     device_sheet, candidates = on_device(sheet, 8 * N_SUMS), room_for(most, values)
-    start_tally(values, layout, device_sheet, kinds, candidates, pieces, is_placed=is_placed)
+    start_tally(values, layout, device_sheet, kinds, candidates, form, is_placed=is_placed)
     if n_ranks:
         start_located(candidates, layout, device_sheet, n_ranks, is_placed=is_placed)
     return summed_tally(device_sheet.get(), layout, spans, candidates, n, n_ranks)
@@ -151,6 +152,25 @@ def summed_tally(
     return replace(tally, candidates=chosen), sums
 
 
+class Form(NamedTuple):
+    """The form of the kernel that counts and sums elements.
+
+    Parameters
+    ----------
+    pieces : int
+        Number of pieces into which elements are cut.
+    is_keyed : bool
+        Whether the table of many ends has steps that are even in the bits of floats.
+    """
+
+    pieces: int
+    is_keyed: bool
+
+    @property
+    def number(self) -> int:
+        return 2 * self.pieces + self.is_keyed
+
+
 def room_for(most: int, values: Elements) -> Array:
     """Take device memory for candidates."""
     return cupy.empty(most, selection_dtype(np.dtype(values.dtype)))
@@ -177,29 +197,28 @@ def start_tally(
     device_sheet: Array,
     kinds: str,
     candidates: Array,
-    pieces: int | None = None,
+    form: Form | None = None,
     *,
     is_placed: bool = False,
 ) -> None:
     """Start the kernel.
 
-    With `pieces`, from `cut_for`, it also sums the elements, if the sheet has the same number; the
-    sums need room behind the sheet. With `is_placed`, for one span of everything, a table finds the
-    cell of each element.
+    With a form it also sums the elements, if the sheet has the same one; the sums need room behind
+    the sheet. With `is_placed`, for one span of everything, a table finds the cell of each element.
     """
     dtype = np.dtype(values.dtype)
     at = places_in(device_sheet, layout.dtype)
-    unless = "is_in_vain" if pieces is None else "pieces"
-    places = [at[name] for name in ("bounds", "segments", "ends", "wanted", unless)]
+    condition = "is_in_vain" if form is None else "form"
+    places = [at[name] for name in ("bounds", "segments", "ends", "wanted", condition)]
     outs = (layout.n_spans, layout.n_ends, at["below"], candidates, candidates.size)
     made = (("SPANS", layout.room), ("SPANS_ARE", source.SPANS_ARE[kinds]), *masked(values))
-    made = (("PLACED", int(is_placed)), ("KEYED", int(is_placed and pieces is not None)), *made)
+    made = (("PLACED", int(is_placed)), *made)
     name = "tally"
     into: tuple[Any, ...] = ()
-    if pieces is not None:
+    if form is not None:
         name, sums = "gather_and_sum", device_sheet.data.ptr + layout.dtype.itemsize
         into = (at["top"], np.uint64(sums), np.uint64(sums + 8 * N_DIGITS))
-        made = (("PIECES", pieces), *made)
+        made = (("PIECES", form.pieces), ("KEYED", int(form.is_keyed)), *made)
     memory = source.tally_memory(dtype, layout.n_ends) + is_placed * (4 + (4 << source.TABLE_BITS))
     for part in parts_of(values):  # which add to the same counts and sums
         arguments = (*Chunk.of(part), *places, *outs, *into)
@@ -292,7 +311,7 @@ def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int, n_places: int = 0
         ("is_in_vain", "u8"),
         ("n_drawn", "u8"),
         ("top", "i4"),  # of sums: at which power of two elements are cut
-        ("pieces", "i4"),  # and into how many pieces; 0 if the sample is not of the usual kind
+        ("form", "i4"),  # of the kernel that sums; 0 if the sample is not of the usual kind
         ("ranks", "i8", (source.MOST_SELECTED,)),
         ("places", "i8", (n_places,)),  # of the ends in a sorted sample
         ("selection", SELECTION),

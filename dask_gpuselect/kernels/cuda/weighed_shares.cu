@@ -2,8 +2,8 @@
 //
 // GROUP threads share a lane, and each takes every GROUP-th row of it. Weights are rounded to integers
 // whose sum has 32 bits. Their sums up to a key inside of a bracket narrow it, until one key is left: a
-// guess. Sums of the weights themselves, below the guess and up to it, prove it or say on which
-// side the answer is. These sums are floats, which are exact where weights are integers. Elsewhere an answer is
+// guess. If rounding may have moved it, sums of the weights themselves, below the guess and up to it, prove it
+// or say on which side the answer is. These sums are floats, which are exact where weights are integers. Elsewhere an answer is
 // unsure if such a sum is so near to the share that rounding may have moved it past; the host finds that
 // by integers.
 //
@@ -133,15 +133,11 @@ struct Group {
         }
     }
 
-#if BITS < 64
     __device__ __forceinline__ static void over_team(Guess& mine) {
-        if (TEAM == 32) {
-            mine.upto = warp_sum(mine.upto), mine.last = warp_max(mine.last), mine.next = ~warp_max(~mine.next);
-            return;
-        }
-        over_team<Guess>(mine);
+        if (TEAM < 32) return over_team<Guess>(mine);
+        mine.upto = total_over_warp(mine.upto);
+        mine.last = largest_over_warp(mine.last), mine.next = least_over_warp(mine.next);
     }
-#endif
 
     // Merge what all threads of a lane have. Each of them gets the result.
     template <class Part>
@@ -355,13 +351,19 @@ __device__ __forceinline__ bool load(
     return is_one;
 }
 
-// A guess for a share: a key up to the wanted one, and the rounded weight below it. At first it is the
-// least key.
+// A guess for a share, and the rounded weights below it and up to it. At first it is the least key.
 struct Guessed {
     Key key;
-    u32 before;
+    u32 before, upto;
 
-    __device__ __forceinline__ explicit Guessed(const Totals& all) : key(all.least), before(0) {}
+    __device__ __forceinline__ explicit Guessed(const Totals& all) : key(all.least), before(0), upto(0) {}
+
+    // Whether it is the answer for a share `near` of the rounded weights, wherever weights are rounded to: each
+    // by at most one, so that a sum and the share of all differ by at most their number.
+    __device__ __forceinline__ bool is_sure(const Totals& all, double near) const {
+        double margin = all.n_valid + 2.0;
+        return (key == all.least || near - before > margin) && (key == all.most || upto - near > margin);
+    }
 };
 
 // Guess the first key up to which the rounded weights reach a share of theirs, or pass it. `guessed` is for
@@ -373,7 +375,7 @@ struct Guessed {
 __device__ __forceinline__ void guess(Own& own, Group& group, const Totals& all, double near, bool is_passed, Guessed& guessed) {
     bool is_open = all.n_valid > 0 && guessed.key < all.most, was_enough = false;
     Key low = guessed.key, high = all.most;
-    u32 before = guessed.before;
+    u32 before = guessed.before, upto = all.rounded;
     float aim = (float)near - 0.5f * ((float)all.rounded / (float)all.n_valid);
     float less = aim - (float)before, more = (float)all.rounded - aim;  // the weight up to the ends, from there
 #pragma unroll 1
@@ -386,22 +388,23 @@ __device__ __forceinline__ void guess(Own& own, Group& group, const Totals& all,
         bool is_enough = is_passed ? found.upto > near : found.upto >= near;
         bool is_again = step > 1 && is_enough == was_enough;
         if (is_enough) {
-            high = found.last, more = (float)found.upto - aim, less *= is_again ? 0.5f : 1.0f;
+            high = found.last, upto = found.upto, more = (float)upto - aim, less *= is_again ? 0.5f : 1.0f;
         } else {
             low = found.next, before = found.upto, less = aim - (float)before, more *= is_again ? 0.5f : 1.0f;
         }
         was_enough = is_enough, is_open = low < high;
     }
-    guessed.key = low, guessed.before = before;
+    guessed.key = low, guessed.before = before, guessed.upto = upto;
 }
 
 // Find the first key up to which the weights reach a share, or pass it.
 __device__ __forceinline__ Key reached(
     Own& own, Group& group, const Totals& all, const ReachTarget& target, double slack, Guessed& first, bool& is_unsure
 ) {
-    double share = target.share * all.weight;
-    bool is_passed = target.is_passed, is_open = all.n_valid > 0 && all.least < all.most;
-    guess(own, group, all, target.share * all.rounded, is_passed, first);
+    double share = target.share * all.weight, near = target.share * all.rounded;
+    bool is_passed = target.is_passed;
+    guess(own, group, all, near, is_passed, first);
+    bool is_open = all.n_valid > 0 && all.least < all.most && !first.is_sure(all, near);
     Key key = first.key, low = all.least, high = all.most;
 #pragma unroll 1
     for (int step = 1; group.any(is_open); ++step) {
