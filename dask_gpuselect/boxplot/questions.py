@@ -80,8 +80,8 @@ class BoxQuestion(Question):
     def guess(self, ordered: Any, rate: float) -> Brackets:
         return bracket_from_sample(*valid_in(ordered, rungs_of), rate, self.rule)
 
-    def guess_there(self, size: int) -> BoxGuess | None:
-        return box_guess(self.rule, size)
+    def guess_there(self, size: int, rate: float) -> BoxGuess | None:
+        return box_guess(self.rule, size, rate)
 
     def bracket(self, cuts: Cuts) -> Brackets:
         return bracket_from_cuts(cuts, self.rule)

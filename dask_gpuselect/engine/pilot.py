@@ -159,7 +159,7 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
     sample, rate = kernels.sorted_sample(values, dtype, PILOT_SIZE)
     room = pilot_room(GUESSED, size)
     if question.wants_sums and not question.defines("summed") and not question.weighs:
-        there = question.guess_there(math.prod(sample.shape))
+        there = question.guess_there(math.prod(sample.shape), rate)
         about = room, question.first_ranks
         if there is not None:
             measured = kernels.guess_and_sums(values, dtype, sample, there, *about)
@@ -170,7 +170,7 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
     guess = question.guess(sample, rate)
     tally = kernels.tally_in_place(values, dtype, guess, room)
     if question.wants_squares and tally is not None:
-        tally = replace(tally, square=kernels.weight_squares(values, dtype))
+        tally = replace(tally, square=kernels.weight_squares(values, dtype, tally))
     return Guessed(*_narrowed(guess, tally, question))
 
 

@@ -160,10 +160,10 @@ class Question(BaseQuestion, ABC):
         """
         raise TypeError(f"{type(self).__name__} does not define `guess`")
 
-    def guess_there(self, size: int) -> BoxGuess | None:
+    def guess_there(self, size: int, rate: float) -> BoxGuess | None:
         """Return how a device can compute `guess` from a sorted sample of `size` elements.
 
-        Return None if only the host can.
+        `rate` is as for `guess`. Return None if only the host can.
         """
         return None
 

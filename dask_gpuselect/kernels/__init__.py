@@ -261,9 +261,13 @@ def _weighted_tally(
 
 
 @one_way
-def weight_squares(chunk: Accompanied, dtype: np.dtype[Any]) -> ExactSums:
-    """Sum the squares of the weights of the valid elements of a chunk."""
-    return _squares(_weighed(chunk, dtype)[2])
+def weight_squares(chunk: Accompanied, dtype: np.dtype[Any], tally: Tally) -> ExactSums:
+    """Sum the squares of the weights of the valid elements of a chunk, whose tally is known."""
+    weights = chunk.weights
+    assert weights is not None
+    if tally.n_missing or chunk.keeps is not None or numpy_dtype(weights).kind != "f":
+        weights = _weighed(chunk, dtype)[2]
+    return _squares(weights.reshape(-1))  # those of elements without weight are 0
 
 
 def _squares(weights: Any) -> ExactSums:

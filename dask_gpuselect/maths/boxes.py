@@ -398,9 +398,9 @@ class BoxGuess:
     """Places in a sorted sample where a device finds the ends of a box's brackets.
 
     With these a device does by itself what `bracket_from_sample` does in the usual case, without a
-    wait for the host. The brackets are (-inf, a), three about the quartiles, and (b, inf): a and b
-    are the outermost elements of the sample inside the fences, wherever the quartiles are in their
-    brackets.
+    wait for the host. The brackets are one about each fence, wherever the quartiles are in their
+    brackets, three about the quartiles, and one of the most extreme elements on each side. Their
+    ends ascend, but those of the outer brackets may be equal.
 
     Parameters
     ----------
@@ -408,16 +408,23 @@ class BoxGuess:
         Places of the ends of the quartiles' brackets.
     whis : float
         Length of the whiskers in interquartile ranges.
-    most_beyond : int
-        Largest number of sampled elements that may lie before a, or behind b.
+    n_extreme : int
+        Number of sampled elements that may be among the most extreme ones of a side.
+    most_near : int
+        Largest number of sampled elements that may be near a fence.
     most_tied : int
         Largest number of sampled elements that may equal each other inside a bracket.
     """
 
     places: tuple[int, ...]
     whis: float
-    most_beyond: int
+    n_extreme: int
+    most_near: int
     most_tied: int
+
+    @property
+    def n_ends(self) -> int:
+        return len(self.places) + 6
 
     @staticmethod
     def brackets(ends: NDArray[Any]) -> Brackets:
@@ -426,18 +433,25 @@ class BoxGuess:
 
 
 @lru_cache(maxsize=16)  # arrays of the same size are asked about again and again
-def box_guess(rule: Rule, size: int) -> BoxGuess | None:
-    """Prepare a guess for a device, for a sample of `size` elements; None in unusual cases."""
+def box_guess(rule: Rule, size: int, rate: float) -> BoxGuess | None:
+    """Prepare a guess for a device, for a sample of `size` elements; None in unusual cases.
+
+    `rate` is the share of all elements that is in the sample.
+    """
     if isinstance(rule.whis, tuple) or size == 0:
         return None
     wanted = rule.ranks(size)
     lo, hi = pilot_bracket(wanted.lower, wanted.upper, size)
     if lo[0] < 0 or hi[-1] >= size or (lo[1:] <= hi[:-1]).any():
         return None
-    beyond = np.arange(1 + int(LITTLE * SAMPLED_ROOM * size))
-    is_little = beyond + _reach(beyond, size, PILOT_SIGMA) <= len(beyond) - 1
+    most_near = int(SAMPLED_ROOM * size)
+    first = np.arange(most_near)
+    least_upto = np.maximum.accumulate(first - _reach(first, size, PILOT_SIGMA))
+    n_extreme = int(np.searchsorted(least_upto, math.ceil(max(rule.max_fliers, 1) * rate)))
+    if n_extreme == most_near:
+        return None
     places = tuple(np.stack([lo, hi], axis=1).ravel().tolist())
-    return BoxGuess(places, rule.whis, int(is_little.sum()) - 1, max(size // HEAVY_SHARE, 1))
+    return BoxGuess(places, rule.whis, n_extreme, most_near, max(size // HEAVY_SHARE, 1))
 
 
 def ladder_of_sample(taken: NDArray[Any], size: int) -> tuple[Ladder, IntArray, Ladder]:

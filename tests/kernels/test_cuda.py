@@ -137,11 +137,12 @@ OTHERS = {
 OF_SPANS: tuple[Defined, ...] = tuple(
     (("SPANS", n), ("SPANS_ARE", kind)) for n in SPANS for kind in SPANS_ARE.values()
 )
+OF_MANY: Defined = (("PLACED", 1), ("SPANS_ARE", SPANS_ARE["any"]))
 MADE: dict[str, tuple[Defined, ...]] = {
-    "tally": (*OF_SPANS, (("PLACED", 1), ("SPANS_ARE", SPANS_ARE["any"]))),
+    "tally": (*OF_SPANS, OF_MANY),
     "groups_tally": ((("IN_SHARED", 0),), (("IN_SHARED", 1),)),
     "groups_words": ((("IN_SHARED", 0),), (("IN_SHARED", 1),)),
-    "gather_and_sum": OF_SPANS,
+    "gather_and_sum": (*OF_SPANS, (*OF_MANY, ("KEYED", 1))),
     "point": tuple((("SPACE", space),) for space in SPACES.values()),
     "extent": tuple((("SPACE", SPACES[space]),) for space in ("value", "key")),
 }

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import describe_boxplot, median, nanquantile, order_statistic, quantile
+from dask_gpuselect import describe_boxplot, kernels, median, nanquantile, order_statistic, quantile
 from dask_gpuselect.arrays import to_host
+from dask_gpuselect.boxplot.questions import BoxQuestion
 from dask_gpuselect.boxplot.tables import COLUMNS
 from dask_gpuselect.groups import groupby
+from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.robust import mad
 from tests.backends import CUPY
 from tests.data import FLOATS, INTEGERS, MISSING, hashed, make, normal, uniform
@@ -315,6 +317,43 @@ def test_one_launch_for_a_small_array(
     x = CUPY.asarray(normal(1 << 20).astype("f4"))
     ask(x)
     assert set(launched(lambda: ask(x), monkeypatch)) == {"only_lane"}
+
+
+GUESSED: dict[str, Callable[[Array], Array]] = {
+    "normal": lambda x: x,
+    "lognormal": np.exp,
+    "lognormal(3)": lambda x: np.exp(3 * x),
+    "the same, negative": lambda x: -np.exp(3 * x),
+    "fliers on one side": lambda x: np.where(x > 2, 1e6 + x, -0.0 * x),
+    "without fliers": np.tanh,
+    "a few": lambda x: np.where(np.abs(x) > 4, 1e30 * x, np.tanh(x)),
+}
+
+
+@pytest.mark.parametrize("rule", [{}, {"max_fliers": 3, "whis": 0.3, "method": "weibull"}])
+@pytest.mark.parametrize("kind", GUESSED)
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i4", "i8", "u2"])
+def test_a_device_guesses_boxes_by_a_sample(dtype: str, kind: str, rule: dict[str, Any]) -> None:
+    """In one read, without the host: not of many ties."""
+    scale = 1.0 if dtype[0] == "f" else 200.0
+    with np.errstate(all="ignore"):
+        a = np.nan_to_num(scale * GUESSED[kind](normal(150_000))).astype(dtype)
+    described = {"whis": 1.5, "autorange": False, "max_fliers": 1000, "method": "linear"} | rule
+    question = BoxQuestion(Rule(**described), True, np.dtype(dtype))
+    x = CUPY.asarray(a)
+    sample, rate = kernels.sorted_sample(x, x.dtype, 1 << 15)
+    there = question.guess_there(sample.size, rate)
+    assert there is not None
+    about = x.size // 2, question.first_ranks
+    measured = kernels.guess_and_sums(x, x.dtype, sample, there, *about)
+    if measured is None:  # ties, or much of the sample may be near a fence
+        assert dtype[0] != "f" or dtype == "f2" or kind == "fliers on one side" or rule
+        return
+    brackets, tally, sums = measured
+    box = question.finish(question.resolve(brackets, tally), None, None, sums)
+    (right,) = describe_boxplot(a, **rule).tables
+    for name in (*COLUMNS, "fliers"):
+        np.testing.assert_array_equal(getattr(box, name), getattr(right, name), name)
 
 
 def test_a_long_masked_lane_is_selected_by_the_whole_device(

@@ -39,9 +39,10 @@ REACH_TARGET = source.record("weighed_shares.cu", "ReachTarget")
 FLIER_LIST = source.record("weighed_lanes.cu", "FlierList")
 # Elements that are sorted together, with 40 bytes of scratch each.
 TILE = 1 << 27
-# Quantiles up to which each is found by itself. Sorting in shared memory takes as long as 14 to
-# 18 of them, and other sorting as long as 30 to 40. Where one thread takes a lane, it never pays.
-FEW, FEW_LONG, ALL_FOR = 16, 40, 32
+# Quantiles up to which each is found by itself. Sorting in shared memory takes as long as 25 of
+# them, or as 16 means over windows, and other sorting as long as 30 to 40. Where one thread takes a
+# lane, it never pays.
+FEW, FEW_MEANS, FEW_LONG, ALL_FOR = 24, 16, 40, 32
 FEW_WEIGHTS = 1 << 16  # weights that are checked on the host
 MOST_DECIDED = 1 << 14  # elements of lanes whose ends the host decides if pairs of floats do not
 SORTED_AGAIN = (
@@ -322,14 +323,17 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
     """
     layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
     shared = most_shared(cupy.cuda.Device().id)
-    most = FEW if source.order_kernel(dtype, table.n, shared) else FEW_LONG
+    is_mean = wanted.method == lane_weights.TYPE_7
+    most = FEW_LONG
+    if source.order_kernel(dtype, table.n, shared) is not None:
+        most = FEW_MEANS if is_mean else FEW
     if len(wanted.q) > most and table.n > ALL_FOR:
         return None
     how: dict[str, Any] = {"is_side_by_side": layout.is_side_by_side}
     kernel = source.reach_kernel(dtype, table.n, shared, **how)
     if kernel is None:
         return None
-    n_lanes, is_mean = layout.n_lanes, wanted.method == lane_weights.TYPE_7
+    n_lanes = layout.n_lanes
     n_valid, n_missing = cupy.empty((2, n_lanes), np.int64)
     is_unsure, flags = cupy.empty(n_lanes, np.bool_), cupy.zeros(2, np.uint32)
     results = n_valid, n_missing, is_unsure, flags
