@@ -322,7 +322,7 @@ def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
         1,
         task_bytes,
         0,
-        scratch=Scratch(tile, most, place.where),
+        scratch=Scratch(tile, most, place.where, int(disk_bytes), task_bytes),
         disk_bytes=int(disk_bytes),
         why=f"passes would take {loads}" if loads else "passes find no answer",
     )
