@@ -586,6 +586,18 @@ def worker_directory() -> str:
     return str(_worker().local_directory)
 
 
+def workers_here() -> tuple[int, int, int]:
+    """Return the numbers of workers on the host of this task's worker, of all, and of its threads.
+
+    The scheduler is asked.
+    """
+    worker = _worker()
+    ask = sys.modules["distributed"].utils.sync
+    known = ask(worker.loop, worker.scheduler.identity)["workers"]
+    hosts = [each["host"] for each in known.values()]
+    return hosts.count(known[worker.address]["host"]), len(hosts), worker.state.nthreads
+
+
 def worker_memory() -> float:
     """Return the memory limit in bytes of the `distributed` worker that runs this task.
 

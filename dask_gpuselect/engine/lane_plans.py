@@ -299,9 +299,10 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
 # Bytes of a tile, at most: of a year of hourly maps of (721, 1440) float32, five rows of each map.
 TILE = 1 << 28
 
-# Bytes that a task takes for each answer about a lane, beside its elements: five-day windows of
-# three years of days are 365 answers about 1,095 elements. Some of these float64 wait.
-ANSWER_BYTES = 48
+# Bytes that a task takes for each answer about a lane, beside its elements, as tracemalloc counts:
+# five-day windows of a year of days are 365 answers about 365 elements, in float64, of which some
+# wait.
+ANSWER_BYTES = 96
 
 
 def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
@@ -324,7 +325,7 @@ def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
         1,
         task_bytes,
         0,
-        scratch=Scratch(tile, most, place.where),
+        scratch=Scratch(tile, most, place.where, int(disk_bytes), task_bytes),
         disk_bytes=int(disk_bytes),
         why=f"passes would take {loads}" if loads else "passes find no answer",
     )

@@ -108,6 +108,11 @@ class SpillFile:
         # While `__del__` runs, another thread may still find the file by its name.
         finalize(self, self._file.close)
 
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing is stored in the file."""
+        return self._end == 0
+
     def write(self, array: Any) -> Spilled:
         """Append an array of NumPy or CuPy. Several threads write at the same time."""
         self._check_process()

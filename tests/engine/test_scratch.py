@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -342,6 +343,46 @@ def test_files_are_unreadable_by_others_and_gone_after_a_kill(
     assert list(tmp_path.iterdir()) == []
 
 
+# Chunks of which one never comes.
+HANGING = """
+import os, signal, sys, threading
+import dask, numpy as np, dask.array as da
+from dask_gpuselect import median
+from dask_gpuselect.engine import spill
+def hanging(chunk, block_id):
+    if block_id[0] == 60:
+        print(len(spill._files), flush=True)
+        threading.Event().wait()
+    return np.ones(chunk.shape)
+dask.config.set({"dask_gpuselect.column-limit": 2000, "scheduler": "threads"})
+dask.config.set({"dask_gpuselect.scratch-directory": sys.argv[1], "num_workers": 2})
+lazy = median(da.ones((100, 40), chunks=(1, 40)).map_blocks(hanging, dtype="f8"), axis=0)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background processes ignore it
+try:
+    lazy.compute()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    os._exit(0)  # Python waits for dask's threads
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sends a signal")
+@pytest.mark.any_dask
+def test_a_reader_that_hangs_can_be_interrupted(tmp_path: Path) -> None:
+    """By Ctrl-C, and with the process what waits on disk is gone."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HANGING, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "1\n"
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=30)[0] == "interrupted\n"
+            assert list(tmp_path.iterdir()) == []
+        finally:
+            process.kill()
+
+
 def test_a_column_gives_its_room_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """When it is answered, before the next is written, if one thread works."""
 
@@ -370,6 +411,41 @@ def test_a_disk_that_takes_no_more_is_told(number: int, monkeypatch: pytest.Monk
     ) as caught:
         lazy.compute()
     assert caught.value.errno == number
+
+
+def test_the_first_chunk_says_that_a_disk_has_no_room_for_its_column(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A disk that has filled up since the call, before the other chunks are loaded."""
+    source = Source((N, ROWS, COLUMNS))
+    with limited(), dask.config.set(scheduler="sync"):
+        lazy = median(source.lazy((1, 9, 7)), axis=0)
+        monkeypatch.setattr(scratch, "free_bytes", lambda where: WHOLE)
+        lazy.compute()
+        assert sum(source.loads.values()) == N
+        monkeypatch.setattr(scratch, "free_bytes", lambda where: WHOLE - 1)
+        told = r"No space left on device for 59\.06 kiB: .*scratch-directory .*scratch-limit"
+        with pytest.raises(OSError, match=told):
+            lazy.compute()
+    assert sum(source.loads.values()) == N + 1
+
+
+def test_memory_of_a_tile_is_used_again_if_no_view_of_it_is_left() -> None:
+    memory = scratch.Memory()
+    first = memory.empty((3, 4), np.dtype("f4"))
+    place = first.ctypes.data
+    views = [first[1:], first.reshape(-1).view("i4"), np.moveaxis(first, 0, -1)]
+    del first
+    while views:
+        assert memory.empty((3, 4), np.dtype("f4")).ctypes.data != place
+        views.pop()
+    smaller = memory.empty((2, 5), np.dtype("f4"))
+    assert smaller.ctypes.data == place
+    del smaller
+    assert memory.empty((0, 7), np.dtype("M8[s]")).shape == (0, 7)
+    larger = memory.empty((4, 4), np.dtype("f8"))
+    larger[...] = 1
+    assert larger.sum() == 16
 
 
 def test_what_is_lost_on_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
