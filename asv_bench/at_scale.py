@@ -58,8 +58,7 @@ from scale_simulation import (
 )
 
 from dask_gpuselect import describe_boxplot, kernels, quantile, sort
-from dask_gpuselect.boxplot.questions import BoxQuestion
-from dask_gpuselect.boxplot.weighted import WeightedBoxQuestion
+from dask_gpuselect.boxplot.questions import BoxQuestion, WeightedBoxQuestion
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.engine import plans, settings
 from dask_gpuselect.engine.exchange import Stages

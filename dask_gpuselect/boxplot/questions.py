@@ -1,4 +1,4 @@
-"""Questions about box plots, of all elements and of every lane."""
+"""Questions about box plots, of all elements and of every lane, weighted or not."""
 
 from __future__ import annotations
 
@@ -27,19 +27,25 @@ from dask_gpuselect.maths.boxes import (
     ranges_of_box,
     resolve,
     resolve_again,
+    resolve_weighted,
     rungs_of,
 )
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
 from dask_gpuselect.maths.envelope import Ranges
+from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
-from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import METHODS
+from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.seen import most_cached
+from dask_gpuselect.maths.value_counts import ValueCounts
+from dask_gpuselect.maths.weight_finish import InOrder
+from dask_gpuselect.maths.weights import PIVOT_BYTES, WEIGHT_BYTES, check_some_weigh
 from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
+from dask_gpuselect.quantiles.weighted import WeightedLaneQuantiles
 
 
 @dataclass(frozen=True)
@@ -285,11 +291,73 @@ class LaneBoxQuestion(BoxesOfLanes, Quantiles):
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Give no warning: the boxes have their numbers of elements."""
 
-    def counted(self, counts: LaneValueCounts, dtype: np.dtype[Any]) -> Boxes:
+    def counted(self, counts: ValueCounts, dtype: np.dtype[Any]) -> Boxes:
         """Return the boxes of lanes by the counts of all their values."""
         q = self.q_of(counts.found(self.lane_ranks))
         ends = counts.ends(bounds_of(self.rule, q, dtype), self.rule.max_fliers)
         return self.boxes(q, ends, dtype)
+
+
+OF_ROWS = AnswerAxes(2, (1,), keepdims=False, is_scalar=False)  # of a table with a row for each run
+
+
+@dataclass(frozen=True)
+class WeightedBoxQuestion(BoxQuestion):
+    """One box plot of all elements, weighted, as a question."""
+
+    guess = Question.guess
+    weighs: ClassVar[bool] = True
+    counts_values: ClassVar[bool] = False
+
+    @property
+    def lanes(self) -> WeightedLaneBoxQuestion:
+        return WeightedLaneBoxQuestion.of(self.rule, self.source_dtype, omits_nan=self.omits_nan)
+
+    def root_bytes(self, dtype: np.dtype[Any]) -> tuple[int, int]:
+        return PIVOT_BYTES, dtype.itemsize + WEIGHT_BYTES
+
+    def of_run(self, run: Runs) -> Boxes:
+        boxes: Boxes = self.lanes.block([run], self.source_dtype, OF_ROWS)
+        return boxes.reshape(())
+
+    @property
+    def n_ranges(self) -> int:
+        return super().n_ranges + (len(self.rule.q) if self.rule.method == "linear" else 0)
+
+    def resolve(self, brackets: Brackets, tally: Tally) -> PartialBox | Tally:
+        check_some_weigh(tally)
+        tally = replace(tally, n_left_out=tally.n_left_out + tally.n_idle)
+        if tally.n_valid == 0:
+            return tally
+        order, lanes = InOrder.of(brackets, tally), self.lanes
+        return resolve_weighted(order, self.rule, lanes.q_of(lanes.of_all(order))[:, 0])
+
+    def finished(self, found: PartialBox, sums: Moments) -> Boxes:
+        assert found.weight_below is not None
+        assert found.weight_above is not None
+        names = "n", "n_low", "n_high"
+        own = [found.weight, found.weight_below, found.weight_above]
+        numbers = ExactSums.joined(own).rounded()
+        low, high = map(np.unique, found.fliers(self.rule.max_fliers))
+        weights = ExactSums.joined(
+            [found.low_weights[: len(low)], found.high_weights[: len(high)]]
+        ).rounded()
+        counts: dict[str, Any] = dict(zip(names, numbers, strict=True))
+        box = self.box_of(found, sums, counts, (low, high[::-1]))
+        # There are fewer fliers than weights only if NaN make all statistics missing.
+        return replace(box, flier_weights=weights[: len(box.fliers)])
+
+    def without_elements(self, found: Tally) -> Boxes:
+        none = np.zeros((), np.float64)
+        boxes = super().without_elements(found)
+        return replace(boxes, n=none, n_low=none, n_high=none, flier_weights=np.empty(0))
+
+
+@dataclass(frozen=True)
+class WeightedLaneBoxQuestion(BoxesOfLanes, WeightedLaneQuantiles):
+    """A weighted box plot of every lane, as a question."""
+
+    lane_answer = WeightedLaneQuantiles.lane_values  # the boxes have their numbers of elements
 
 
 def bounds_of(rule: Rule, q: FloatArray, dtype: np.dtype[Any]) -> Bounds:

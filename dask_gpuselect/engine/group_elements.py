@@ -25,9 +25,9 @@ from dask_gpuselect.kernels.values import group_value_counts
 from dask_gpuselect.maths.cuts import Arrays, Cuts
 from dask_gpuselect.maths.labels import Codes, Labels, codes_among, union
 from dask_gpuselect.maths.lane_cuts import RanksOfLanes, join, some_lanes
-from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.ragged import CellTally, bracket_slots, pivot_counts
 from dask_gpuselect.maths.sizes import PIVOT_WORK, pivot_share
+from dask_gpuselect.maths.value_counts import ValueCounts
 
 # With more groups nothing is cached: each group has a board, and 64 boards take 20 ms a part.
 MOST_CACHED_GROUPS = 64
@@ -100,7 +100,7 @@ class GroupsOfAll(GroupedLanes):
         if names is not None:
             pairs = zip(values, places, strict=True)
             values = [value.spread(at, len(names)) for value, at in pairs]
-        return Named(names, LaneValueCounts.merge(values))
+        return Named(names, ValueCounts.merge(values))
 
     def counted(self, counts: Named, dtype: np.dtype[Any]) -> Named:
         return Named(counts.names, self.of_group.counted(counts.value, dtype))

@@ -27,11 +27,11 @@ from dask_gpuselect.maths.envelope import Ranges, find_brackets, guess_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import ElementOrder, LaneOrder
-from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import PIVOT_BYTES
 from dask_gpuselect.maths.tails import TailSizes, lanes_in_tails
+from dask_gpuselect.maths.value_counts import ValueCounts
 
 Block = tuple[int, ...]
 Guess = Callable[[Any, float], Brackets]
@@ -531,7 +531,7 @@ class LaneQuestion(BaseQuestion, ABC):
 
     def merge_value_counts(self, partials: Sequence[Any]) -> Any:
         """Merge the counts of values of several parts of a column."""
-        return LaneValueCounts.merge(partials)
+        return ValueCounts.merge(partials)
 
     def counted(self, counts: Any, dtype: np.dtype[Any]) -> Any:
         """Return the answers, in the form of those of `finished`, from the counts of all values."""
