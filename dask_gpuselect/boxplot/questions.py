@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.boxplot.tables import COLUMNS, Boxes, BoxesThere
+from dask_gpuselect.boxplot.tables import Boxes, BoxesThere
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion, Question
+from dask_gpuselect.engine.questions import (
+    Block,
+    FurtherLoad,
+    LaneQuestion,
+    Question,
+    of_merged,
+)
 from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.maths.boxes import (
     BoxGuess,
@@ -30,13 +36,12 @@ from dask_gpuselect.maths.boxes import (
     resolve_weighted,
     rungs_of,
 )
-from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
+from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.envelope import Ranges
-from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
-from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
+from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds, Outermost
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.runs import Runs
@@ -73,11 +78,11 @@ class BoxQuestion(Question):
     whole_times: ClassVar[int] = 8
 
     @property
-    def lanes(self) -> LaneQuestion:
+    def lanes(self) -> BoxesOfLanes:
         return LaneBoxQuestion.of(self.rule, self.source_dtype, omits_nan=self.omits_nan)
 
     def answer_alone(self, values: Any, dtype: np.dtype[Any]) -> Boxes | None:
-        order = LaneBoxQuestion.of(self.rule, self.source_dtype, omits_nan=self.omits_nan).order
+        order = self.lanes.order
         found = None if self.weighs else kernels.box_alone(values, dtype, order, self.rule)
         return None if found is None else self.finished(*found)
 
@@ -107,67 +112,33 @@ class BoxQuestion(Question):
     def first_ranks(self, n: int) -> IntArray:
         return first_ranks(self.rule, n)
 
-    def resolve(self, brackets: Brackets, tally: Tally) -> PartialBox | Tally:
+    def resolve(self, brackets: Brackets, tally: Tally) -> PartialBox:
         if tally.n_valid == 0:
-            return tally
+            return PartialBox.without_elements(tally, self.rule)
         return resolve(brackets, tally, self.rule)
 
-    def more(self, brackets: Brackets, found: PartialBox | Tally) -> Brackets | None:
-        if isinstance(found, Tally) or found.is_complete:
-            return None
-        return bracket_fences(brackets.spared, found)
+    def more(self, brackets: Brackets, found: PartialBox) -> Brackets | None:
+        return None if found.is_complete else bracket_fences(brackets.spared, found)
 
     def resolve_again(self, found: PartialBox, more: Brackets, tally: Tally) -> PartialBox:
         return resolve_again(found, more, tally)
 
     def finish(
         self,
-        found: PartialBox | Tally,
+        found: PartialBox,
         more: Brackets | None,
         tally: Tally | None,
         sums: Moments | None,
     ) -> Boxes:
-        if isinstance(found, Tally):
-            return self.without_elements(found)
         if more is not None and tally is not None:
             found = self.resolve_again(found, more, tally)
         assert sums is not None
         return self.finished(found, sums)
 
     def finished(self, found: PartialBox, sums: Moments) -> Boxes:
-        """Return the box of what was found."""
-        counts = {"n": found.n, "n_low": found.below, "n_high": found.above}
-        return self.box_of(found, sums, counts, found.fliers(self.rule.max_fliers))
-
-    def box_of(
-        self,
-        found: PartialBox,
-        sums: Moments,
-        counts: dict[str, Any],
-        fliers: Sequence[NDArray[Any]],
-    ) -> Boxes:
-        """Return the box of what was found, with its counts, and its fliers below and above."""
-        low, high = (np.nan if value is None else value for value in found.whiskers)
-        (mean,), (std,) = sums.mean_and_std()
-        kept_low, kept_high = (np.array(len(side), np.int64) for side in fliers)
-        boxes = Boxes(
-            **{name: np.array(count) for name, count in counts.items()},
-            n_nan=np.array(found.n_missing, np.int64),
-            n_left_out=np.array(found.n_left_out, np.int64),
-            min=np.array(found.low[0]),
-            q1=found.q[0, ...],
-            med=found.q[1, ...],
-            q3=found.q[2, ...],
-            max=np.array(found.high[0]),
-            mean=np.array(mean),
-            std=np.array(std),
-            low=np.array(low, found.low.dtype),
-            high=np.array(high, found.low.dtype),
-            kept_low=kept_low,
-            kept_high=kept_high,
-            fliers=np.concatenate(fliers),
-        )
-        return boxes.in_dtype(self.source_dtype).without_missing(omits_nan=self.omits_nan)
+        """Return the box of what was found: that of a single lane."""
+        ends = _ends_of(found, sums, self.rule.max_fliers)
+        return self.lanes.boxes(found.q[:, None], ends, self.source_dtype).reshape(())
 
     @property
     def of_slot(self) -> Question:
@@ -181,18 +152,6 @@ class BoxQuestion(Question):
             none = dict.fromkeys(("min", "max", "low", "high"), np.zeros(1, kinds[0]))
             some = [each if each.n.all() else replace(each, **none) for each in some]
         return Boxes.concatenated(some, 0).without_missing(omits_nan=True)
-
-    def without_elements(self, tally: Tally) -> Boxes:
-        """Return the box of an array without elements."""
-        none, nan = np.array(0, np.int64), np.array(np.nan)
-        counts = dict.fromkeys(("n", "n_low", "n_high", "kept_low", "kept_high"), none)
-        rest = {name: nan for name in COLUMNS if name not in counts}
-        missing = {"n_nan": tally.n_missing, "n_left_out": tally.n_left_out}
-        counts |= {name: np.array(count, np.int64) for name, count in missing.items()}
-        return Boxes(
-            **(rest | counts),
-            fliers=np.empty(0, self.source_dtype.newbyteorder("=")),
-        )
 
 
 @dataclass(frozen=True)
@@ -218,7 +177,8 @@ class BoxesOfLanes(QuantileFields, LaneQuestion):
 
     @property
     def further(self) -> FurtherLoad | None:
-        functions = self.measure_ends, self.merge_ends, self.boxes_by_ends, self.known
+        merge = partial(LaneEnds.merge, most=self.rule.max_fliers)
+        functions = self.measure_ends, merge, of_merged(merge, self.boxes_by_ends), self.known
         # Sorting the fliers of more partial results at once takes five times as long.
         return FurtherLoad(*functions, "ends", 2)
 
@@ -234,13 +194,8 @@ class BoxesOfLanes(QuantileFields, LaneQuestion):
         about = bounds_of(self.rule, known.lower.T, dtype), self.rule.max_fliers
         return kernels.lane_ends(chunks, dtype, axes, *about)
 
-    def merge_ends(self, partials: Sequence[Any]) -> LaneEnds:
-        """Merge the ends of lanes in several parts."""
-        return LaneEnds.merge(partials, self.rule.max_fliers)
-
-    def boxes_by_ends(self, partials: Sequence[Any], known: Any) -> Boxes:
+    def boxes_by_ends(self, ends: LaneEnds, known: Any) -> Boxes:
         """Return the box of each lane, from its quantiles and ends."""
-        ends = self.merge_ends(partials)
         check_lanes_unchanged([ends], known)
         return self.boxes(known.lower.T, ends, self.source_dtype)
 
@@ -324,33 +279,13 @@ class WeightedBoxQuestion(BoxQuestion):
     def n_ranges(self) -> int:
         return super().n_ranges + (len(self.rule.q) if self.rule.method == "linear" else 0)
 
-    def resolve(self, brackets: Brackets, tally: Tally) -> PartialBox | Tally:
+    def resolve(self, brackets: Brackets, tally: Tally) -> PartialBox:
         check_some_weigh(tally)
         tally = replace(tally, n_left_out=tally.n_left_out + tally.n_idle)
         if tally.n_valid == 0:
-            return tally
+            return PartialBox.without_elements(tally, self.rule)
         order, lanes = InOrder.of(brackets, tally), self.lanes
         return resolve_weighted(order, self.rule, lanes.q_of(lanes.of_all(order))[:, 0])
-
-    def finished(self, found: PartialBox, sums: Moments) -> Boxes:
-        assert found.weight_below is not None
-        assert found.weight_above is not None
-        names = "n", "n_low", "n_high"
-        own = [found.weight, found.weight_below, found.weight_above]
-        numbers = ExactSums.joined(own).rounded()
-        low, high = map(np.unique, found.fliers(self.rule.max_fliers))
-        weights = ExactSums.joined(
-            [found.low_weights[: len(low)], found.high_weights[: len(high)]]
-        ).rounded()
-        counts: dict[str, Any] = dict(zip(names, numbers, strict=True))
-        box = self.box_of(found, sums, counts, (low, high[::-1]))
-        # There are fewer fliers than weights only if NaN make all statistics missing.
-        return replace(box, flier_weights=weights[: len(box.fliers)])
-
-    def without_elements(self, found: Tally) -> Boxes:
-        none = np.zeros((), np.float64)
-        boxes = super().without_elements(found)
-        return replace(boxes, n=none, n_low=none, n_high=none, flier_weights=np.empty(0))
 
 
 @dataclass(frozen=True)
@@ -358,6 +293,36 @@ class WeightedLaneBoxQuestion(BoxesOfLanes, WeightedLaneQuantiles):
     """A weighted box plot of every lane, as a question."""
 
     lane_answer = WeightedLaneQuantiles.lane_values  # the boxes have their numbers of elements
+
+
+def _ends_of(box: PartialBox, sums: Moments, most: int) -> LaneEnds:
+    """Return what was found of all elements as the ends of one lane, with `most` fliers a side."""
+
+    def one(value: Any, dtype: Any = np.int64) -> Any:
+        return np.array([value], dtype)
+
+    def beyond(n: Any, fliers: Any, weight: Any, weights: Any) -> Outermost:
+        if weight is None:
+            return Outermost(one(n), one(len(fliers)), fliers, np.ones(len(fliers), np.int64))
+        fliers = fliers[np.append(True, fliers[1:] != fliers[:-1])[: len(fliers)]]
+        n_values, counts = one(len(fliers)), np.ones(len(fliers), np.int64)
+        return Outermost(weight, n_values, fliers, counts, weights[: len(fliers)])
+
+    dtype, (low, high) = box.low.dtype, box.fliers(most)
+    nothing = extremes_of(dtype)[::-1]
+    return LaneEnds(
+        one(box.n),
+        one(box.n_missing),
+        one(box.n_left_out),
+        one(box.n) if box.weight_below is None else box.weight,
+        box.low[:1],
+        box.high[:1],
+        one(nothing[0] if box.whiskers[0] is None else box.whiskers[0], dtype),
+        one(nothing[1] if box.whiskers[1] is None else box.whiskers[1], dtype),
+        beyond(box.below, low, box.weight_below, box.low_weights),
+        beyond(box.above, high, box.weight_above, box.high_weights),
+        sums,
+    )
 
 
 def bounds_of(rule: Rule, q: FloatArray, dtype: np.dtype[Any]) -> Bounds:

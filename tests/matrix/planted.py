@@ -243,10 +243,10 @@ MISTAKES = (
         "else list(values)",
     ),
     Mistake(
-        "elements that equal the least or the largest are counted in one chunk alone",
+        "the least and the largest element are no points unless every chunk has them",
         "distribution/counts.py",
-        "all_tied = np.where(ends == extremes, tied, 0).sum(axis=0)",
-        "all_tied = np.where(ends == extremes, tied, 0).max(axis=0)",
+        "is_known = is_known & (is_own | (at_most[first] == at_least[behind]))",
+        "is_known = is_known & is_own",
     ),
     Mistake(
         "bins have their left edge, whatever is asked",
