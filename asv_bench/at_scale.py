@@ -64,11 +64,11 @@ from dask_gpuselect.engine import plans, settings
 from dask_gpuselect.engine.exchange import Stages
 from dask_gpuselect.engine.loads import _find_brackets
 from dask_gpuselect.engine.narrowing import (
-    _brackets_of_each,
     _coarse_of_each,
     _coarse_of_group,
     _cuts_of_candidates,
     _expected_of_each,
+    _found_of_each,
     _proven,
 )
 from dask_gpuselect.engine.partials import Gathered, Proven
@@ -437,7 +437,7 @@ def _merge(parts: list[Any], mosts: list[int]) -> Any:
 
 
 def _bracket(parts: list[Any], questions: list[Question]) -> Any:
-    return _brackets_of_each(parts, questions)
+    return _found_of_each(parts, questions, find="bracket")
 
 
 def _expect(parts: list[Cuts], brackets: Any, n_chunks: int) -> Any:

@@ -28,6 +28,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ from distributed import Client, LocalCluster
 from dask_gpuselect import explain, median
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.loads import _find_brackets, _look
-from dask_gpuselect.engine.narrowing import _around_each, _ranges_of_each, _some_of_each
+from dask_gpuselect.engine.narrowing import _around_each, _found_of_each, _some_of_each
 from dask_gpuselect.engine.partials import Gathered, Proven
 from dask_gpuselect.engine.settings import DEFAULTS
 from dask_gpuselect.maths.candidates import HostCandidates
@@ -203,7 +204,7 @@ def _narrowed(
         n_some = sum(len(cuts.pivots) for column in some for cuts in column)
         written([[column] for column in some], path)
         del some
-        ranges, found = measured(_ranges_of_each, path, [question])
+        ranges, found = measured(partial(_found_of_each, find="ranges"), path, [question])
         rows.append(found.row(f"look {look + 1} at some of the pivots", f"{n_some:,} pivots"))
         groups = made() if kept is None else iter(kept)
         kept = [_around_each([group], ranges)[0] for group in groups]

@@ -48,7 +48,7 @@ from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.seen import most_cached
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.maths.weight_finish import InOrder
-from dask_gpuselect.maths.weights import PIVOT_BYTES, WEIGHT_BYTES, check_some_weigh
+from dask_gpuselect.maths.weights import check_some_weigh
 from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
 from dask_gpuselect.quantiles.weighted import WeightedLaneQuantiles
 
@@ -267,9 +267,6 @@ class WeightedBoxQuestion(BoxQuestion):
     @property
     def lanes(self) -> WeightedLaneBoxQuestion:
         return WeightedLaneBoxQuestion.of(self.rule, self.source_dtype, omits_nan=self.omits_nan)
-
-    def root_bytes(self, dtype: np.dtype[Any]) -> tuple[int, int]:
-        return PIVOT_BYTES, dtype.itemsize + WEIGHT_BYTES
 
     def of_run(self, run: Runs) -> Boxes:
         boxes: Boxes = self.lanes.block([run], self.source_dtype, OF_ROWS)

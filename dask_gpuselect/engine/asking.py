@@ -164,7 +164,7 @@ def ask_each(askings: Sequence[Asking], label: str) -> list[Any]:
     askings = [by_group(each) for each in askings]
     if not any(each.is_lazy for each in askings):
         return [_answer_now(each) for each in askings]
-    lazy = [each if each.is_lazy else _as_lazy(each) for each in askings]
+    lazy = [each if each.is_lazy else replace(each, array=as_lazy(each.array)) for each in askings]
     wholes = [each for each in lazy if each.is_whole]
     questions = [
         ArrayQuestion(each.array, each.slots or each.question, each.form) for each in wholes
@@ -306,10 +306,6 @@ def _unfolded(block: Any, shape: tuple[int, ...]) -> Any:
     sizes = (*shape, *block.shape[1:])
     is_masked = isinstance(block, np.ma.MaskedArray)
     return block.reshape(sizes) if is_masked else namespace(block).reshape(block, sizes)
-
-
-def _as_lazy(asking: Asking) -> Asking:
-    return replace(asking, array=as_lazy(asking.array))
 
 
 def _ask_lanes(asking: Asking, label: str) -> DaskArray:

@@ -19,7 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.candidates import HostCandidates
-from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray, Tally, packed
+from dask_gpuselect.maths.cuts import (
+    Arrays,
+    Brackets,
+    Cuts,
+    IntArray,
+    Tally,
+    extremes_of,
+    packed,
+    totals,
+)
 from dask_gpuselect.maths.keys import from_keys, selection_dtype, to_keys
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, ranks_of_each
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds, Outermost
@@ -190,7 +199,7 @@ class ValueCounts(Arrays):
         values, lanes = self.values, self._lanes
         wide = values.astype(np.float64)
         low, high = bounds.low[lanes], bounds.high[lanes]
-        least, largest = _extremes(values.dtype)
+        least, largest = extremes_of(values.dtype)
         first, last = self._stops - self.sizes, self._stops - 1
         some = np.flatnonzero(self.sizes)
 
@@ -208,7 +217,7 @@ class ValueCounts(Arrays):
         counts = self.counts.astype(np.int64)
 
         def outermost(beyond: NDArray[np.bool_], *, is_high: bool) -> Outermost:
-            n = _sums_of_lanes(counts[beyond], lanes[beyond], self.n_lanes)
+            n = totals(lanes[beyond], counts[beyond], self.n_lanes)
             some = lanes[beyond], values[beyond], most
             return Outermost.of(n, *some, is_high=is_high, counts=counts[beyond])
 
@@ -272,19 +281,6 @@ def _words_in_order(dtype: np.dtype[Any]) -> tuple[NDArray[Any], IntArray]:
     is_missing = values[order] != values[order]
     is_other = is_missing | (order == MINUS_ZERO) if dtype.kind == "f" else is_missing
     return words[order[~is_other]], order[is_missing]
-
-
-def _extremes(kind: np.dtype[Any]) -> tuple[Any, Any]:
-    """Return the least and the largest number of a `selection_dtype`."""
-    if kind.kind == "f":
-        return -np.inf, np.inf
-    return np.iinfo(kind).min, np.iinfo(kind).max
-
-
-def _sums_of_lanes(counts: IntArray, lanes: IntArray, n_lanes: int) -> IntArray:
-    found = np.zeros(n_lanes, np.int64)
-    np.add.at(found, lanes, counts)
-    return found
 
 
 @cache

@@ -21,7 +21,6 @@ from dask_gpuselect.engine.questions import (
     of_merged,
 )
 from dask_gpuselect.maths import lane_weight_cuts
-from dask_gpuselect.maths.coarse import narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.exact_sums import needs
@@ -42,7 +41,6 @@ from dask_gpuselect.maths.weight_finish import (
 )
 from dask_gpuselect.maths.weight_guess import guess_share_brackets, shares_inside
 from dask_gpuselect.maths.weights import (
-    PIVOT_BYTES,
     WEIGHT_BYTES,
     check_some_weigh,
 )
@@ -101,9 +99,6 @@ class WeightedQuantiles(QuantileFields, Question):
     weighs: ClassVar[bool] = True
     counts_values: ClassVar[bool] = False
 
-    def root_bytes(self, dtype: np.dtype[Any]) -> tuple[int, int]:
-        return PIVOT_BYTES, dtype.itemsize + WEIGHT_BYTES
-
     @property
     def lanes(self) -> WeightedLaneQuantiles:
         return self.as_kind(WeightedLaneQuantiles)
@@ -139,9 +134,6 @@ class WeightedQuantiles(QuantileFields, Question):
 
     def ranges(self, cuts: Cuts) -> Ranges:
         return weighted_ranges(cuts, self.q, self.method)
-
-    def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
-        return narrower(brackets, self.bracket(cuts))
 
     def resolve(self, brackets: Brackets, tally: Tally) -> Any:
         check_some_weigh(tally)

@@ -38,6 +38,7 @@ from dask_gpuselect.engine.exchange import Stages, exchanged
 from dask_gpuselect.engine.graphs import each_chunk, held, in_one_place, reduced, reduced_items
 from dask_gpuselect.engine.graphs import split_every as parts_merged
 from dask_gpuselect.engine.loads import by_chunk
+from dask_gpuselect.engine.narrowing import answers_of_stretches
 from dask_gpuselect.engine.partials import Gathered
 from dask_gpuselect.engine.resident import fit_one_device
 from dask_gpuselect.engine.source import (
@@ -51,7 +52,6 @@ from dask_gpuselect.engine.source import (
     private_copy,
 )
 from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
-from dask_gpuselect.engine.stretches import answers_of_stretches
 from dask_gpuselect.kernels import ordering, radix
 from dask_gpuselect.kernels.ordering import Dealt
 from dask_gpuselect.maths.chunk_order import ChunkOrder

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import ChunksChangedError, describe_boxplot
 from dask_gpuselect.engine import lane_plans, slots
-from dask_gpuselect.engine.group_batches import MOST, SPARE, stretches
+from dask_gpuselect.engine.group_elements import MOST, SPARE, stretches
 from dask_gpuselect.groups import groupby
 from tests.backends import CUPY, Backend
 from tests.data import normal, uniform
