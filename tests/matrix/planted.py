@@ -45,10 +45,11 @@ MISTAKES = (
         'side="left"), -1)',
     ),
     Mistake(
-        "the NaN of the first chunk are not counted",
+        "the NaN of the first chunk alone are counted",
         "maths/cuts.py",
-        "n_missing=sum(part.n_missing for part in parts)",
-        "n_missing=sum(part.n_missing for part in parts[1:])",
+        "merged = {name: sum_of(each) for name, each in columns.items() if each[0] is not None}",
+        "merged = {name: sum_of(each) for name, each in columns.items() if each[0] is not None}\n"
+        '        merged["n_missing"] = parts[0].n_missing',
     ),
     Mistake(
         "ties that the first load has counted are not candidates",
