@@ -85,8 +85,8 @@ class BoxQuestion(Question):
 
     def answer_alone(self, values: Any, dtype: np.dtype[Any]) -> Boxes | None:
         order = self.lanes.order
-        box_and_sums = None if self.weighs else kernels.box_alone(values, dtype, order, self.rule)
-        return None if box_and_sums is None else self.finished(*box_and_sums)
+        box = None if self.weighs else kernels.box_alone(values, dtype, order, self.rule)
+        return None if box is None else BoxesThere.waiting(box, (), self.source_dtype)
 
     def guess(self, ordered: Any, rate: float) -> Brackets:
         return bracket_from_sample(*valid_in(ordered, rungs_of), rate, self.rule)

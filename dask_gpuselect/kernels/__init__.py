@@ -51,7 +51,7 @@ from dask_gpuselect.kernels.slots import in_slots as in_slots
 from dask_gpuselect.kernels.slots import is_on_device as is_on_device
 from dask_gpuselect.maths import lane_cuts as lane_cuts_
 from dask_gpuselect.maths import runs
-from dask_gpuselect.maths.boxes import BoxGuess, PartialBox, Rule
+from dask_gpuselect.maths.boxes import BoxGuess, Rule
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
@@ -535,17 +535,17 @@ def answer_only_lane(array: Any, dtype: np.dtype[Any], question: ElementOrder) -
 
 def box_alone(
     array: Any, dtype: np.dtype[Any], question: ElementOrder, rule: Rule
-) -> tuple[PartialBox, Moments] | None:
+) -> LaneBoxes | None:
     """Find the box plot of all elements of an array in memory, if kernels do it at once.
 
     None otherwise. See `reference.lanes.box_alone`.
     """
     if isinstance(array, Accompanied | Several):
         return None
-    box_and_sums: tuple[PartialBox, Moments] | None = backend_for(array).lanes.box_alone(
+    box: LaneBoxes | None = backend_for(array).lanes.box_alone(
         checked(array, dtype), question, rule
     )
-    return box_and_sums
+    return box
 
 
 def box_lanes(

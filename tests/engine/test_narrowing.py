@@ -139,7 +139,7 @@ def test_no_root_of_a_deviation_holds_more_than_the_limit(
 ) -> None:
     """Not after the third load either, where the shells have a part of all elements."""
     peaks: dict[str, int] = {}
-    for name in ("_find_brackets", "_look", "_finish_third"):
+    for name in ("_find_brackets", "_resolve", "_finish_third"):
         monkeypatch.setattr(loads, name, measuring(peaks, getattr(loads, name)))
     x = lazy() + np.resize(centre, N_CHUNKS * SIZE)
     values = x.compute()
@@ -147,7 +147,7 @@ def test_no_root_of_a_deviation_holds_more_than_the_limit(
         answer, plan = mad(x, scale=1.0), explain(x, mad)
         (found,) = dask.compute(answer, scheduler="sync")
     assert found == np.median(abs(values - np.median(values)))
-    assert peaks.keys() >= {"_look", "_finish_third"}
+    assert peaks.keys() >= {"_resolve", "_finish_third"}
     assert max(peaks.values()) <= limit
     assert plan.gathered_bytes <= limit
     assert plan.reads == 3

@@ -112,9 +112,9 @@ GARBAGE: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
 def test_sums_that_are_garbage_cost_rounds_only(
     label: str, garbage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = kernels.report
+    report = kernels.answer_probe
     wrong = lambda *about: with_sums(report(*about), GARBAGE[garbage])  # noqa: E731
-    monkeypatch.setattr(kernels, "report", wrong)
+    monkeypatch.setattr(kernels, "answer_probe", wrong)
     for name, dtype in (("normal", "f8"), ("outliers", "f4"), ("tied", "f8"), ("few", "u1")):
         values = make(name, dtype, 200)
         for first, last in extreme_ranks(200):

@@ -12,19 +12,18 @@ from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.launch import Array, launch, offsets
 from dask_gpuselect.kernels.cuda.moments import N_SUMS, moments_of
 from dask_gpuselect.kernels.cuda.only_lane import BOX_RESULTS, MOST_LISTED, Started
-from dask_gpuselect.maths.boxes import PartialBox, Rule
+from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.exact_sums import TOTAL_DIGITS
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.keys import from_keys, selection_dtype
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import ElementOrder
 from dask_gpuselect.maths.moments import Moments, RoundedMoments
 
 EACH = 16  # elements of a thread
 
 
-def box_alone(
-    values: Array, question: ElementOrder, rule: Rule
-) -> tuple[PartialBox, Moments | RoundedMoments] | None:
+def box_alone(values: Array, question: ElementOrder, rule: Rule) -> LaneBoxes | None:
     """Find the box of all elements; see `reference.lanes.box_alone`.
 
     None as for `answer_only_lane`; for whiskers between quantiles, many fliers, and if quartiles
@@ -62,10 +61,27 @@ def box_alone(
         _outermost(elements[i, : results["n_listed"][i]], numbers[i], k, nearest[i], last[i])
         for i in range(2)
     )
-    low_fence, high_fence = map(float, rule.fences(q))
-    fences, whiskers = (low_fence, high_fence), (nearest[0], nearest[1])
-    box = PartialBox(n, 0, 0, q, low, high[::-1], fences, *numbers, whiskers)
-    return box, _moments(host[sums_at:listed_at].view(np.int64), n)
+    (mean,), (std,) = _moments(host[sums_at:listed_at].view(np.int64), n).mean_and_std()
+    n_low, n_high = numbers
+    most = rule.max_fliers
+    fliers = np.concatenate([low[: min(n_low, most)], high[::-1][: min(n_high, most)]])
+    return LaneBoxes(
+        n,
+        n_valid=np.array([n]),
+        n_low=np.array([n_low]),
+        n_high=np.array([n_high]),
+        q=q[:, None],
+        mean=np.array([mean]),
+        deviation=np.array([std]),
+        least=low[:1],
+        most=high[-1:],
+        low=nearest[:1],
+        high=nearest[1:],
+        fliers=fliers,
+        starts=np.zeros(1, np.int64),
+        counts=np.array([len(fliers)]),
+        most_fliers=most,
+    )
 
 
 def _moments(sums: NDArray[np.int64], n: int) -> Moments | RoundedMoments:

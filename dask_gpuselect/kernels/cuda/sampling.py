@@ -35,9 +35,9 @@ from dask_gpuselect.kernels.cuda.launch import (
 from dask_gpuselect.kernels.cuda.moments import N_SUMS
 from dask_gpuselect.kernels.cuda.source import digits
 from dask_gpuselect.kernels.cuda.spans import (
-    TallyForm,
     Layout,
     Span,
+    TallyForm,
     blank_sheet,
     layout_of,
     room_for,

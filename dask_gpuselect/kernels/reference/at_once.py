@@ -49,7 +49,7 @@ def answer_only_lane(*_: Any, **__: Any) -> None:
 
 
 def box_alone(*_: Any, **__: Any) -> None:
-    """Find the box plot of all elements of an array, and their sums.
+    """Compute the finished box plot of all elements of an array, as that of one lane.
 
     None where samples or cuts are as fast, and if some elements are missing.
 
