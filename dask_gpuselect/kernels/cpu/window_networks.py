@@ -75,16 +75,21 @@ class Network(NamedTuple):
         is_short = frame.shape(keys.shape)[-1] < LEAST_RUN
         if not 1 <= frame.n <= MOST or frame.step[-1] != 1 or is_short or order.deviates:
             return None
-        lower, upper, _ = ranks_by_count(order, frame.n)
         least = frame.n
         if n_valid is not None:  # rounded, so that few networks are made
             least = max(int(n_valid.min(initial=least)) // FEW * FEW, 1)
-        wanted = np.unique([lower[:, least:], upper[:, least:]]).tolist()
-        made = network(frame.size, frame.footprint, tuple(wanted))
-        work = sum((low >= 0) + (high >= 0) for stage in made.stages for *_, low, high in stage)
-        work *= keys.itemsize
-        n_sides = sum(n > 1 for n in frame.size)
-        return made if work <= MOST_WORK * (1 + (n_sides > 1)) else None
+        return _fitting(frame, order, least, keys.itemsize)
+
+
+@lru_cache(maxsize=64)  # slabs ask the same again and again
+def _fitting(frame: Frame, order: WindowOrder, least: int, itemsize: int) -> Network | None:
+    """Return the network for windows of at least `least` valid elements, if it is worth it."""
+    lower, upper, _ = ranks_by_count(order, frame.n)
+    wanted = np.unique([lower[:, least:], upper[:, least:]]).tolist()
+    made = network(frame.size, frame.footprint, tuple(wanted))
+    work = sum((low >= 0) + (high >= 0) for stage in made.stages for *_, low, high in stage)
+    n_sides = sum(n > 1 for n in frame.size)
+    return made if work * itemsize <= MOST_WORK * (1 + (n_sides > 1)) else None
 
 
 @lru_cache(maxsize=64)
@@ -259,15 +264,21 @@ def elements(
     shape = frame.shape(keys.shape)
     ranks = WindowRanks.of(order, frame.n, is_whole=n_valid is None)
     outs = ranks.room(math.prod(shape), keys.dtype)
-    strides = strides_of(keys.shape)
     sizes = np.empty(0, np.int64) if n_valid is None else np.ascontiguousarray(n_valid)
-    rows = np.array(list(np.ndindex(*frame.size[:-1])), np.int64) @ strides[:-1]
-    about = (np.array(shape), strides * frame.step, rows, frame.size[-1] - 1)
+    about = (np.array(shape), *_places(keys.shape, frame), frame.size[-1] - 1)
     width = (ROW + ROUND) // keys.itemsize + 2 * (frame.size[-1] - 1)
     network = address_of(made, keys.itemsize, width), width, made.n_rows, made.places
     flat = [each.reshape(-1) for each in outs]
     _compare_windows(keys.reshape(-1), about, sizes, network, tuple(ranks), (flat[0], flat[-1]))
     return outs
+
+
+@lru_cache(maxsize=16)
+def _places(padded: tuple[int, ...], frame: Frame) -> tuple[IntArray, IntArray]:
+    """Return the distances of neighbouring windows, and the places of the rows of the first."""
+    strides = strides_of(padded)
+    rows = np.array(list(np.ndindex(*frame.size[:-1])), np.int64) @ strides[:-1]
+    return strides * frame.step, rows
 
 
 @by_types

@@ -31,6 +31,11 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     """Answer a question for each window, in kind; see `reference.windows.answer`."""
     if order.deviates and (order.dtype.itemsize < 4 or not are_float64(values_of(chunk))):
         return reference.answer(chunk, dtype, frame, order)
+    is_plain = dtype.kind in "bu" and not isinstance(chunk, Accompanied)
+    if is_plain and order.n_answers == 1 and order.mixes == 0:
+        network = window_networks.Network.fitting(chunk, frame, order, None)
+        if network is not None:  # which needs no scratch
+            return _answer_slab(chunk, dtype, frame, order)
     # A mask is often of the ends alone: then few slabs have one.
     n_bytes = SLAB // 4 if isinstance(chunk, Accompanied) else SLAB
     most = max(n_bytes // dtype.itemsize, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
@@ -83,16 +88,18 @@ def _finished(
     """Answer windows of at most n elements by the keys of their order statistics."""
     is_float = dtype.kind == "f" and dtype.itemsize >= 4 and not order.deviates
     if is_float and order.dtype == dtype.newbyteorder("="):
-        about = _kind_of(dtype)[1], order.mixes, order.skips_missing
+        mixes = order.mixes if len(chosen) > 1 else 0
+        about = _kind_of(dtype)[1], mixes, order.skips_missing
         *_, weights = ranks_by_count(order, n)
-        n_valid, n_missing = (_known(each) for each in counted)
+        n_valid, n_missing = (np.ascontiguousarray(_known(each), np.int64) for each in counted)
         _to_answers(chosen[0], chosen[-1], n_valid, n_missing, weights, *about)
         return order.finished(chosen[0].view(order.dtype), counted[0])
     of = np.ndarray.view if order.deviates else _elements_of
     lower = upper = of(chosen[0], dtype).T
     if len(chosen) > 1:
         upper = of(chosen[1], dtype).T
-    return order.finished(order.lane_values(Lanes(lower, upper, *counted)), counted[0])
+    known = (_known(each) for each in counted)
+    return order.finished(order.lane_values(Lanes(lower, upper, *known)), counted[0])
 
 
 def _counts(
@@ -105,7 +112,11 @@ def _counts(
     n = math.prod(frame.shape(keys.shape))
     is_missing = keys == ~keys.dtype.type(0) if has_missing else None
     return reference.counted(
-        is_missing, keeps, frame, _sums, lambda count: np.broadcast_to(np.full(1, count), n)
+        is_missing,
+        keeps,
+        frame,
+        _sums,
+        lambda count: np.ndarray(n, np.int64, np.full(1, count), strides=(0,)),
     )
 
 
@@ -136,10 +147,9 @@ def _sum_rows(marks: t.Rows, totals: t.IntTable) -> None:
             total -= first[i]
 
 
-def _known(counts: NDArray[Any]) -> NDArray[np.int64]:
-    """Return counts for kernels: one number where it stands for all."""
-    few = counts[:1] if 0 in counts.strides else counts
-    return np.ascontiguousarray(few, np.int64)
+def _known(counts: NDArray[Any]) -> NDArray[Any]:
+    """Return counts, one number where it stands for all."""
+    return counts[:1] if 0 in counts.strides else counts
 
 
 def _keys(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None, bool]:
@@ -222,28 +232,45 @@ def _to_answers(
     """Turn the keys of two floats into the words of an answer between them, in place.
 
     `mixes` says how: 0 by the first alone, 1 by the mean, 2 by weights, with the bits of
-    `interpolation.interpolate`, whose passes take about 20 ns more for each window.
+    `interpolation.interpolate`, whose passes take about 20 ns more for each window. Loops without
+    branches become vectors.
     """
-    out, second = as_floats(lower), as_floats(upper)
-    kind = out.dtype.type
+    kind = as_floats(lower).dtype.type
     for question in range(lower.shape[0]):
-        for i in range(lower.shape[1]):
-            n = n_valid[i if n_valid.size > 1 else 0]
-            key = lower[question, i]
-            other = upper[question, i]
-            lower[question, i] = key ^ sign if key & sign else ~key
-            if n == 0 or (not skips and n_missing[i if n_missing.size > 1 else 0] > 0):
-                out[question, i] = kind(np.nan)
-                continue
-            if mixes == 0 or key == other:
-                continue
-            upper[question, i] = other ^ sign if other & sign else ~other
-            a, b = np.float64(out[question, i]), np.float64(second[question, i])
-            if mixes == 1:
+        _decode(lower[question], sign)
+        out, second = as_floats(lower[question]), as_floats(upper[question])
+        if mixes > 0:
+            _decode(upper[question], sign)
+        if mixes == 1:
+            for i in range(out.size):
+                a, b = np.float64(out[i]), np.float64(second[i])
                 total = a + b
-                out[question, i] = kind(total / 2 if np.isfinite(total) else a / 2 + b / 2)
-            else:
-                out[question, i] = kind(_between(a, b, weights[question, n]))
+                out[i] = kind(total / 2 if np.isfinite(total) else a / 2 + b / 2)
+        elif mixes == 2:
+            for i in range(out.size):
+                if out[i] != second[i]:
+                    a, b = np.float64(out[i]), np.float64(second[i])
+                    n = n_valid[i if n_valid.size > 1 else 0]
+                    out[i] = kind(_between(a, b, weights[question, n]))
+        if n_valid.size == out.size:
+            for i in range(out.size):
+                out[i] = out[i] if n_valid[i] > 0 else kind(np.nan)
+        elif n_valid[0] == 0:
+            out[:] = kind(np.nan)
+        if skips:
+            continue
+        if n_missing.size == out.size:
+            for i in range(out.size):
+                out[i] = kind(np.nan) if n_missing[i] > 0 else out[i]
+        elif n_missing[0] > 0:
+            out[:] = kind(np.nan)
+
+
+@called_by_kernels
+def _decode(keys: Any, sign: Any) -> None:
+    """Turn keys into the words of floats, in place."""
+    for i in range(keys.size):
+        keys[i] = keys[i] ^ sign if keys[i] & sign else ~keys[i]
 
 
 @called_by_kernels
