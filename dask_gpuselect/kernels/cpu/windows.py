@@ -18,10 +18,17 @@ from dask_gpuselect.kernels.compiling import called_by_kernels, kernel_of, until
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu import window_blocks, window_columns, window_networks, window_rows
 from dask_gpuselect.kernels.cpu.bits import as_floats
+from dask_gpuselect.kernels.cpu.window_networks import key_of
 from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.maths.keys import are_float64, selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
-from dask_gpuselect.maths.windows import Frame, RowWindows, WindowOrder, ranks_by_count
+from dask_gpuselect.maths.windows import (
+    Frame,
+    RowWindows,
+    WindowOrder,
+    WindowRanks,
+    ranks_by_count,
+)
 
 SLAB = 1 << 21  # bytes of windows' elements that are answered together: they stay in the cache
 
@@ -31,15 +38,25 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     """Answer a question for each window, in kind; see `reference.windows.answer`."""
     if order.deviates and (order.dtype.itemsize < 4 or not are_float64(values_of(chunk))):
         return reference.answer(chunk, dtype, frame, order)
-    is_plain = dtype.kind in "bu" and not isinstance(chunk, Accompanied)
-    if is_plain and order.n_answers == 1 and order.mixes == 0:
-        network = window_networks.Network.fitting(chunk, frame, order, None)
-        if network is not None:  # which needs no scratch
-            return _answer_slab(chunk, dtype, frame, order)
+    if _needs_no_scratch(chunk, dtype, frame, order):
+        return _answer_slab(chunk, dtype, frame, order)
     # A mask is often of the ends alone: then few slabs have one.
     n_bytes = SLAB // 4 if isinstance(chunk, Accompanied) else SLAB
     most = max(n_bytes // dtype.itemsize, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
     return reference.in_slabs(_answer_slab, chunk, dtype, frame, order, most)
+
+
+def _needs_no_scratch(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> bool:
+    """Return whether a network reads a chunk as it is, and writes the answers in place."""
+    if isinstance(chunk, Accompanied) or order.n_answers != 1:
+        return False
+    if _is_plain_float(dtype, order):
+        is_one = not WindowRanks.of(order, frame.n, is_whole=True).has_upper
+    else:
+        is_one = dtype.kind in "biu" and order.mixes == 0
+    if not is_one or window_networks.Network.fitting(chunk, frame, order, None) is None:
+        return False
+    return not _has_missing(_words(chunk, dtype), dtype)
 
 
 def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
@@ -47,16 +64,24 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     shape = frame.shape(tuple(chunk.shape))
     if order.deviates:
         dtype = order.dtype  # distances are
+    words = _words(chunk, dtype)
+    if not isinstance(chunk, Accompanied) and not _has_missing(words, dtype):
+        network = window_networks.Network.fitting(words, frame, order, None)
+        if network is not None:
+            coding = _kind_of(dtype)[:2]
+            chosen = window_networks.elements(network, words, coding, frame, order, None)
+            counted = _counts(words, None, frame, has_missing=False)
+            return _finished(chosen, counted, dtype, order, frame.n).reshape(-1, *shape)
     keys, keeps, has_missing = _keys(chunk, dtype)
     counted = _counts(keys, keeps, frame, has_missing=has_missing)
     n_valid = counted[0]
     is_whole = 0 in n_valid.strides
-    about = (keys, frame, order, None if is_whole else n_valid)
-    network = window_networks.Network.fitting(*about)
+    about = frame, order, None if is_whole else n_valid
+    network = window_networks.Network.fitting(keys, *about)
     if network is not None:
         if keeps is not None:
-            about = (np.where(keeps, keys, ~keys.dtype.type(0)), *about[1:])
-        chosen = window_networks.elements(network, *about)
+            keys = np.where(keeps, keys, ~keys.dtype.type(0))
+        chosen = window_networks.elements(network, keys, _kind_of(keys.dtype)[:2], *about)
     elif window_columns.takes(keys, frame):
         chosen = window_columns.elements(keys, keeps, frame, order)
     else:
@@ -86,8 +111,7 @@ def _finished(
     n: int,
 ) -> Any:
     """Answer windows of at most n elements by the keys of their order statistics."""
-    is_float = dtype.kind == "f" and dtype.itemsize >= 4 and not order.deviates
-    if is_float and order.dtype == dtype.newbyteorder("="):
+    if _is_plain_float(dtype, order):
         mixes = order.mixes if len(chosen) > 1 else 0
         about = _kind_of(dtype)[1], mixes, order.skips_missing
         *_, weights = ranks_by_count(order, n)
@@ -100,6 +124,12 @@ def _finished(
         upper = of(chosen[1], dtype).T
     known = (_known(each) for each in counted)
     return order.finished(order.lane_values(Lanes(lower, upper, *known)), counted[0])
+
+
+def _is_plain_float(dtype: np.dtype[Any], order: WindowOrder) -> bool:
+    """Return whether answers are floats of the elements' dtype, which kernels write."""
+    is_float = dtype.kind == "f" and dtype.itemsize >= 4 and not order.deviates
+    return is_float and order.dtype == dtype.newbyteorder("=")
 
 
 def _counts(
@@ -152,10 +182,20 @@ def _known(counts: NDArray[Any]) -> NDArray[Any]:
     return counts[:1] if 0 in counts.strides else counts
 
 
+def _words(chunk: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the elements of a chunk as unsigned words."""
+    values = values_of(chunk).astype(dtype.newbyteorder("="), copy=False)
+    return np.ascontiguousarray(values).view(f"u{dtype.itemsize}")
+
+
+def _has_missing(words: NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Return whether there are NaN or NaT among words."""
+    return dtype.kind in "fmM" and bool(_any_missing(words.reshape(-1), *_kind_of(dtype)))
+
+
 def _keys(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None, bool]:
     """Return the keys of a chunk, with the last of NaN, its mask, and whether there are NaN."""
-    values = values_of(chunk).astype(dtype.newbyteorder("="), copy=False)
-    words = np.ascontiguousarray(values).view(f"u{dtype.itemsize}")
+    words = _words(chunk, dtype)
     keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
     if dtype.kind in "bu":
         return words, keeps, False
@@ -175,33 +215,38 @@ def _elements_of(keys: NDArray[Any], dtype: np.dtype[Any]) -> Any:
 
 
 def _kind_of(dtype: np.dtype[Any]) -> tuple[int, Any, Any]:
-    """Return the kind of elements for kernels, the bit of their sign, and infinity."""
+    """Return the kind of elements for kernels, the bit of their sign, and infinity.
+
+    Kind -1 says that words are keys.
+    """
     kind = np.dtype(f"u{dtype.itemsize}").type
+    coding = -1 if dtype.kind in "bu" else "ifmM".index(dtype.kind)
     sign = kind(1 << (8 * dtype.itemsize - 1))
     is_float = dtype.kind == "f"
     infinity = np.array(np.inf, dtype.newbyteorder("=")).view(kind)[()] if is_float else kind(0)
-    return "ifmM".index(dtype.kind), sign, infinity
+    return coding, sign, infinity
 
 
 @kernel_of("u8 u4 u2 u1")
 def _to_keys(words: t.Values, kind: int, sign: t.Value, infinity: t.Value, keys: t.Out) -> Any:
     """Write keys of words, as `radix.keys_of` has them; return whether the last of all is there."""
     as_word = keys.dtype.type
-    one, largest = as_word(1), as_word(0)
+    largest = as_word(0)
     last = as_word(~largest)  # which Numba takes for a wider integer
     for i in range(words.size):
-        word = words[i]
-        if kind == 0:
-            keys[i] = word ^ sign
-        elif kind == 1:
-            size = word & ~sign
-            key = ~word if word & sign else word | sign
-            key = sign if size == 0 else key
-            keys[i] = last if size > infinity else key
-        else:
-            keys[i] = (word ^ sign) - one
+        is_nan = kind == 1 and (words[i] & ~sign) > infinity
+        keys[i] = last if is_nan else key_of(words[i], kind, sign)
         largest = as_word(max(largest, keys[i]))
     return largest == last
+
+
+@kernel_of("u8 u4 u2 u1")
+def _any_missing(words: t.Values, kind: int, sign: t.Value, infinity: t.Value) -> Any:
+    """Return whether there is a NaN or NaT among words."""
+    n = 0
+    for i in range(words.size):
+        n += (words[i] & ~sign) > infinity if kind == 1 else words[i] == sign
+    return n > 0
 
 
 @kernel_of("u8 u4 u2 u1")
