@@ -162,8 +162,8 @@ def of_plan(x: da.Array, question: Question) -> tuple[int, int, int]:
 def of_groups(n_chunks: int, size: int, n_groups: int) -> tuple[int, int, int]:
     """The same of the median of so many groups."""
     sizes, limit = np.full(n_chunks, size), settings.n_bytes("root-limit")
-    found = plan_group_narrowing(sizes, n_groups, 1, F8.itemsize, limit)
-    return found.gathered, found.work, found.waiting
+    result = plan_group_narrowing(sizes, n_groups, 1, F8.itemsize, limit)
+    return result.gathered, result.work, result.waiting
 
 
 def of_sort(x: da.Array) -> tuple[int, int, int]:
@@ -174,8 +174,8 @@ def of_sort(x: da.Array) -> tuple[int, int, int]:
     stages = Stages.of(n_chunks, x.chunks[0])
     plan = SortPlan("sort", question.wanted, stages, False, False, None, 256)
     places = max(len(each.splitters) for each in _places_of(plan, n_chunks))
-    told = 24 * (n_chunks * len(stages.steps) + max(stages.n_batches, 1) * n_chunks)
-    return gathered, max(root, EDGES_WORK * n_chunks * places, 2 * told), waiting
+    n_sent = 24 * (n_chunks * len(stages.steps) + max(stages.n_batches, 1) * n_chunks)
+    return gathered, max(root, EDGES_WORK * n_chunks * places, 2 * n_sent), waiting
 
 
 def tell_plans() -> None:
@@ -183,12 +183,12 @@ def tell_plans() -> None:
     for size in SIZES:
         n_chunks = N // size
         x = da.zeros(N, chunks=size)
-        told = {name: of_plan(x, each) for name, each in questions().items()}
+        bytes_of = {name: of_plan(x, each) for name, each in questions().items()}
         for n_groups in (12, 1000):
-            told[f"median of {n_groups:,} groups"] = of_groups(n_chunks, size, n_groups)
+            bytes_of[f"median of {n_groups:,} groups"] = of_groups(n_chunks, size, n_groups)
         if n_chunks <= MOST_SORTED:
-            told["sort into as many chunks"] = of_sort(x)
-        for name, (gathered, root, waiting) in told.items():
+            bytes_of["sort into as many chunks"] = of_sort(x)
+        for name, (gathered, root, waiting) in bytes_of.items():
             rows.append(
                 [
                     name,
@@ -224,9 +224,9 @@ def tell_reports() -> bool:
         chunk = np.random.default_rng(0).normal(size=size)
         cuts = kernels.cuts(chunk, F8, 1)
         most = PIVOT_BYTES * pivot_count(size)
-        found = sum(np.asarray(getattr(cuts, name)).nbytes for name in PER_PIVOT)
-        fine &= found <= most
-        rows.append([f"{size:,}", f"{found:,} B", f"{most:,} B", f"{len(pickle.dumps(cuts)):,} B"])
+        result = sum(np.asarray(getattr(cuts, name)).nbytes for name in PER_PIVOT)
+        fine &= result <= most
+        rows.append([f"{size:,}", f"{result:,} B", f"{most:,} B", f"{len(pickle.dumps(cuts)):,} B"])
     say(table(["elements of a chunk", "its report", "formula", "pickled"], rows))
     rows = []
     for n_chunks in (10, 100, 1000):
@@ -297,11 +297,11 @@ def _tree(
         lots = range(0, len(reports), COARSE_EVERY)
         reports = [merge(reports[i : i + COARSE_EVERY], MOST) for i in lots]
     tracemalloc.start()
-    found = merge(reports, MOST)
+    result = merge(reports, MOST)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     merges = merge_levels(model.n_chunks, COARSE_EVERY)
-    return found, 2 * 1.09 / PIVOTS + widening * merges / MOST, peak
+    return result, 2 * 1.09 / PIVOTS + widening * merges / MOST, peak
 
 
 def _in_wanted(model: Model, ends: Any, wanted: Any) -> float:
@@ -310,18 +310,18 @@ def _in_wanted(model: Model, ends: Any, wanted: Any) -> float:
 
 
 def _tree_of_counts(model: Model) -> Tree:
-    reports = [model.cuts(i) for i in range(model.n_chunks)]
-    found, most, peak = _tree(model, reports, merged_coarsely, 1.0)
-    brackets = question_of([0.5]).bracket(found)
+    partials = [model.cuts(i) for i in range(model.n_chunks)]
+    result, most, peak = _tree(model, partials, merged_coarsely, 1.0)
+    brackets = question_of([0.5]).bracket(result)
     share = _in_wanted(model, brackets.ends, brackets.wanted)
     return share, most, peak, PIVOT_WORK * COARSE_EVERY * MOST
 
 
 def _tree_of_weights(model: Model) -> Tree:
     """Each element weighs a whole unit and a half."""
-    reports = [_weighing(model.cuts(i)) for i in range(model.n_chunks)]
-    found, most, peak = _tree(model, reports, merged_coarsely, 2.0)
-    brackets = WeightedQuantiles((0.5,), "inverted_cdf", False, F8, F8).bracket(found)
+    partials = [_weighing(model.cuts(i)) for i in range(model.n_chunks)]
+    result, most, peak = _tree(model, partials, merged_coarsely, 2.0)
+    brackets = WeightedQuantiles((0.5,), "inverted_cdf", False, F8, F8).bracket(result)
     share = _in_wanted(model, brackets.ends, brackets.wanted)
     return share, most, peak, PIVOT_WORK * WEIGHT_PIVOT_BYTES / PIVOT_BYTES * COARSE_EVERY * MOST
 
@@ -338,9 +338,9 @@ GROUPS = 3
 
 def _tree_of_groups(model: Model) -> Tree:
     """Each chunk has as many elements of each group, and the formula is of one of them."""
-    reports = [_of_groups(model.cuts(i)) for i in range(model.n_chunks)]
-    found, most, peak = _tree(model, reports, merged_coarsely, float(GROUPS))
-    own = bracket_slots([found], GROUPS, _median).brackets.by_slot()(0)
+    partials = [_of_groups(model.cuts(i)) for i in range(model.n_chunks)]
+    result, most, peak = _tree(model, partials, merged_coarsely, float(GROUPS))
+    own = bracket_slots([result], GROUPS, _median).brackets.by_slot()(0)
     share = _in_wanted(model, own.ends, own.wanted)
     return share, most, peak, PIVOT_WORK * COARSE_EVERY * MOST
 
@@ -371,7 +371,7 @@ def tell_roots(n_chunks: int, size: int, q: Sequence[float]) -> bool:
     question = question_of(q)
     x = da.zeros(n_chunks * size, chunks=size)
     plan = plans.narrowing_of(x, question)
-    if plan is None or plan.looks:
+    if plan is None or plan.previews:
         print(f"{plan}: scale_simulation.py root measures that")
         return True
     rows: list[list[str]] = []
@@ -400,26 +400,26 @@ def _tell_cuts(
     cuts = [model.cuts(i) for i in range(in_group)]
     written(cuts, path)
     mosts = [plan.coarse]
-    few, found = measured(_few_of_group, path, mosts)
-    tell("cuts of a group, merged", f"{in_group:,} chunks, {in_group * n_pivots:,} pivots", found)
+    few, result = measured(_few_of_group, path, mosts)
+    tell("cuts of a group, merged", f"{in_group:,} chunks, {in_group * n_pivots:,} pivots", result)
     parts = [few] * COARSE_EVERY
     n_parts = -(-plan.groups // COARSE_EVERY)
     written(parts, path)
-    merged, found = measured(_merge, path, mosts)
-    tell("merge", f"{COARSE_EVERY} groups, {sum(map(_n_pivots, parts)):,} pivots", found)
+    merged, result = measured(_merge, path, mosts)
+    tell("merge", f"{COARSE_EVERY} groups, {sum(map(_n_pivots, parts)):,} pivots", result)
     at_root = [merged] * n_parts
     written(at_root, path)
     # Each part is that of 32 groups, and the last of fewer: of the whole, about.
-    brackets, found = measured(_bracket, path, [question])
-    tell("bracket", f"{n_parts} parts, {sum(map(_n_pivots, at_root)):,} pivots", found)
+    brackets, result = measured(_bracket, path, [question])
+    tell("bracket", f"{n_parts} parts, {sum(map(_n_pivots, at_root)):,} pivots", result)
     written(cuts, path)
-    expected, found = measured(_expect, path, brackets, n_chunks)
-    tell("what is expected of a group's chunks", f"{in_group:,} chunks", found)
+    expected, result = measured(_expect, path, brackets, n_chunks)
+    tell("what is expected of a group's chunks", f"{in_group:,} chunks", result)
     columns = [expected] * plan.groups
     written(columns, path)
     del cuts, columns
-    proven, found = measured(_put_together, path, brackets, n_chunks)
-    tell("of all chunks", f"{plan.groups * in_group:,} chunks", found)
+    proven, result = measured(_put_together, path, brackets, n_chunks)
+    tell("of all chunks", f"{plan.groups * in_group:,} chunks", result)
     # The chunks of one group stand for all where shares are asked for.
     few_chunks = Model(min(in_group, SHARES_OF), size, n_pivots)
     _tell_candidates(few_chunks, n_chunks * size, proven, question, plan, path, tell)
@@ -477,18 +477,18 @@ def _tell_candidates(
     )
     found_of = _tally_of_group(model, brackets, uniform, in_group)
     written([found_of], path)
-    few, found = measured(_few_candidates, path, proven, plan.coarse)
-    tell("candidates of a group", f"{len(uniform):,} of {n_candidates:,}", found)
+    few, result = measured(_few_candidates, path, proven, plan.coarse)
+    tell("candidates of a group", f"{len(uniform):,} of {n_candidates:,}", result)
     written([few] * COARSE_EVERY, path)
-    merged, found = measured(_merge, path, [plan.coarse])
-    tell("merge", f"{COARSE_EVERY} groups, {COARSE_EVERY * _n_pivots(few):,} pivots", found)
+    merged, result = measured(_merge, path, [plan.coarse])
+    tell("merge", f"{COARSE_EVERY} groups, {COARSE_EVERY * _n_pivots(few):,} pivots", result)
     left = n_candidates
     for _ in range(plan.rounds):
         left = max(left * 5 * len(question.q) // plan.coarse, 1)
     drawn = random.uniform(*brackets.ends[[0, -1]], left)
     written([Gathered(Tally(*_none(brackets), HostCandidates(drawn), n, 0))], path)
-    _, found = measured(_selected, path, question)
-    tell("look", f"{left:,} candidates", found)
+    _, result = measured(_selected, path, question)
+    tell("look", f"{left:,} candidates", result)
     del merged
 
 

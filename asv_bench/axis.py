@@ -75,8 +75,8 @@ def check(runs: Runs) -> None:
     """Check the answers of all peers, up to the last digits of float32, in which some compute."""
     ours = runs["dask_gpuselect"][-1].result
     for name in runs:
-        found = runs[name][-1].result
-        if name != "sum" and not np.allclose(found, ours, rtol=1e-5, atol=1e-6, equal_nan=True):
+        result = runs[name][-1].result
+        if name != "sum" and not np.allclose(result, ours, rtol=1e-5, atol=1e-6, equal_nan=True):
             raise WrongAnswerError(f"{name} has another answer than we")
     if "plain" in runs and not np.array_equal(runs["plain"][-1].result, ours, equal_nan=True):
         raise WrongAnswerError("plain and lazy answers differ")

@@ -115,8 +115,8 @@ def in_a_process(name: str, question: str, ratio: float, *options: str) -> dict[
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 def rows_of(
@@ -172,8 +172,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if chosen.row:
         name, question, ratio = chosen.row
-        found = measured(name, question, float(ratio), held=chosen.held, repeat=chosen.repeat)
-        print(json.dumps(found))
+        result = measured(name, question, float(ratio), held=chosen.held, repeat=chosen.repeat)
+        print(json.dumps(result))
         return 0
     options = ["--repeat", str(chosen.repeat), *(["--held"] if chosen.held else [])]
     say(machine())

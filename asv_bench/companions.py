@@ -208,14 +208,14 @@ def run(arguments: argparse.Namespace) -> None:
     _answer(prepare(arguments.run, few)(), arguments.threads)
     call = prepare(arguments.run, arguments)
     before, begin = peak_memory(), time.perf_counter()
-    found = _answer(call(), arguments.threads)
+    result = _answer(call(), arguments.threads)
     seconds = time.perf_counter() - begin
-    print(seconds, peak_memory() - before, *np.ravel(found).astype(float).tolist())
+    print(seconds, peak_memory() - before, *np.ravel(result).astype(float).tolist())
 
 
 def _answer(result: Any, threads: int) -> Any:
-    found = compute(result, threads) if is_dask_collection(result) else result
-    return [box.med for box in found] if isinstance(found, Boxplot) else found
+    answer = compute(result, threads) if is_dask_collection(result) else result
+    return [box.med for box in answer] if isinstance(answer, Boxplot) else answer
 
 
 def own_processes(arguments: argparse.Namespace) -> None:
@@ -262,7 +262,7 @@ def chunkings(arguments: argparse.Namespace) -> None:
     n_lat = int((arguments.elements / 2) ** 0.5)
     shape = n_lat, 2 * n_lat
     latitude = np.linspace(-90, 90, n_lat + 1)[:-1] + 90 / n_lat
-    rows, found = [], set()
+    rows, answers = [], set()
     for i in range(10):
         lat, lon = -(-n_lat // (2 + i)), -(-2 * n_lat // (12 - i))
         x = field(shape, (lat, lon), degrees, np.float32)
@@ -273,10 +273,10 @@ def chunkings(arguments: argparse.Namespace) -> None:
             answer = compute(quantile(x, QUARTILES, weights=w, method=method), arguments.threads)
             seconds = rounded(time.perf_counter() - begin)
             rows.append([f"({lat}, {lon})", str(x.npartitions), method, seconds])
-            found.add((method, answer.tobytes()))
+            answers.add((method, answer.tobytes()))
         print(f"chunking {i + 1} of 10", file=sys.stderr, flush=True)
-    if len(found) != 2:
-        raise WrongAnswerError(f"{len(found)} answers of 2 methods: they depend on the chunks")
+    if len(answers) != 2:
+        raise WrongAnswerError(f"{len(answers)} answers of 2 methods: they depend on the chunks")
     print(f"{shape} float32, weights of the latitude, {arguments.threads} threads\n")
     say(machine())
     say(table(["chunks", "there are", "method", "seconds"], rows))
@@ -337,9 +337,9 @@ def gpu(arguments: argparse.Namespace) -> None:
 
     def timed(call: Callable[[], Any]) -> Callable[[], Any]:
         def run() -> Any:
-            found = call()
+            result = call()
             cp.cuda.Device().synchronize()
-            return found
+            return result
 
         return run
 

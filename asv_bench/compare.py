@@ -165,8 +165,8 @@ def simd() -> list[str]:
     """The vector instructions that NumPy has found beyond those it always uses: its sort is 4
     to 7 times as fast for 64 bits with AVX2 (in X86_V3), and faster with AVX-512 (in X86_V4)."""
     config: Any = np.show_config(mode="dicts")
-    found: list[str] = config["SIMD Extensions"].get("found", [])
-    return found
+    result: list[str] = config["SIMD Extensions"].get("found", [])
+    return result
 
 
 def cores() -> int:
@@ -200,15 +200,15 @@ def quartiles(arguments: argparse.Namespace) -> None:
         f" medians of {arguments.repeat} repetitions.\n"
     )
     say(machine(*(["crick"] if "tdigest" in peers else [])))
-    held = arguments.in_memory
-    normal = Data.of(in_memory("normal", size), n_chunks, is_in_memory=held)
-    warm_up(peers, q, threads, is_in_memory=held)
+    is_resident = arguments.in_memory
+    normal = Data.of(in_memory("normal", size), n_chunks, is_in_memory=is_resident)
+    warm_up(peers, q, threads, is_in_memory=is_resident)
 
     summary = []
     for distribution in arguments.distributions:
         data = normal
         if distribution != "normal":
-            data = Data.of(in_memory(distribution, size), n_chunks, is_in_memory=held)
+            data = Data.of(in_memory(distribution, size), n_chunks, is_in_memory=is_resident)
         runs = take_turns(
             contestants(peers, data, normal, q, threads), arguments.repeat, distribution
         )
@@ -311,10 +311,10 @@ def rank_error(answer: Any, values: Values, q: Floats) -> float:
     """How far answers are from between the neighbours of their quantiles, at most: a share of all
     ranks."""
     worst = 0
-    for found, position in zip(
+    for result, position in zip(
         np.reshape(answer, (len(q), -1)), q * (values.size - 1), strict=True
     ):
-        for value in found:
+        for value in result:
             below, upto = np.count_nonzero(values < value), np.count_nonzero(values <= value)
             worst = max(worst, int(below - np.ceil(position)), int(np.floor(position) + 1 - upto))
     return worst / values.size
@@ -431,14 +431,14 @@ def candidates_of(
     """The candidates of each quantile by itself, in units of n/m: by counts alone, and with
     distances."""
     cuts = even_cuts(values, n_chunks, n_pivots)
-    found = [
+    results = [
         [
             count_candidates(ordered, find(cuts, np.array([share]), use_distances=use_distances))
             for share in q
         ]
         for use_distances in (False, True)
     ]
-    counts, distances = np.array(found) * (n_pivots / ordered.size)
+    counts, distances = np.array(results) * (n_pivots / ordered.size)
     return counts, distances
 
 
@@ -553,8 +553,8 @@ def check_as_matplotlib(box: Box, stats: Mapping[str, Any], values: Values) -> N
     check_equal("matplotlib: n_low, n_high", (len(low), len(high)), (box.n_low, box.n_high))
     n_low = int((box.fliers < box.whislo).sum())
     n_high = len(box.fliers) - n_low
-    kept = np.concatenate([low[:n_low], high[::-1][:n_high]])
-    check_equal("matplotlib: fliers", kept, box.fliers)
+    taken = np.concatenate([low[:n_low], high[::-1][:n_high]])
+    check_equal("matplotlib: fliers", taken, box.fliers)
     check_equal("NumPy: min, max", (values.min(), values.max()), (box.min, box.max))
     if not np.isclose(stats["mean"], box.mean, rtol=1e-9, atol=1e-12 * box.std):
         raise WrongAnswerError(

@@ -63,8 +63,8 @@ def write(store: Path, rows: int, partitions: int, dtype: str) -> list[float]:
         for i in range(2):
             parquet.write_table(few, store / "small" / f"{i}.parquet")
         answer.write_text(json.dumps(np.quantile(whole, Q).tolist()))
-    found: list[float] = json.loads(answer.read_text())
-    return found
+    result: list[float] = json.loads(answer.read_text())
+    return result
 
 
 # --- Contenders: from a folder to the quartiles ---------------------------------------------------
@@ -95,8 +95,10 @@ def polars(folder: Path) -> Any:
     import polars as pl
 
     x = pl.col("x")
-    asked = [x.quantile(q, interpolation="linear").alias(str(q)) for q in Q]
-    return pl.scan_parquet(f"{folder}/*.parquet").select(asked).collect(engine="streaming").row(0)
+    questions = [x.quantile(q, interpolation="linear").alias(str(q)) for q in Q]
+    return (
+        pl.scan_parquet(f"{folder}/*.parquet").select(questions).collect(engine="streaming").row(0)
+    )
 
 
 def duckdb(folder: Path) -> Any:
@@ -106,10 +108,10 @@ def duckdb(folder: Path) -> Any:
         connection.execute(f"SET threads = {THREADS}")
         if "DUCKDB_LIMIT" in os.environ:
             connection.execute(f"SET memory_limit = '{os.environ['DUCKDB_LIMIT']}'")
-        asked = f"SELECT quantile_cont(x, {list(Q)}) FROM '{folder}/*.parquet'"
-        found = connection.execute(asked).fetchone()
-        assert found is not None
-        return found[0]
+        questions = f"SELECT quantile_cont(x, {list(Q)}) FROM '{folder}/*.parquet'"
+        result = connection.execute(questions).fetchone()
+        assert result is not None
+        return result[0]
 
 
 CONTENDERS: Mapping[str, Callable[[Path], Any]] = {
@@ -181,8 +183,8 @@ def limited(
             if limit and "OutOfMemory" in message:  # DuckDB's own, of its own limit
                 return {"failed": f"more than {limit:g} GB"}
             raise RuntimeError(f"{name}: {message}")
-        found: dict[str, Any] = json.loads(output.read().splitlines()[-1])
-        return found
+        result: dict[str, Any] = json.loads(output.read().splitlines()[-1])
+        return result
 
 
 # --- The tables -----------------------------------------------------------------------------------

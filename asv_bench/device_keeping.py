@@ -28,13 +28,13 @@ QUARTILES = [0.25, 0.5, 0.75]
 def homes(n_chunks: int, mib: int) -> dict[str, da.Array]:
     size = mib * 2**18
     on_device = cupy.random.default_rng(0).standard_normal(n_chunks * size, dtype="f4")
-    held = da.from_array(on_device, chunks=size, asarray=False).persist(scheduler="sync")
+    persisted = da.from_array(on_device, chunks=size, asarray=False).persist(scheduler="sync")
     host = da.from_array(np.asarray(on_device.get()), chunks=size)
     meta = cupy.empty(0, "f4")
     return {
-        "made by tasks": held.map_blocks(cupy.negative, dtype="f4", meta=meta),
-        "made at random": da.map_blocks(_random, chunks=held.chunks, dtype="f4", meta=meta),
-        "held": held,
+        "made by tasks": persisted.map_blocks(cupy.negative, dtype="f4", meta=meta),
+        "made at random": da.map_blocks(_random, chunks=persisted.chunks, dtype="f4", meta=meta),
+        "held": persisted,
         "from the host": to_gpu(host),
     }
 
@@ -57,10 +57,10 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, default=8)
     parser.add_argument("--mib", type=int, default=512)
     parser.add_argument("--repeat", type=int, default=5)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print("| chunks | question | `cache-limit` | times `x.sum()` | ms | plan |")
     print("|---|---|---|---|---|---|")
-    for name, x in homes(asked.chunks, asked.mib).items():
+    for name, x in homes(options.chunks, options.mib).items():
         for what in ("quartiles", "box"):
             for limit in (None, "1 GiB", 0):
 
@@ -73,7 +73,7 @@ def main() -> None:
                 seconds(ask), seconds(lambda x=x: x.sum().compute())
                 pairs = [
                     (seconds(ask), seconds(lambda x=x: x.sum().compute()))
-                    for _ in range(asked.repeat)
+                    for _ in range(options.repeat)
                 ]
                 ratio = statistics.median(one / other for one, other in pairs)
                 took = 1e3 * statistics.median(one for one, _ in pairs)

@@ -67,8 +67,8 @@ def spline_splitters(x: Any, n_parts: int, points: Any = 1001) -> Floats:
     distribution = ecdf(x, points)
     if not isinstance(distribution, EmpiricalDistribution):
         distribution = distribution.compute()
-    found: Floats = distribution.quantile(shares_of(n_parts))
-    return found
+    result: Floats = distribution.quantile(shares_of(n_parts))
+    return result
 
 
 def shares_of(n_parts: int) -> Floats:
@@ -85,8 +85,8 @@ def points_of(sample: Values, k: int = 1001) -> Any:
 
 
 def exact_splitters(x: Any, n_parts: int) -> Any:
-    found = quantile(x, shares_of(n_parts), method="inverted_cdf")
-    return found.compute() if isinstance(found, da.Array) else found
+    result = quantile(x, shares_of(n_parts), method="inverted_cdf")
+    return result.compute() if isinstance(result, da.Array) else result
 
 
 def balance(ordered: Values, splitters: Any) -> float:
@@ -117,10 +117,10 @@ def errors(values: Values, arguments: Any) -> Iterator[str]:
     ordered = np.sort(values)
     for k in arguments.points:
         distribution = ecdf(values, k)
-        found, stated = error_found(distribution, ordered), distribution.max_error
-        if found > stated + 2**-52:
-            raise SystemExit(f"the error is {found} of {k} points, and {stated} was stated")
-        yield share(found)
+        result, stated = error_found(distribution, ordered), distribution.max_error
+        if result > stated + 2**-52:
+            raise SystemExit(f"the error is {result} of {k} points, and {stated} was stated")
+        yield share(result)
         yield share(stated)
 
 
@@ -190,21 +190,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--parts", type=int, default=64, help="64")
     add("--samples", nargs="+", type=int, default=[10_000, 100_000], help="1e4 1e5")
     add("--repeat", type=int, default=3, help="of times; 3")
-    asked = parser.parse_args(arguments)
-    points: list[int] = asked.points
+    options = parser.parse_args(arguments)
+    points: list[int] = options.points
     say(machine())
-    of_errors, of_balances, of_times = heads(points, asked)
+    of_errors, of_balances, of_times = heads(points, options)
     with dask.config.set(scheduler="threads", num_workers=THREADS):
         for line, head, title in (
             (errors, of_errors, "Largest error of the cdf, of all elements"),
-            (balances, of_balances, f"The largest of {asked.parts} parts, of the mean"),
+            (balances, of_balances, f"The largest of {options.parts} parts, of the mean"),
             (times, of_times, "Times"),
         ):
             print(f"{title}\n")
             say(iter([*table(head, [])][:-1]))
-            for name in asked.data:
-                values = DATA[name](np.random.default_rng(2013), asked.elements)
-                print(f"| {' | '.join([name, *line(values, asked)])} |", flush=True)
+            for name in options.data:
+                values = DATA[name](np.random.default_rng(2013), options.elements)
+                print(f"| {' | '.join([name, *line(values, options)])} |", flush=True)
             print()
     return 0
 

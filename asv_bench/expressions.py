@@ -71,14 +71,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--kind", choices=KINDS, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.kind:
-        measure(asked.kind, asked.repeat)
+    options = parser.parse_args()
+    if options.kind:
+        measure(options.kind, options.repeat)
         return
     print("| arrays | chunks | quartiles, s | `x.sum()`, s |\n|---|---|---|---|", flush=True)
     for kind in KINDS:
         subprocess.run(
-            [sys.executable, __file__, "--repeat", str(asked.repeat), "--kind", kind],
+            [sys.executable, __file__, "--repeat", str(options.repeat), "--kind", kind],
             env=os.environ | {"DASK_ARRAY__QUERY_PLANNING": str(kind == "query-planning")},
             check=True,
         )

@@ -119,14 +119,14 @@ def on_gpu(name: str, n: int, repeat: int) -> list[list[str]]:
     noise = cupy.random.default_rng(0).standard_normal(n, dtype=np.float32)
     x = (noise * 20 + 120).clip(0, 255).astype(name)
     del noise
-    held = da.from_array(x, chunks=-(-n // 8), asarray=False).persist(scheduler="sync")
-    made = held.map_blocks(cupy.copy, dtype=x.dtype, meta=held._meta)
+    persisted = da.from_array(x, chunks=-(-n // 8), asarray=False).persist(scheduler="sync")
+    made = persisted.map_blocks(cupy.copy, dtype=x.dtype, meta=persisted._meta)
 
     def computed(lazy: Any) -> Any:
         return dask.compute(lazy, scheduler="sync")[0]
 
     labels = (cupy.arange(n, dtype=np.int32) >> 10) % ZONES
-    in_chunks = da.from_array(labels.astype(np.uint8), chunks=held.chunks, asarray=False)
+    in_chunks = da.from_array(labels.astype(np.uint8), chunks=persisted.chunks, asarray=False)
     zones = groupby(made, in_chunks, groups=np.arange(ZONES))
 
     calls: dict[str, Callable[[], Any]] = {
@@ -134,7 +134,7 @@ def on_gpu(name: str, n: int, repeat: int) -> list[list[str]]:
         "cupy.bincount(x)": lambda: cupy.bincount(x, minlength=1 << 8 * x.itemsize),
         "median(x)": lambda: quantile(x, 0.5),
         "describe_boxplot(x)": lambda: describe_boxplot(x),
-        "quartiles, chunks in memory": lambda: computed(quantile(held, [0.25, 0.5, 0.75])),
+        "quartiles, chunks in memory": lambda: computed(quantile(persisted, [0.25, 0.5, 0.75])),
         "quartiles, lazily": lambda: computed(quantile(made, [0.25, 0.5, 0.75])),
         "describe_boxplot, lazily": lambda: computed(describe_boxplot(made)),
         f"quartiles of {ZONES} zones, lazily": lambda: computed(zones.quantile(QUARTILES)),
@@ -166,8 +166,8 @@ def zones_of(x: da.Array) -> da.Array:
         _, rows, columns = (
             np.arange(*ends) // (x.chunksize[1] // 6) for ends in block_info[0]["array-location"]
         )
-        found = (rows[:, None] * 7 + columns) % ZONES
-        return np.broadcast_to(found.astype(np.uint8), block.shape).copy()
+        result = (rows[:, None] * 7 + columns) % ZONES
+        return np.broadcast_to(result.astype(np.uint8), block.shape).copy()
 
     return x.map_blocks(labels, dtype=np.uint8, meta=np.empty((0, 0, 0), np.uint8))
 
@@ -178,15 +178,15 @@ def rows_of(x: da.Array, repeat: int) -> list[list[str]]:
     zones, weights = groupby(x, zones_of(base), groups=np.arange(ZONES)), base + np.float32(0.3)
     weights = weights * (1 + zones_of(base))
     how = {"weights": weights, "method": "inverted_cdf"}
-    asked: dict[str, Callable[[], Any]] = {
+    questions: dict[str, Callable[[], Any]] = {
         "quartiles of zones": lambda: zones.quantile(QUARTILES).compute(),
         "mad of zones": lambda: zones.mad().compute(),
         "box plots of zones": lambda: [b.std for b in zones.describe_boxplot().compute()],
         "sort, then its sum": lambda: sort(x.ravel()).sum().compute(),
     }
-    asked["quartiles with weights"] = lambda: quantile(x, QUARTILES, **how).compute()
+    questions["quartiles with weights"] = lambda: quantile(x, QUARTILES, **how).compute()
     few = groupby(x, zones_of(base), groups=np.arange(FEW_ZONES))
-    asked[f"quartiles of {FEW_ZONES} zones with weights"] = lambda: few.quantile(
+    questions[f"quartiles of {FEW_ZONES} zones with weights"] = lambda: few.quantile(
         QUARTILES, **how
     ).compute()
     calls: dict[str, Callable[[], Any]] = {
@@ -202,14 +202,14 @@ def rows_of(x: da.Array, repeat: int) -> list[list[str]]:
         ),
         "box plot": lambda: describe_boxplot(x).compute(),
     }
-    for name, call in asked.items():
+    for name, call in questions.items():
         calls[name] = call
         calls[f"{name}, not counted"] = partial(without_counts, call)
     answers = {name: call() for name, call in calls.items()}
     for name in ("stretch, two reads", "stretch, np.bincount by hand"):
         np.testing.assert_array_equal(answers["stretch of bands"], answers[name])
     np.testing.assert_array_equal(answers["quartiles"], answers["quartiles, two reads"])
-    for name in asked:
+    for name in questions:
         np.testing.assert_array_equal(answers[name], answers[f"{name}, not counted"])
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(repeat):

@@ -128,9 +128,9 @@ def device(function: Callable[[], Any], repeat: int) -> dict[str, float]:
 
 def check(x: Any) -> None:
     """That the quartiles are the elements of their ranks."""
-    found = dask_gpuselect.nanquantile(x, Q, method="lower").get()
+    result = dask_gpuselect.nanquantile(x, Q, method="lower").get()
     n = int((~cp.isnan(x)).sum())
-    for q, value in zip(Q, found, strict=True):
+    for q, value in zip(Q, result, strict=True):
         rank = int(np.floor((n - 1) * q))
         typed = x.dtype.type(value)
         assert int((x < typed).sum()) <= rank < int((x <= typed).sum()), (q, value)
@@ -241,8 +241,8 @@ def along_axes(shrink: int, repeat: int) -> None:
         if axis == -1:
             x = cp.ascontiguousarray(cp.moveaxis(x, 0, -1))
         one = x[..., :9] if axis == 0 else x[:9]
-        found = dask_gpuselect.nanquantile(one, Q, axis=axis).get()
-        assert np.array_equal(found, np.nanquantile(one.get().astype("f8"), Q, axis=axis))
+        result = dask_gpuselect.nanquantile(one, Q, axis=axis).get()
+        assert np.array_equal(result, np.nanquantile(one.get().astype("f8"), Q, axis=axis))
         read = wall(lambda x=x: x.sum(), repeat)  # type: ignore[misc]
         median, nanmedian, three, nine = (
             wall(call, repeat)
@@ -282,16 +282,19 @@ def columns(shrink: int, repeat: int) -> None:
     print(f"A read of it takes {read:.3f} ms.\n")
     print("| chunks | asked | plan | ms | reads | kernels, ms | kernels, reads |")
     print("|---" * 7 + "|")
-    held = chunked(x, 0, 5)
-    made = held.map_blocks(lambda chunk: chunk, dtype=x.dtype, meta=held._meta)
-    asked = {"median": dask_gpuselect.median, "quartiles": partial(dask_gpuselect.quantile, q=Q)}
-    for chunks, column in {"in the graph": held, "made by tasks": made}.items():
-        for name, ask in asked.items():
+    persisted = chunked(x, 0, 5)
+    made = persisted.map_blocks(lambda chunk: chunk, dtype=x.dtype, meta=persisted._meta)
+    questions = {
+        "median": dask_gpuselect.median,
+        "quartiles": partial(dask_gpuselect.quantile, q=Q),
+    }
+    for chunks, column in {"in the graph": persisted, "made by tasks": made}.items():
+        for name, ask in questions.items():
             with dask.config.set({"dask_gpuselect.column-limit": x.nbytes // 3}):
                 lazy = ask(column, axis=0)
                 plan = dask_gpuselect.explain(column, 0.5 if name == "median" else Q, axis=0)
-            found = lazy.compute(scheduler="sync")
-            assert name != "median" or np.array_equal(found[:9].get(), expected)
+            result = lazy.compute(scheduler="sync")
+            assert name != "median" or np.array_equal(result[:9].get(), expected)
             ms = wall(lambda lazy=lazy: lazy.compute(scheduler="sync"), repeat)  # type: ignore[misc]
             kernels = device(lambda lazy=lazy: lazy.compute(scheduler="sync"), repeat)  # type: ignore[misc]
             busy = sum(kernels.values())
@@ -315,14 +318,14 @@ def check_box(x: Any, box: dask_gpuselect.Box) -> None:
     assert box.whislo == float(cp.where(wide >= low, wide, cp.inf).min())
     assert box.whishi == float(cp.where(wide <= high, wide, -cp.inf).max())
     assert (box.n_low, box.n_high) == (int((wide < low).sum()), int((wide > high).sum()))
-    found, expected = (box.mean, box.std), (float(wide.mean()), float(wide.std()))
-    assert np.allclose(found, expected, rtol=1e-9, atol=1e-9 * box.std), (found, expected)
+    result, expected = (box.mean, box.std), (float(wide.mean()), float(wide.std()))
+    assert np.allclose(result, expected, rtol=1e-9, atol=1e-9 * box.std), (result, expected)
 
 
 def quartiles_of(array: Any) -> Any:
     """Computed, whether the array is lazy or not, as `box_of`."""
-    found = dask_gpuselect.quantile(array, Q)
-    return found.compute(scheduler="sync") if isinstance(found, da.Array) else found
+    result = dask_gpuselect.quantile(array, Q)
+    return result.compute(scheduler="sync") if isinstance(result, da.Array) else result
 
 
 def box_of(array: Any) -> dask_gpuselect.Box:
@@ -343,8 +346,8 @@ def box_plots(shrink: int, repeat: int) -> None:
         n = 1 << (log - shrink)
         x = shaped(cp.random.default_rng(1).standard_normal(n, dtype=dtype))
         read = wall(lambda x=x: x.sum(), repeat)  # type: ignore[misc]
-        held = chunked(x, 0, 8).persist(scheduler="sync")  # else its chunks are like files
-        for form, array in (("plain", x), ("8 chunks", held)):
+        persisted = chunked(x, 0, 8).persist(scheduler="sync")  # else its chunks are like files
+        for form, array in (("plain", x), ("8 chunks", persisted)):
             check_box(x, box_of(array))
             quartiles = wall(lambda array=array: quartiles_of(array), repeat)  # type: ignore[misc]
             box = wall(lambda array=array: box_of(array), repeat)  # type: ignore[misc]
@@ -354,7 +357,7 @@ def box_plots(shrink: int, repeat: int) -> None:
                 f"| {box / quartiles:.2f} |",
                 flush=True,
             )
-        del x, held, array
+        del x, persisted, array
         free()
 
 
@@ -375,7 +378,7 @@ def check_lanes(x: Any, axis: int, table: Any) -> None:
     assert np.array_equal(table.max.ravel()[some], host.max(axis=1))
     assert np.allclose(table.mean.ravel()[some], host.mean(axis=1), rtol=1e-9, atol=1e-12)
     assert np.allclose(table.std.ravel()[some], host.std(axis=1), rtol=1e-9)
-    assert len(table.fliers) == int((table.kept_low + table.kept_high).sum())
+    assert len(table.fliers) == int((table.listed_low + table.listed_high).sum())
 
 
 def lane_boxes(shrink: int, repeat: int) -> None:
@@ -409,10 +412,10 @@ def lane_boxes(shrink: int, repeat: int) -> None:
             def every_column(boxes: Any = boxes) -> Any:
                 return boxes().__reduce__()
 
-            seen, every = wall(seen_boxes, 3), wall(every_column, 1)
+            noted, every = wall(seen_boxes, 3), wall(every_column, 1)
             name = f"({', '.join(map(str, x.shape))}), {kind}"
             times = f"{quartiles / read:.2f} | {box:.2f} | {box / read:.2f} | {alone / read:.2f}"
-            looked = f"{seen / read:.1f} | {every / read:.1f}"
+            looked = f"{noted / read:.1f} | {every / read:.1f}"
             print(f"| {name} | {axis} | {read:.3f} | {times} | {looked} |", flush=True)
             del x, boxes, three, seen_boxes, every_column
             free()
@@ -462,11 +465,11 @@ def torchs_quartiles(torch: Any, x: Any, tensor: Any, ours: float) -> str:
     """Cells of the table: what PyTorch takes and how far off it is, or what it says instead."""
     q = torch.tensor(Q, dtype=tensor.dtype, device=tensor.device)
     try:
-        found = torch.quantile(tensor, q).tolist()
+        result = torch.quantile(tensor, q).tolist()
         theirs = wall(lambda: torch.quantile(tensor, q), 3)
     except RuntimeError as error:  # in older versions, of more than 2^24 elements
         return f"{type(error).__name__}: {str(error).splitlines()[0]} | |"
-    return f"{theirs:.3f} | {theirs / ours:.1f} | {ranks_off(x, found)}"
+    return f"{theirs:.3f} | {theirs / ours:.1f} | {ranks_off(x, result)}"
 
 
 def beside_torch(shrink: int, repeat: int) -> None:
@@ -524,8 +527,8 @@ def small_arrays(shrink: int, repeat: int) -> None:
             tensor = torch.from_dlpack(x)
             calls.append(lambda t=tensor: torch.median(t))
         times = in_turn(dict(zip(names, calls, strict=True)), 7 * repeat)
-        found = " | ".join(f"{ms:.3f}" for ms in times.values())
-        print(f"| {name}, 2^{log - shrink} | {found} |", flush=True)
+        result = " | ".join(f"{ms:.3f}" for ms in times.values())
+        print(f"| {name}, 2^{log - shrink} | {result} |", flush=True)
         del x, calls
         free()
 
@@ -552,8 +555,8 @@ def held_chunks(shrink: int, repeat: int) -> None:
             repeat,
         )
         read = times.pop("read")
-        found = " | ".join(f"{ms:.2f} | {ms / read:.1f}" for ms in times.values())
-        print(f"| 2^{log - shrink}, {kind} | {chunks} | {read:.3f} | {found} |", flush=True)
+        result = " | ".join(f"{ms:.2f} | {ms / read:.1f}" for ms in times.values())
+        print(f"| 2^{log - shrink}, {kind} | {chunks} | {read:.3f} | {result} |", flush=True)
         del x, held
         free()
 

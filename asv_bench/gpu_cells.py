@@ -1,11 +1,12 @@
 """Cells of one GPU that once fell off, in reads of the same data:
 
     python asv_bench/gpu_cells.py --against CHECKOUT
-    python asv_bench/gpu_cells.py --only of_weighted_lanes,of_weighted_chunks
+    python asv_bench/gpu_cells.py --only of_weighted_lanes,of_weighted_chunks --split
 
 One read is `x.sum()`, measured in the same run; of chunks that tasks make, it is that of the same
 chunks. Two checkouts are asked in one call, each in a process of its own. Times are medians of a
 few calls by the wall, after a first one that reads or compiles kernels, which is told apart.
+With `--split`, another call of each row is timed kernel by kernel, by events on the device.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ import sys
 import time
 import uuid
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import dask_gpuselect as dg
 from dask_gpuselect import groups, robust, sorting
@@ -29,7 +33,9 @@ from dask_gpuselect import groups, robust, sorting
 LEAST, LONG = 0.5, 20.0  # seconds of a row: at least so many are spent, and no more calls after
 
 
-def seconds(call: Callable[[], Any], sync: Callable[[], None]) -> tuple[float, float]:
+def seconds(
+    call: Callable[[], Any], sync: Callable[[], None], long: float = LONG
+) -> tuple[float, float]:
     """The median time of a call, and that of the first."""
     times: list[float] = []
     start = time.perf_counter()
@@ -39,7 +45,7 @@ def seconds(call: Callable[[], Any], sync: Callable[[], None]) -> tuple[float, f
         call()
         sync()
         times.append(time.perf_counter() - begin)
-        if len(times) > 1 and time.perf_counter() - start > LONG:
+        if len(times) > 1 and time.perf_counter() - start > long:
             break
     return statistics.median(times[1:]), times[0]
 
@@ -60,6 +66,7 @@ def tables() -> Iterator[Iterator[Row]]:
     yield of_other_made()
     for shape in SHAPES:
         yield along(shape)
+    yield of_skewed()
     yield of_deviations_and_bins()
     yield of_weights_and_groups()
     yield of_few_weighted_lanes()
@@ -110,7 +117,9 @@ def of_made(n: int, size: int, kind: str = "", dtype: str = "f4") -> Iterator[Ro
     read, how, named = made.sum().compute, {}, f"{kind} {dtype}"
     if kind == "masked":
         how = {"where": lazily([rng.random(size, dtype="f4") for _ in range(n)], n) > 0.15}
-        read = partial(dask.compute, made.sum(), how["where"].sum())
+        # As floats: for a sum of bytes CuPy would compile for 30 s.
+        bits = how["where"].map_blocks(lambda m: m.view("f4"), chunks=(size // 4,), dtype="f4")
+        read = partial(dask.compute, made.sum(), bits.sum())
     named = f"{n} chunks made by tasks, {named.strip()}"
     for k in (3, 9, 99):
         yield f"{k} quantiles of {named}", dg.quantile(made, evenly(k), **how).compute, read
@@ -172,6 +181,16 @@ def of_weights_and_groups() -> Iterator[Row]:
     yield "box of 2^24 in 18 groups with weights", weighed, y.sum
 
 
+def of_skewed() -> Iterator[Row]:
+    import cupy as cp
+
+    x = normal(1 << 30)
+    yield "box of 2^30", partial(dg.describe_boxplot, x), x.sum
+    for sigma in (1, 3):
+        cp.exp(normal(1 << 30) * cp.float32(sigma), out=x)
+        yield f"box of 2^30 lognormal, sigma {sigma}", partial(dg.describe_boxplot, x), x.sum
+
+
 def of_deviations_and_bins() -> Iterator[Row]:
     x = normal(1 << 28)
     yield "mad of 2^28", partial(robust.mad, x), x.sum
@@ -193,7 +212,7 @@ def of_weighted_lanes(shape: tuple[int, ...]) -> Iterator[Row]:
         ask = partial(dg.describe_boxplot, x, method=method, **how)
         yield f"box of {of}", ask, x.sum
         yield f"box of {of}, and a mask", partial(ask, where=mask), x.sum
-        for n in (1, 9, 99):
+        for n in (1, 9, 16, 17, 99):
             ask = partial(dg.quantile, x, evenly(n), method=method, **how)
             yield f"{n} quantiles of {of}", ask, x.sum
 
@@ -205,11 +224,11 @@ def of_weighted_chunks(n: int, size: int) -> Iterator[Row]:
 
     rng = cp.random.default_rng(1)
     source = normal(n * size), rng.random(n * size, dtype=cp.float32)
-    held = [da.from_array(each, chunks=size) for each in source]
+    persisted = [da.from_array(each, chunks=size) for each in source]
     one = da.from_array(np.zeros(n), chunks=1)
     how = {"chunks": (size,), "dtype": "f4", "meta": cp.empty(0, "f4")}
     made = [one.map_blocks(lambda _, a=each: a[:size] * cp.float32(1.5), **how) for each in source]
-    for kind, (x, weights) in {"in memory": held, "made by tasks": made}.items():
+    for kind, (x, weights) in {"in memory": persisted, "made by tasks": made}.items():
         read = partial(x.sum().compute, scheduler="sync")
         for method in ("inverted_cdf", "linear"):
             of = f'{n} chunks {kind} with weights, "{method}"'
@@ -238,30 +257,77 @@ def of_small_boxes() -> Iterator[Row]:
         x = normal(1 << bits)
         yield f"median of 2^{bits}", partial(dg.median, x), x.sum
         yield f"box of 2^{bits}", partial(dg.describe_boxplot, x), x.sum
+        yield f"order statistic of 2^{bits}", partial(dg.order_statistic, x, 12345), x.sum
 
 
-def measure(only: str) -> None:
-    """Print each row as JSON: its name, seconds, those of the first call, and of a read."""
+def measure(only: str, *, splits: bool) -> None:
+    """Print each row as JSON: its name, seconds, those of the first call, and of a read.
+
+    A text follows that has the times of its kernels, or is empty.
+    """
     import cupy as cp
 
     warnings.simplefilter("ignore")
     sync = cp.cuda.Device().synchronize
+    begin = time.perf_counter()
     for name, call, read in rows(only):
         own, first = seconds(call, sync)
-        print(json.dumps([name, own, first, seconds(read, sync)[0]]), flush=True)
+        kernels = of_kernels(call) if splits else ""
+        print(json.dumps([name, own, first, seconds(read, sync)[0], kernels]), flush=True)
+        print(f"{time.perf_counter() - begin:.0f} s: {name}", file=sys.stderr, flush=True)
 
 
-def found_by(checkout: str, only: str) -> dict[str, Any]:
+def of_kernels(call: Callable[[], Any]) -> str:
+    """Name the kernels of a call, with their milliseconds and how often each is started.
+
+    Kernels of CuPy and copies are not among them.
+    """
+    import cupy as cp
+
+    from dask_gpuselect.kernels.cuda import launch
+
+    prepared, together = launch._prepared, cp.cuda.driver.launchCooperativeKernel
+    timed: list[tuple[str, Any, Any]] = []
+
+    def timing(name: str, start: Callable[..., Any]) -> Callable[..., Any]:
+        def started(*args: Any, **how: Any) -> None:
+            events = cp.cuda.Event(), cp.cuda.Event()
+            events[0].record()
+            start(*args, **how)
+            events[1].record()
+            timed.append((name, *events))
+
+        return started
+
+    def prepared_to_time(dtype: Any, name: str, *others: Any) -> Any:
+        kernel = prepared(dtype, name, *others)
+        start: Any = timing(name, kernel.start)
+        start.kernel = kernel.start.kernel
+        return kernel._replace(start=start)
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(launch, "_prepared", prepared_to_time))
+        waiting = timing("together", together)
+        stack.enter_context(patch.object(cp.cuda.driver, "launchCooperativeKernel", waiting))
+        call()
+        cp.cuda.Device().synchronize()
+    times, numbers = Counter[str](), Counter(name for name, _, _ in timed)
+    for name, begin, end in timed:
+        times[name] += cp.cuda.get_elapsed_time(begin, end)
+    return ", ".join(f"{numbers[name]} {name} {time:.2f}" for name, time in times.most_common(6))
+
+
+def found_by(checkout: str, only: str, *, splits: bool) -> dict[str, Any]:
     """The rows of a checkout, by a process of its own."""
     path = os.pathsep.join([checkout, os.environ.get("PYTHONPATH", "")])
-    told = subprocess.run(
-        [sys.executable, __file__, "--rows", "--only", only],
+    output = subprocess.run(
+        [sys.executable, __file__, "--rows", "--only", only, *["--split"] * splits],
         env=os.environ | {"PYTHONPATH": path},
         stdout=subprocess.PIPE,
         text=True,
         check=False,
     )
-    named = list(map(json.loads, told.stdout.splitlines()))
+    named = list(map(json.loads, output.stdout.splitlines()))
     # Rows of one name follow others that tell them apart.
     return {f"{i}": each for i, each in enumerate(named)}
 
@@ -270,21 +336,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--against", help="another checkout, which is asked first")
     parser.add_argument("--only", default="", help="names of some functions of tables, by commas")
+    parser.add_argument("--split", action="store_true", help="also tell times of kernels")
     parser.add_argument("--rows", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    how = {"splits": given.split}
     if given.rows:
-        measure(given.only)
+        measure(given.only, **how)
         return
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    before = found_by(given.against, given.only) if given.against else {}
-    now = found_by(here, given.only)
-    print("| what | read, ms | before, reads | now, ms | now, reads | first call, s |")
-    print("|---|---|---|---|---|---|")
-    for key, (name, own, first, read) in now.items():
+    before = found_by(given.against, given.only, **how) if given.against else {}
+    now = found_by(here, given.only, **how)
+    columns = "read, ms | before, reads | now, ms | now, reads | first call, s | kernels, ms"
+    print(f"| what | {columns} |")
+    print("|---|---|---|---|---|---|---|")
+    for key, (name, own, first, read, kernels) in now.items():
         old = before.get(key)
-        told = f"{old[1] / old[3]:,.1f}" if old else ""
-        numbers = f"{1e3 * read:.3f} | {told} | {1e3 * own:,.2f} | {own / read:,.1f} | {first:.1f}"
-        print(f"| {name} | {numbers} |")
+        text = f"{old[1] / old[3]:,.1f}" if old else ""
+        numbers = f"{1e3 * read:.3f} | {text} | {1e3 * own:,.2f} | {own / read:,.1f} | {first:.1f}"
+        print(f"| {name} | {numbers} | {kernels} |")
 
 
 if __name__ == "__main__":

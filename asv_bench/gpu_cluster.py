@@ -21,6 +21,7 @@ import math
 import statistics
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -97,6 +98,19 @@ def maps(module: str, size: int) -> da.Array:
     return da.map_blocks(make_maps, module, chunk, chunks=chunks, dtype="f4", meta=meta)
 
 
+def in_turn(client: Client, module: str, lazy: da.Array) -> da.Array:
+    """The maps on all workers in turn, so that each of them has chunks of every column."""
+    workers = sorted(client.scheduler_info()["workers"])
+    name, chunk = f"in-turn-{uuid.uuid4().hex}", lazy.chunksize
+    futures = {}
+    for place in itertools.product(*map(range, lazy.numblocks)):
+        key, worker = (name, *place), workers[sum(place) % len(workers)]
+        how = {"key": key, "workers": [worker]}
+        futures[key] = client.submit(make_maps, module, chunk, block_id=place, **how)
+    wait(list(futures.values()))
+    return da.Array(futures, name, lazy.chunks, meta=lazy._meta)
+
+
 def persisted(client: Client, lazy: da.Array) -> da.Array:
     """The data, in the memory of the workers."""
     x = client.persist(lazy)
@@ -135,18 +149,18 @@ def without_keeping(x: da.Array) -> da.Array:
 
 def contestants(x: da.Array, peers: Sequence[str]) -> Contestants:
     """By name, each building a graph."""
-    found: dict[str, Callable[[], da.Array]] = {
+    results: dict[str, Callable[[], da.Array]] = {
         SUM: x.sum,
         "`x.map_blocks(nothing)`": lambda: x.map_blocks(nothing, chunks=(1,), meta=x._meta),
         "`quantile(x, q)`": lambda: quantile(x, QUARTILES),
         "`median(x)`": lambda: quantile(x, 0.5),
     }
     if "cache-limit" in peers:
-        found["`quantile(x, q)` with `cache-limit` 0"] = lambda: without_keeping(x)
+        results["`quantile(x, q)` with `cache-limit` 0"] = lambda: without_keeping(x)
     if "da.percentile" in peers:
         percents = [100 * q for q in QUARTILES]
-        found["`da.percentile(x, 100 * q)`, approximate"] = lambda: da.percentile(x, percents)
-    return found
+        results["`da.percentile(x, 100 * q)`, approximate"] = lambda: da.percentile(x, percents)
+    return results
 
 
 def check(x: da.Array, answer: Any) -> None:
@@ -163,6 +177,27 @@ def check(x: da.Array, answer: Any) -> None:
         position = q * (x.size - 1)
         if int(b) > math.ceil(position) or int(u) < math.floor(position) + 1:
             raise WrongAnswerError(f"quantile {q} is not {value}: {b} below, {u} up to it")
+
+
+def check_along_axis(x: da.Array) -> None:
+    """Each quartile of each lane lies between its neighbours."""
+    lazy = quantile(x, QUARTILES, axis=0)
+    for i, q in enumerate(QUARTILES):
+        position = q * (x.shape[0] - 1)
+        below, upto = dask.compute(
+            (x < lazy[i]).sum(axis=0).max(), (x <= lazy[i]).sum(axis=0).min()
+        )
+        if int(below) > math.ceil(position) or int(upto) < math.floor(position) + 1:
+            raise WrongAnswerError(f"quantile {q}: at most {below} below, {upto} up to it")
+
+
+def elsewhere(client: Client, x: da.Array) -> float:
+    """The share of the chunks that are not on the worker which has most of their column."""
+    where: dict[Any, list[str]] = {}
+    for key, (worker, *_) in client.who_has(client.futures_of(x)).items():
+        where.setdefault(key[2:], []).append(worker)
+    most = sum(max(map(column.count, column)) for column in where.values())
+    return 1 - most / x.npartitions
 
 
 # --- Measuring
@@ -235,9 +270,9 @@ def stages(client: Client, call: Callable[[], da.Array]) -> Iterator[str]:
         begin = time.time()
         call().compute()
         end = time.time()
-    found: dict[str, Stage] = {}
+    results: dict[str, Stage] = {}
     for task in stream.data:
-        stage = found.setdefault(key_split(task["key"]), Stage())
+        stage = results.setdefault(key_split(task["key"]), Stage())
         stage.tasks += 1
         for part in task["startstops"]:
             took = part["stop"] - part["start"]
@@ -257,7 +292,7 @@ def stages(client: Client, call: Callable[[], da.Array]) -> Iterator[str]:
                 for t in (stage.first, stage.last, stage.compute, stage.longest, stage.transfer)
             ),
         ]
-        for name, stage in sorted(found.items(), key=lambda item: item[1].first)
+        for name, stage in sorted(results.items(), key=lambda item: item[1].first)
     ]
     rows.append(["answer at the client", "", "", f"{1e3 * (end - begin):.1f}", "", "", ""])
     head = ["ms", "tasks", "first start", "last stop", "compute", "longest", "transfer"]
@@ -280,6 +315,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--data", nargs="+", choices=DATA, default=["held"], help="held")
     add("--repeat", type=int, default=5, help="repetitions; 5")
     add("--no-peers", action="store_true", help="without da.percentile, which is slow")
+    add("--in-turn", action="store_true", help="chunks of each column on all workers, in turn")
     add("--profile", action="store_true", help="also when tasks ran, and how long")
     chosen = parser.parse_args(arguments)
     sizes = CPU_SIZES if chosen.cpu else SIZES
@@ -295,10 +331,13 @@ def measure(client: Client, size: int, data: str, arguments: argparse.Namespace)
     module = "numpy" if arguments.cpu else "cupy"
     begin = time.perf_counter()
     lazy = maps(module, size) if data == "axis" else normal(module, size, arguments.chunks)
-    x = lazy if data == "made" else persisted(client, lazy)
-    held = sorted(map(len, client.has_what().values()))
+    if data == "axis" and arguments.in_turn:
+        x = in_turn(client, module, lazy)
+    else:
+        x = lazy if data == "made" else persisted(client, lazy)
+    resident = sorted(map(len, client.has_what().values()))
     print(
-        f"{x.nbytes / 1e9:.3g} GB made in {time.perf_counter() - begin:.1f} s; chunks: {held}",
+        f"{x.nbytes / 1e9:.3g} GB made in {time.perf_counter() - begin:.1f} s; chunks: {resident}",
         file=sys.stderr,
         flush=True,
     )
@@ -317,7 +356,11 @@ def measure(client: Client, size: int, data: str, arguments: argparse.Namespace)
     for name, run in take_turns(runners, 1, "warm-up").items():  # compiles, and learns durations
         print(f"{name}: first call {1e3 * run[0].seconds:.0f} ms", file=sys.stderr, flush=True)
     runs = take_turns(runners, arguments.repeat, "cluster")
-    if data != "axis":
+    if data == "axis":
+        check_along_axis(x)
+        share = elsewhere(client, x)
+        print(f"Not where most of their column is: {share:.0%} of the chunks.\n", flush=True)
+    else:
         check(x, runs["`quantile(x, q)`"][-1].result)
     say(show(client, x, calls, runs))
     if arguments.profile:

@@ -26,6 +26,7 @@ import itertools
 import json
 import math
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -43,6 +44,7 @@ LONG = 0.5  # seconds: a call that takes longer is timed once
 # Seconds: a call that would take longer is timed with fewer elements, one of so many.
 TOO_LONG, FEWER = 4.0, (16,)
 TOO_LONG_ON_GPU, FEWER_ON_GPU = 0.5, (16, 256)
+ALL_TASKS = 0.025  # seconds: the fewest elements in this time are mostly tasks, so all come next
 
 # --- The tables -----------------------------------------------------------------------------------
 
@@ -125,17 +127,17 @@ PAIRS = (("measure", "mask"), ("mask", "home"))
 def cells(*, gpu: bool) -> list[Cell]:
     """All cells that are timed, each once: those of no step first, then those of one."""
     firsts = [Cell(*each) for each in itertools.product(QUESTIONS, SLOTS)]
-    found: dict[Cell, None] = dict.fromkeys(firsts)
+    cells: dict[Cell, None] = dict.fromkeys(firsts)
     for axis, rows in TABLES.items():
         for row, first in itertools.product(rows[1:], firsts):
             if axis in ("dtype", "data") and first.question not in TYPICAL:
                 continue
-            found[replace(first, **{axis: row})] = None
+            cells[replace(first, **{axis: row})] = None
     for first in firsts:
         for one, other in PAIRS:
             rows = {one: TABLES[one][1], other: TABLES[other][1]}
-            found[replace(first, **rows)] = None
-    return [cell for cell in found if cell.is_asked and (gpu or cell.home != "staged")]
+            cells[replace(first, **rows)] = None
+    return [cell for cell in cells if cell.is_asked and (gpu or cell.home != "staged")]
 
 
 def neighbours(cell: Cell, known: Mapping[Cell, float]) -> Iterator[Cell]:
@@ -217,9 +219,9 @@ class Bench:
             from dask_gpuselect import to_gpu
 
             return to_gpu(da.from_array(self.xp.asnumpy(a), chunks=chunks))
-        held = da.from_array(a, chunks=chunks, asarray=False)
+        persisted = da.from_array(a, chunks=chunks, asarray=False)
         meta = a[(slice(0, 0),) * a.ndim]
-        return held.map_blocks(self.xp.copy, dtype=a.dtype, meta=meta)
+        return persisted.map_blocks(self.xp.copy, dtype=a.dtype, meta=meta)
 
     def call(self, cell: Cell) -> Callable[[], Any]:
         """What is timed: the call, and computing its answer."""
@@ -235,17 +237,17 @@ class Bench:
         ask = self._asked(x, cell, how)
 
         def run() -> Any:
-            found = ask()
-            return self._ended(found.compute() if hasattr(found, "compute") else found)
+            result = ask()
+            return self._ended(result.compute() if hasattr(result, "compute") else result)
 
         return run
 
     def _beside(self, a: Any, cell: Cell, draw: Any, *, whole: bool = False) -> Any:
         """A companion: of every element, or of the places along the first axis."""
         shape = a.shape if whole or a.ndim == 1 else a.shape[:1]
-        found = draw(self.xp.random.default_rng(1), shape)
+        result = draw(self.xp.random.default_rng(1), shape)
         is_small = cell.home == "plain" or shape != a.shape
-        return found if is_small else self.lazy(found, cell.home)
+        return result if is_small else self.lazy(result, cell.home)
 
     def _asked(self, x: Any, cell: Cell, how: dict[str, Any]) -> Callable[[], Any]:
         import numpy as np
@@ -289,11 +291,13 @@ class Bench:
         about = cell.slots, cell.home, cell.dtype
         if about not in self.reads:
             a = self.values(cell.slots, cell.dtype, cell.data).reshape(-1)
+            if self.gpu and a.itemsize < 4:  # for whose sum CuPy would compile for 30 s
+                a = a[: a.size // 4 * 4].view("f4")
             x = a if cell.home == "plain" else self.lazy(a, cell.home)
 
             def run() -> None:
-                found = x.sum()
-                self._ended(found.compute() if hasattr(found, "compute") else found)
+                result = x.sum()
+                self._ended(result.compute() if hasattr(result, "compute") else result)
 
             run()
             self.reads[about] = timed(run, repeat)
@@ -329,12 +333,12 @@ def labels_of(xp: Any, n: int) -> Any:
 
 def timed(run: Callable[[], Any], repeat: int) -> float:
     """Take the median of the seconds of several calls, and of a long one alone."""
-    found: list[float] = []
-    while len(found) < repeat and sum(found) < LONG:
+    results: list[float] = []
+    while len(results) < repeat and sum(results) < LONG:
         begin = time.perf_counter()
         run()
-        found.append(time.perf_counter() - begin)
-    return statistics.median(found)
+        results.append(time.perf_counter() - begin)
+    return statistics.median(results)
 
 
 def measured(cell: Cell, benches: list[Bench], asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -346,11 +350,14 @@ def measured(cell: Cell, benches: list[Bench], asked: Mapping[str, Any]) -> dict
     """
     too_long = TOO_LONG_ON_GPU if benches[0].gpu else TOO_LONG
     benches = [each for each in benches if asked["elements"] in (None, each.elements)]
+    ours = math.inf
     for bench, larger in zip(benches, [*benches[1:], None], strict=True):
+        if bench.gpu and larger and ours <= ALL_TASKS:
+            continue
         run = bench.call(cell)
         ours = timed(run, 1)
         if not asked["repeat"]:
-            bench.read_seconds(cell, 1)  # 30 s of bytes, whose sum CuPy compiles
+            bench.read_seconds(cell, 1)
             return {}
         if not (bench.gpu and larger and ours > TOO_LONG):  # whose kernels are compiled before
             ours = timed(run, asked["repeat"] if larger is None else 1)
@@ -359,7 +366,7 @@ def measured(cell: Cell, benches: list[Bench], asked: Mapping[str, Any]) -> dict
     result: dict[str, Any] = {"dask_gpuselect": ours, "elements": bench.elements}
     if asked["beside"]:
         result["read"] = bench.read_seconds(cell, asked["repeat"])
-        peer = bench.peer(cell)
+        peer = bench.peer(cell) if asked["peers"] else None
         if peer is not None:
             peer()
             result["peer"] = timed(peer, asked["repeat"])
@@ -378,9 +385,9 @@ def serve(elements: int, *, gpu: bool) -> None:
     fewer = FEWER_ON_GPU if gpu else FEWER
     benches = [Bench(elements // each, gpu=gpu) for each in (*fewer[::-1], 1)]
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         try:
-            result = measured(Cell(**asked["cell"]), benches, asked)
+            result = measured(Cell(**request["cell"]), benches, request)
         except Exception as error:  # noqa: BLE001 -- a cell that fails is a result
             result = {"error": f"{type(error).__name__}: {error}".split("\n")[0]}
         print("result " + json.dumps(result), flush=True)
@@ -402,17 +409,24 @@ class Server:
         )
 
     def ask(
-        self, cell: Cell, repeat: int, *, beside: bool, elements: int | None = None
+        self,
+        cell: Cell,
+        repeat: int,
+        *,
+        beside: bool,
+        peers: bool = False,
+        elements: int | None = None,
     ) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        asked = {"cell": asdict(cell), "repeat": repeat, "beside": beside, "elements": elements}
-        self._process.stdin.write(json.dumps(asked) + "\n")
+        request = {"cell": asdict(cell), "repeat": repeat, "beside": beside, "elements": elements}
+        request["peers"] = peers
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         for line in self._process.stdout:
             if line.startswith("result "):
-                found: dict[str, Any] = json.loads(line.removeprefix("result "))
-                return found
+                result: dict[str, Any] = json.loads(line.removeprefix("result "))
+                return result
         raise SystemExit("a process that times cells has ended")
 
     def end(self) -> None:
@@ -421,12 +435,15 @@ class Server:
         self._process.wait()
 
 
-def compile_kernels(some: list[Cell], checkout: Path, elements: int) -> None:
+def compile_kernels(some: list[Cell], checkout: Path, elements: int, n_beside: int) -> None:
     """Call each cell once with few elements, in several processes: kernels are then on disk.
+
+    There are `n_beside` of these programs on the machine at the same time.
 
     One process took 10 minutes for all cells on an H200, 9 of them to compile.
     """
-    left = iter(some)  # of all processes
+    # In a random order: cells that follow each other need the same kernels.
+    left = iter(random.Random(0).sample(some, len(some)))  # of all processes
 
     def call(_: int) -> None:
         server = Server(checkout, elements, gpu=True)
@@ -434,7 +451,7 @@ def compile_kernels(some: list[Cell], checkout: Path, elements: int) -> None:
             server.ask(cell, 0, beside=False)
         server.end()
 
-    processes = max((os.cpu_count() or 1) - 2, 1)
+    processes = max((os.cpu_count() or 1) // n_beside - 2, 1)
     with ThreadPoolExecutor(processes) as pool:
         list(pool.map(call, range(processes)))
 
@@ -459,14 +476,14 @@ def show(known: Mapping[Cell, float], others: Mapping[Cell, dict[str, Any]], uni
     print(f"\nFindings: cells of more than {FINDING:g} times a neighbour.\n")
     print(row(["cell", "times", "neighbour"]))
     print(row(["---"] * 3))
-    found = [
+    results = [
         (known[cell] / known[other], cell, other)
         for cell in known
         for other in neighbours(cell, known)
         if known[cell] > FINDING * known[other]
     ]
     worst: dict[Cell, tuple[float, Cell]] = {}
-    for times, cell, other in sorted(found, key=lambda each: -each[0]):
+    for times, cell, other in sorted(results, key=lambda each: -each[0]):
         worst.setdefault(cell, (times, other))
     for cell, (times, other) in worst.items():
         print(row([cell, f"{times:.1f}", other]))
@@ -494,41 +511,46 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, help="cells that come later are left out")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--against", type=Path)
+    parser.add_argument("--part", default="0/1", help="1/2: every second cell, from the second on")
+    parser.add_argument("--no-peers", action="store_true", help="without CuPy's own functions")
     parser.add_argument("--only", default="", help="parts of the names of cells, with commas")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    elements = asked.elements or (1 << 26 if asked.gpu else 1 << 21)
-    if asked.serve:
-        return serve(elements, gpu=asked.gpu)
-    parts = [part.strip() for part in asked.only.split(",") if part.strip()]
-    some = [cell for cell in cells(gpu=asked.gpu) if all(part in str(cell) for part in parts)]
+    options = parser.parse_args()
+    elements = options.elements or (1 << 26 if options.gpu else 1 << 21)
+    if options.serve:
+        return serve(elements, gpu=options.gpu)
+    parts = [part.strip() for part in options.only.split(",") if part.strip()]
+    some = [cell for cell in cells(gpu=options.gpu) if all(part in str(cell) for part in parts)]
+    part, n_parts = map(int, options.part.split("/"))
+    some = some[part::n_parts]
     begin = time.monotonic()
-    end = begin + 60 * (asked.minutes or (6 if asked.gpu else 12))
-    if asked.gpu:
-        for checkout in (ROOT, asked.against):
+    end = begin + 60 * (options.minutes or (6 if options.gpu else 12))
+    if options.gpu:
+        for checkout in (ROOT, options.against):
             if checkout:
-                compile_kernels(some, checkout, elements)
-    here = Server(ROOT, elements, gpu=asked.gpu)
-    there = Server(asked.against, elements, gpu=asked.gpu) if asked.against else None
+                compile_kernels(some, checkout, elements, n_parts)
+    here = Server(ROOT, elements, gpu=options.gpu)
+    there = Server(options.against, elements, gpu=options.gpu) if options.against else None
     known: dict[Cell, float] = {}
     before: dict[Cell, float] = {}
     others: dict[Cell, dict[str, Any]] = {}
     for cell in some:
         if time.monotonic() > end:
             break
-        result = here.ask(cell, asked.repeat, beside=there is None)
+        is_alone = there is None
+        result = here.ask(cell, options.repeat, beside=is_alone, peers=not options.no_peers)
         others[cell] = result
         print(f"{time.monotonic() - begin:.0f} s, {cell}: {result}", file=sys.stderr, flush=True)
         if "dask_gpuselect" not in result:
             continue
         if there is None:
             known[cell] = result["dask_gpuselect"] / (
-                result["read"] if asked.gpu else result["elements"] * 1e-9
+                result["read"] if options.gpu else result["elements"] * 1e-9
             )
             continue
         # In turn, twice, with as many elements: the faster of both is the less disturbed.
         others_results = [
-            server.ask(cell, asked.repeat, beside=False, elements=result["elements"])
+            server.ask(cell, options.repeat, beside=False, elements=result["elements"])
             for server in (there, here, there)
         ]
         rounds = [(result, others_results[0]), tuple(others_results[1:])]
@@ -538,7 +560,7 @@ def main() -> None:
                 for side in zip(*rounds, strict=True)
             )
     if there is None:
-        show(known, others, "reads" if asked.gpu else "ns an element")
+        show(known, others, "reads" if options.gpu else "ns an element")
     else:
         show_ratios(before, known)
         there.end()

@@ -112,11 +112,11 @@ def numbers(n: int, case: str) -> Values:
 def windows(n: int) -> dict[int, Values]:
     """For each day of the year, the days that are at most two days from one."""
     of_day = numbers(n, "days")
-    found = {}
+    results = {}
     for day in range(int(of_day.max()) + 1):
         near = np.flatnonzero(of_day == day)[:, None] + np.arange(-2, 3)
-        found[day] = np.unique(near[(near >= 0) & (near < n)])
-    return found
+        results[day] = np.unique(near[(near >= 0) & (near < n)])
+    return results
 
 
 def places(n: int, case: str) -> list[Values]:
@@ -182,18 +182,20 @@ def xarrays(values: Values, case: str, *, use_flox: bool) -> Values:
     with xr.set_options(use_flox=use_flox):
         if case == "days":  # the first and the last windows have NaN beyond the data
             wide = lazy.rolling(time=5, center=True).construct("window")
-            found = wide.groupby(by).quantile(SHARE, dim=("time", "window"))
+            result = wide.groupby(by).quantile(SHARE, dim=("time", "window"))
         else:
-            found = lazy.groupby(by).quantile(SHARE, dim="time", skipna=False)
-    return found.transpose("group", "lat", "lon").values
+            result = lazy.groupby(by).quantile(SHARE, dim="time", skipna=False)
+    return result.transpose("group", "lat", "lon").values
 
 
 def xclims(values: Values, case: str) -> Values:
     """NumPy's method of interpolation has alpha = beta = 1."""
     from xclim.core.calendar import percentile_doy
 
-    found = percentile_doy(labelled(values), window=5, per=100 * SHARE, alpha=1, beta=1, copy=False)
-    return found.isel(percentiles=0).transpose("dayofyear", "lat", "lon").values
+    result = percentile_doy(
+        labelled(values), window=5, per=100 * SHARE, alpha=1, beta=1, copy=False
+    )
+    return result.isel(percentiles=0).transpose("dayofyear", "lat", "lon").values
 
 
 IN_MEMORY: Mapping[str, Callable[[Values, str], Values]] = {
@@ -253,8 +255,8 @@ def climatology(a: argparse.Namespace) -> None:
         def check(name: str, answer: Values, right: Floats = right) -> str:
             if name not in (OURS, *IN_MEMORY):
                 return ""
-            found = answer[:, *at]
-            difference = compared(name, found, right)
+            result = answer[:, *at]
+            difference = compared(name, result, right)
             return (
                 f"{difference}: it adjusts days to the calendar" if "xclim" in name else difference
             )
@@ -337,11 +339,11 @@ def floxs(x: da.Array, labels: da.Array, n: int) -> Any:
     """Medians need all elements of a group in one chunk."""
     from flox import groupby_reduce
 
-    found, _ = groupby_reduce(
+    result, _ = groupby_reduce(
         x.rechunk(-1).ravel(), labels.rechunk(-1).ravel(), func="median",
         expected_groups=np.arange(n), method="blockwise",
     )  # fmt: skip
-    return found.compute()
+    return result.compute()
 
 
 ZONAL_PEERS = {"dask-image, ndmeasure.median": dask_images, "flox, one chunk": floxs}
@@ -461,17 +463,17 @@ def pandas(folder: Path, key: str, threads: int) -> Answer:
 
     frame = pd.read_parquet(sorted(folder.glob("*.parquet")), columns=[key, "x"])
     grouped = frame.groupby(key)["x"]
-    found = [grouped.quantile(q) for q in SHARES]
-    return found[0].index.to_numpy(), [each.to_numpy() for each in found]
+    results = [grouped.quantile(q) for q in SHARES]
+    return results[0].index.to_numpy(), [each.to_numpy() for each in results]
 
 
 def polars(folder: Path, key: str, threads: int) -> Answer:
     import polars as pl
 
-    asked = [pl.col("x").quantile(q, interpolation="linear").alias(str(q)) for q in SHARES]
-    lazy = pl.scan_parquet(f"{folder}/*.parquet").group_by(key).agg(asked)
-    found = lazy.collect(engine="streaming")
-    return found[key].to_numpy(), [found[str(q)].to_numpy() for q in SHARES]
+    questions = [pl.col("x").quantile(q, interpolation="linear").alias(str(q)) for q in SHARES]
+    lazy = pl.scan_parquet(f"{folder}/*.parquet").group_by(key).agg(questions)
+    result = lazy.collect(engine="streaming")
+    return result[key].to_numpy(), [result[str(q)].to_numpy() for q in SHARES]
 
 
 def duckdb(folder: Path, key: str, threads: int) -> Answer:
@@ -481,11 +483,11 @@ def duckdb(folder: Path, key: str, threads: int) -> Answer:
         connection.execute(f"SET threads = {threads}; SET temp_directory = '{spilled}'")
         if "DUCKDB_LIMIT" in os.environ:
             connection.execute(f"SET memory_limit = '{os.environ['DUCKDB_LIMIT']}'")
-        asked = ", ".join(f"quantile_cont(x, {q}) AS q{i}" for i, q in enumerate(SHARES))
-        found = connection.execute(
-            f"SELECT {key}, {asked} FROM '{folder}/*.parquet' GROUP BY {key}"
+        questions = ", ".join(f"quantile_cont(x, {q}) AS q{i}" for i, q in enumerate(SHARES))
+        result = connection.execute(
+            f"SELECT {key}, {questions} FROM '{folder}/*.parquet' GROUP BY {key}"
         ).fetchnumpy()
-        return found[key], [found[f"q{i}"] for i in range(len(SHARES))]
+        return result[key], [result[f"q{i}"] for i in range(len(SHARES))]
 
 
 def frames(folder: Path, key: str, threads: int) -> Answer:
@@ -494,9 +496,9 @@ def frames(folder: Path, key: str, threads: int) -> Answer:
     import dask_gpuselect.dataframe  # noqa: F401
 
     frame: Any = dd.read_parquet(folder, columns=[key, "x"])
-    found = frame.exact.groupby(key)["x"].quantile(SHARES).compute()
-    values = found.to_numpy().reshape(-1, len(SHARES)).T
-    return found.index.get_level_values(0)[:: len(SHARES)].to_numpy(), list(values)
+    result = frame.exact.groupby(key)["x"].quantile(SHARES).compute()
+    values = result.to_numpy().reshape(-1, len(SHARES)).T
+    return result.index.get_level_values(0)[:: len(SHARES)].to_numpy(), list(values)
 
 
 TABLE_PEERS: Mapping[str, Callable[[Path, str, int], Answer]] = {
@@ -510,10 +512,10 @@ TABLE_PEERS: Mapping[str, Callable[[Path, str, int], Answer]] = {
 def placed(answer: Answer, n: int) -> Floats:
     """Answers in the order of the keys; NaN for groups that are not there."""
     keys, values = answer
-    found = np.full((len(values), n), np.nan)
-    for row, of_share in zip(found, values, strict=True):
+    result = np.full((len(values), n), np.nan)
+    for row, of_share in zip(result, values, strict=True):
         row[keys] = of_share
-    return found
+    return result
 
 
 def tables_of(a: argparse.Namespace) -> Prepared:
@@ -689,9 +691,9 @@ def run_here(a: argparse.Namespace) -> dict[str, Any]:
         name: source.loads.total() / lazy.npartitions
         for name, (source, lazy) in prepared.sources.items()
     }
-    found = {"seconds": seconds, "peak": peak(), "before": before, "reads": loads}
+    results = {"seconds": seconds, "peak": peak(), "before": before, "reads": loads}
     np.save(a.answer, np.asarray(answer))
-    return found
+    return results
 
 
 def run_apart(a: argparse.Namespace, case: str, name: str, answer: Path) -> dict[str, Any]:
@@ -722,12 +724,12 @@ def show_runs(
                 if name in failures:
                     continue
                 answer = Path(folder) / f"{names.index(name)}.npy"
-                found = run_apart(a, case, name, answer)
-                print(f"{case}, {name}: {found}", file=sys.stderr, flush=True)
-                if "failed" in found:
-                    failures[name] = found["failed"]
+                result = run_apart(a, case, name, answer)
+                print(f"{case}, {name}: {result}", file=sys.stderr, flush=True)
+                if "failed" in result:
+                    failures[name] = result["failed"]
                     continue
-                runs[name].append(found)
+                runs[name].append(result)
         rows = []
         for name in names:
             if name in failures:
@@ -770,7 +772,7 @@ def many(a: argparse.Namespace) -> None:
     weights = random.random(a.elements, dtype="f4")
     lazy = da.from_array(values, chunks=-(-a.elements // 4))
     how: dict[str, Any] = {"weights": weights, "method": "inverted_cdf"}
-    asked: Mapping[str, Callable[[Any], Any]] = {
+    questions: Mapping[str, Callable[[Any], Any]] = {
         "box plots": lambda grouped: grouped.describe_boxplot(),
         "`mad`": lambda grouped: grouped.mad(scale=1.0),
         "quartiles, weighted": lambda grouped: grouped.quantile([0.25, 0.75], **how),
@@ -779,13 +781,13 @@ def many(a: argparse.Namespace) -> None:
     for n_groups in a.groups:
         by = random.integers(0, n_groups, a.elements)
         grouped = groupby(lazy, by, groups=np.arange(n_groups))
-        calls = {name: ask(grouped) for name, ask in asked.items()}
+        calls = {name: ask(grouped) for name, ask in questions.items()}
         check_many(calls, values, weights, by, n_groups)
         times = {name: seconds(call, a.repeat) for name, call in calls.items()}
         rows.append([f"{n_groups:,}", *map(rounded, times.values())])
     runs = f"medians of {a.repeat} runs, {THREADS} threads"
     print(f"Seconds of {a.elements:,} float32 in 4 chunks, {runs}\n")
-    say(table(["groups", *asked], rows))
+    say(table(["groups", *questions], rows))
 
 
 def check_many(
@@ -804,9 +806,9 @@ def check_many(
             "mad": (deviations[i], np.float32(np.median(abs(own - np.float64(middle))))),
             "weighted": (quartiles[:, i].astype("f8"), weighted),
         }
-        for name, (found, right) in pairs.items():
-            if not np.allclose(found, right, rtol=1e-6, atol=0):
-                raise WrongAnswerError(f"{name} of group {i} of {n_groups}: {found}, not {right}")
+        for name, (result, right) in pairs.items():
+            if not np.allclose(result, right, rtol=1e-6, atol=0):
+                raise WrongAnswerError(f"{name} of group {i} of {n_groups}: {result}, not {right}")
 
 
 def seconds(call: Any, repeat: int) -> float:
@@ -852,9 +854,9 @@ def gpu_axis(a: argparse.Namespace) -> None:
         labels = numbers(n, case)
         groups = np.unique(labels)
         grouped = groupby(lazy, labels, axis=0).median()
-        found = cp.asnumpy(grouped[:, :3, :3].compute(scheduler="sync"))
+        result = cp.asnumpy(grouped[:, :3, :3].compute(scheduler="sync"))
         right = np.stack([np.median(corner[labels == group], axis=0) for group in groups])
-        if not np.array_equal(found, right.astype(found.dtype)):
+        if not np.array_equal(result, right.astype(result.dtype)):
             raise WrongAnswerError(f"medians by {case} are not NumPy's")
         taken = wall(lambda g=grouped: g.compute(scheduler="sync"), a.repeat)  # type: ignore[misc]
         label = f"dask_gpuselect, {len(groups)} groups"

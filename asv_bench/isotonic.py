@@ -44,15 +44,15 @@ def noisy(name: str, n: int) -> Floats:
 
 
 def pooled(y: Floats) -> Floats:
-    found: Floats = scipy.optimize.isotonic_regression(y).x
-    return found
+    result: Floats = scipy.optimize.isotonic_regression(y).x
+    return result
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
 def serial_lower_sets(y: Floats) -> Floats:
     """From the end of a block on, the smallest average of what is left is the next block's."""
     n = len(y)
-    found = np.empty(n)
+    result = np.empty(n)
     i = 0
     while i < n:
         total, least, last = 0.0, np.inf, i
@@ -61,9 +61,9 @@ def serial_lower_sets(y: Floats) -> Floats:
             average = total / (j - i + 1)
             if average <= least:
                 least, last = average, j
-        found[i : last + 1] = least
+        result[i : last + 1] = least
         i = last + 1
-    return found
+    return result
 
 
 def seconds(call: Callable[[], Any], repeat: int, wait: Callable[[], None]) -> tuple[float, Any]:
@@ -71,10 +71,10 @@ def seconds(call: Callable[[], Any], repeat: int, wait: Callable[[], None]) -> t
     times = []
     for _ in range(repeat):
         begin = time.perf_counter()
-        found = call()
+        result = call()
         wait()
         times.append(time.perf_counter() - begin)
-    return statistics.median(times), found
+    return statistics.median(times), result
 
 
 class Contest:
@@ -92,11 +92,11 @@ class Contest:
         size, taken = self.last.get(what, (len(y), 0.0))
         if taken * (len(y) / size) ** 2 > self.budget:
             return None
-        first, found = seconds(lambda: call(y), 1, wait)
+        first, result = seconds(lambda: call(y), 1, wait)
         if first < self.budget / 10:
-            first, found = seconds(lambda: call(y), self.repeat, wait)
+            first, result = seconds(lambda: call(y), self.repeat, wait)
         self.last[what] = (len(y), first)
-        return first, found
+        return first, result
 
     def check(self, what: str, found: Floats, wanted: Floats) -> str:
         """How far apart, in eps of the largest number; each block is a sum of up to n."""

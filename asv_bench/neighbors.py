@@ -117,15 +117,15 @@ def far_from_the_origin(n: int, n_queries: int, k: int, shift: float) -> Iterato
 
 def gpu_contenders() -> Mapping[str, Contender]:
     """Those that are installed. All end with what the host waits for."""
-    found: dict[str, Contender] = {
+    results: dict[str, Contender] = {
         "dask_gpuselect": ours_on_gpu,
         "dask_gpuselect, tiles of 64 MiB": ours_by_few,
     }
     if find_spec("torch"):
-        found |= {"torch, float64": torch_float64, "torch, float32": torch_float32}
+        results |= {"torch, float64": torch_float64, "torch, float32": torch_float32}
     if find_spec("cuvs"):
-        found["cuVS, float32"] = cuvs_float32
-    return found
+        results["cuVS, float32"] = cuvs_float32
+    return results
 
 
 def ours_on_gpu(rows: Any, queries: Any, k: int) -> tuple[Any, Any]:

@@ -186,15 +186,15 @@ def clocks() -> Clocks:
 
 def turns_of(contenders: dict[str, Callable[[], Any]], repeat: int) -> dict[str, list[Clocks]]:
     """Seconds in turn, in alternating order, the first round left out."""
-    found: dict[str, list[Clocks]] = {name: [] for name in contenders}
+    results: dict[str, list[Clocks]] = {name: [] for name in contenders}
     for round_ in range(repeat + 1):
         for name, run in list(contenders.items())[:: -1 if round_ % 2 else 1]:
             begin = clocks()
             run()
             end = clocks()
             if round_:
-                found[name].append((end[0] - begin[0], end[1] - begin[1]))
-    return found
+                results[name].append((end[0] - begin[0], end[1] - begin[1]))
+    return results
 
 
 def seconds_of(contenders: dict[str, Callable[[], Any]], repeat: int) -> dict[str, float]:
@@ -386,11 +386,11 @@ def few(a: argparse.Namespace) -> None:
             for times in (1, 2, 4, 8):
                 n_chunks = n_threads * times
                 if where == "threads":
-                    found = ratio(n_chunks, a.elements, a.repeat)
+                    result = ratio(n_chunks, a.elements, a.repeat)
                 else:
                     with Client(workers):
-                        found = ratio(n_chunks, a.elements, a.repeat)
-                rows.append([where, str(n_threads), str(n_chunks), *found])
+                        result = ratio(n_chunks, a.elements, a.repeat)
+                rows.append([where, str(n_threads), str(n_chunks), *result])
     say(table(["where", "threads", "chunks", "seconds", "of two reads"], rows))
 
 
@@ -406,8 +406,8 @@ def ratio(n_chunks: int, size: int, repeat: int) -> list[str]:
 
 
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=__doc__)
-    parts = found.add_subparsers(required=True)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parts = parser.add_subparsers(required=True)
     for run, repeat in ((kinds, 6), (questions, 6), (sorts, 3), (groups, 3), (stores, 5), (few, 9)):
         part = parts.add_parser(run.__name__)
         part.set_defaults(run=run)
@@ -424,7 +424,7 @@ def parser() -> argparse.ArgumentParser:
             part.add_argument("--chunk-mb", type=float, default=32.0)
         if run is few:
             part.add_argument("--elements", type=int, default=2_000_000, help="of a chunk")
-    return found
+    return parser
 
 
 def main() -> None:

@@ -44,9 +44,9 @@ HEAD = ["rows", "columns", "outliers", "chunks", "fit", "s", "of a pass", "reads
 
 def seconds(call: Callable[[], Any], wait: Callable[[], None]) -> tuple[float, Any]:
     begin = time.perf_counter()
-    found = call()
+    result = call()
     wait()
-    return time.perf_counter() - begin, found
+    return time.perf_counter() - begin, result
 
 
 def contest(
@@ -64,10 +64,10 @@ def contest(
     yield [*case, "one pass of least squares", rounded(one), "1", "1", "", ""]
     for name, of_one in runs.items():
         middle = statistics.median(time for time, _ in of_one)
-        found = of_one[0][1]
-        planted = np.arange(1, len(found.coef_) + 1)
-        is_found = "yes" if np.abs(found.coef_ - planted).max() < 0.1 else "no"
-        loads, steps = str(found.n_passes_), str(found.n_iter_)
+        result = of_one[0][1]
+        planted = np.arange(1, len(result.coef_) + 1)
+        is_found = "yes" if np.abs(result.coef_ - planted).max() < 0.1 else "no"
+        loads, steps = str(result.n_passes_), str(result.n_iter_)
         yield [*case, name, rounded(middle), rounded(middle / one), loads, steps, is_found]
 
 
@@ -157,9 +157,9 @@ def starts_on_gpu(arguments: argparse.Namespace) -> None:
 
     def timed(name: str, call: Callable[..., Any], *about: Any, **how: Any) -> Any:
         wait()
-        time_of_call, found = seconds(lambda: call(*about, **how), wait)
+        time_of_call, result = seconds(lambda: call(*about, **how), wait)
         spent[name] = spent.get(name, 0.0) + time_of_call
-        return found
+        return result
 
     parts = {"_sampled": "sample", "best_fits": "starts", "_concentrated": "all rows"}
     n, lines = arguments.rows, list[list[str]]()
@@ -175,10 +175,10 @@ def starts_on_gpu(arguments: argparse.Namespace) -> None:
         ):
             spent.clear()
             fitted(name, x, y)
-        middle, found = statistics.median(time for time, _ in bare), bare[0][1]
-        is_found = np.abs(found.coef_ - np.arange(1, 6)).max() < 0.1
+        middle, result = statistics.median(time for time, _ in bare), bare[0][1]
+        is_found = np.abs(result.coef_ - np.arange(1, 6)).max() < 0.1
         shares = [f"{1e3 * spent[label]:.1f}" for label in parts.values()]
-        loads = str(found.n_passes_)
+        loads = str(result.n_passes_)
         lines.append([name, f"{1e3 * middle:.1f}", *shares, loads, "yes" if is_found else "no"])
         if arguments.profile:
             profile = cProfile.Profile()

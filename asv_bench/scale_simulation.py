@@ -40,7 +40,7 @@ from distributed import Client, LocalCluster
 
 from dask_gpuselect import explain, median
 from dask_gpuselect.engine.answers import Form
-from dask_gpuselect.engine.loads import _find_brackets, _look
+from dask_gpuselect.engine.loads import _find_brackets, _resolve
 from dask_gpuselect.engine.narrowing import _around_each, _ranges_of_each, _some_of_each
 from dask_gpuselect.engine.partials import Gathered, Proven
 from dask_gpuselect.engine.settings import DEFAULTS
@@ -117,8 +117,8 @@ class Measured:
 def measured(work: Callable[..., Any], path: Path, *args: Any) -> tuple[Any, Measured]:
     """What a task makes of what is in a file, in a process of its own."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        found, *numbers = pool.apply(_measure, (work, path, args))
-    return found, Measured(*numbers)
+        result, *numbers = pool.apply(_measure, (work, path, args))
+    return result, Measured(*numbers)
 
 
 def _measure(work: Callable[..., Any], path: Path, args: tuple[Any, ...]) -> Any:
@@ -126,9 +126,9 @@ def _measure(work: Callable[..., Any], path: Path, args: tuple[Any, ...]) -> Any
     with path.open("rb") as file:
         parts = [pickle.load(file) for _ in range(pickle.load(file))]
     start = time.perf_counter()
-    found = work(parts, *args)
+    result = work(parts, *args)
     seconds = time.perf_counter() - start
-    return found, tracemalloc.get_traced_memory()[1], max_rss() * MEGABYTE, seconds
+    return result, tracemalloc.get_traced_memory()[1], max_rss() * MEGABYTE, seconds
 
 
 def written(parts: Sequence[Any], path: Path) -> Path:
@@ -169,10 +169,10 @@ def simulate_root(n_chunks: int, size: int, q: Sequence[float], limit: int) -> N
         left = sum(len(cuts.pivots) for column in last for cuts in column)
         written([column[0] for column in last], path)
         del last
-        proven, found = measured(_prove, path, question, (n_chunks,))
-        rows.append(found.row("bracket, and what is expected of each chunk", f"{left:,} pivots"))
-        n_candidates, found = _simulate_look(model, proven, question, path)
-        rows.append(found.row("look", f"{n_candidates:,} candidates"))
+        proven, result = measured(_prove, path, question, (n_chunks,))
+        rows.append(result.row("bracket, and what is expected of each chunk", f"{left:,} pivots"))
+        n_candidates, result = _simulate_preview(model, proven, question, path)
+        rows.append(result.row("preview", f"{n_candidates:,} candidates"))
     say(table(["task", "takes", "peak of arrays", "of the process", "time"], rows))
     print(f"The process that prepared this held {max_rss():,.0f} MB.")
 
@@ -184,8 +184,10 @@ def _narrowed(
     path: Path,
     rows: list[list[str]],
 ) -> list[list[Cuts]]:
-    """The cuts of all groups, after all looks: made anew for each, and never all at once. What the
-    looks take is told in `rows`."""
+    """Make the cuts of all groups, after all previews, and append a row about these to `rows`.
+
+    The cuts are made anew for each group, and never all at once.
+    """
     if plan is None:
         return [[model.cuts(i)] for i in range(model.n_chunks)]
     each = max(EVERY, -(-model.n_chunks // plan.groups))
@@ -196,26 +198,26 @@ def _narrowed(
             yield [model.cuts(i) for i in range(start, min(start + each, model.n_chunks))]
 
     rooms = [plan.room // len(starts)]
-    kept: list[list[Cuts]] | None = None
-    for look in range(plan.looks):
-        groups = made() if kept is None else iter(kept)
+    taken: list[list[Cuts]] | None = None
+    for preview in range(plan.previews):
+        groups = made() if taken is None else iter(taken)
         some = merged([_some_of_each([group], rooms=rooms)[0] for group in groups])
         n_some = sum(len(cuts.pivots) for column in some for cuts in column)
         written([[column] for column in some], path)
         del some
-        ranges, found = measured(_ranges_of_each, path, [question])
-        rows.append(found.row(f"look {look + 1} at some of the pivots", f"{n_some:,} pivots"))
-        groups = made() if kept is None else iter(kept)
-        kept = [_around_each([group], ranges)[0] for group in groups]
-    assert kept is not None
-    return kept
+        ranges, result = measured(_ranges_of_each, path, [question])
+        rows.append(result.row(f"preview {preview + 1} of some pivots", f"{n_some:,} pivots"))
+        groups = made() if taken is None else iter(taken)
+        taken = [_around_each([group], ranges)[0] for group in groups]
+    assert taken is not None
+    return taken
 
 
 def _prove(parts: list[Cuts], question: Quantiles, numblocks: tuple[int, ...]) -> Proven | None:
     return _find_brackets(list(parts), question, numblocks)
 
 
-def _simulate_look(
+def _simulate_preview(
     model: Model, proven: Proven, question: Quantiles, path: Path
 ) -> tuple[int, Measured]:
     """As many candidates as are in the brackets, in the parts of the last merge."""
@@ -244,15 +246,15 @@ def _simulate_look(
             counts = (below, upto) if part == 0 else (below * 0, upto * 0)
             candidates = HostCandidates(np.concatenate(drawn))
             pickle.dump(Gathered(Tally(*counts, candidates, n if part == 0 else 0, 0)), file)
-    _, found = measured(_resolved, path, proven, question)
-    return sum(sizes), found
+    _, result = measured(_resolved, path, proven, question)
+    return sum(sizes), result
 
 
 def _resolved(parts: list[Gathered], proven: Proven, question: Quantiles) -> Any:
     form = Form((), None, np.empty(0))
-    looked = _look(parts, proven, None, question, None, form)
+    resolved = _resolve(parts, proven, None, question, None, form)
     form = Form((len(question.q),), F8, np.empty(0))
-    return form.made(question.finish(looked.found, None, None, None))
+    return form.made(question.finish(resolved.answer, None, None, None))
 
 
 def max_rss() -> float:
@@ -339,7 +341,7 @@ def simulate_scheduler(n_chunks: int) -> None:
         tracemalloc.stop()
         future.cancel()
     inside = tracemalloc.Filter(True, "*/distributed/scheduler.py", all_frames=True)
-    held = sum(trace.size for trace in snapshot.filter_traces([inside]).traces)
+    in_use = sum(trace.size for trace in snapshot.filter_traces([inside]).traces)
     say(
         table(
             ["chunks", "tasks", "held by the scheduler", "one worker", "of `x.sum()`"],
@@ -347,7 +349,7 @@ def simulate_scheduler(n_chunks: int) -> None:
                 [
                     f"{n_chunks:,}",
                     f"{n_tasks:,}",
-                    f"{held / MEGABYTE:.1f} MB, {held / n_tasks:,.0f} B a task",
+                    f"{in_use / MEGABYTE:.1f} MB, {in_use / n_tasks:,.0f} B a task",
                     f"{times[0]:.1f} s, {1000 * times[0] / n_tasks:.2f} ms a task",
                     f"{times[1]:.1f} s",
                 ]
@@ -388,12 +390,19 @@ def paper() -> None:
                 f"{plain / 1e9:.2f} GB",
                 f"{explain(x, q).gathered_bytes / 1e9:.2f} GB",
                 f"{waiting / 1e9:,.1f} GB",
-                f"{plan.looks if plan else 0}",
+                f"{plan.previews if plan else 0}",
             ]
         )
     say(
         table(
-            ["chunks", "elements of each", "reports, not narrowed", "reports", "waiting", "looks"],
+            [
+                "chunks",
+                "elements of each",
+                "reports, not narrowed",
+                "reports",
+                "waiting",
+                "previews",
+            ],
             rows,
         )
     )

@@ -60,10 +60,10 @@ ON_A_GPU = (OURS, "argsort(x)", "radix_sort(x)", "rechunk(-1), sort")
 
 def sorts(*, gpu: bool) -> dict[str, Call]:
     """Those that are there."""
-    found = {name: call for name, call in SORTS.items() if name in ON_A_GPU or not gpu}
+    calls = {name: call for name, call in SORTS.items() if name in ON_A_GPU or not gpu}
     if importlib.util.find_spec("pyarrow") is None:  # dask.dataframe needs it
-        found.pop("dask.dataframe", None)
-    return found
+        calls.pop("dask.dataframe", None)
+    return calls
 
 
 @dataclass
@@ -98,11 +98,11 @@ class Contest:
         even = {}
         for name in self.answers:
             parts = self.parts(name)
-            found = np.concatenate(parts)
-            found = values[found] if name.startswith("argsort") else found
-            if not np.array_equal(found, expected):
+            result = np.concatenate(parts)
+            result = values[result] if name.startswith("argsort") else result
+            if not np.array_equal(result, expected):
                 raise WrongAnswerError(f"{name} has another answer than NumPy")
-            even[name] = max(map(len, parts)) * len(parts) / len(found)
+            even[name] = max(map(len, parts)) * len(parts) / len(result)
         return even
 
 

@@ -66,8 +66,8 @@ class Contest:
         self.answers: dict[str, Any] = {}
 
     def held(self, lazy: da.Array) -> da.Array:
-        (found,) = dask.persist(lazy, scheduler="threads", num_workers=self.threads)
-        return found
+        (result,) = dask.persist(lazy, scheduler="threads", num_workers=self.threads)
+        return result
 
     def calls(self, widths: Sequence[int]) -> dict[str, Callable[[], None]]:
         calls: dict[str, Callable[[], Any]] = {
@@ -81,8 +81,8 @@ class Contest:
 
     def described(self) -> Any:
         box = describe_sorted(self.ordered)
-        (found,) = dask.compute(box, scheduler="threads", num_workers=self.threads)
-        return found
+        (result,) = dask.compute(box, scheduler="threads", num_workers=self.threads)
+        return result
 
     def noted(self, name: str, call: Callable[[], Any]) -> Callable[[], None]:
         def timed() -> None:
@@ -107,9 +107,9 @@ def contest(
     values: Values, chunks: int, threads: int, widths: Sequence[int], repeat: int, what: str
 ) -> Runs:
     """The runs of all on one array, checked."""
-    found = Contest(values, chunks, threads)
-    runs = take_turns(found.calls(widths), repeat, what)
-    found.check()
+    contest = Contest(values, chunks, threads)
+    runs = take_turns(contest.calls(widths), repeat, what)
+    contest.check()
     return runs
 
 

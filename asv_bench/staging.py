@@ -212,11 +212,11 @@ KINDS = ("link", "pageable", "plain", *REDUCTIONS)
 def contestants(arguments: argparse.Namespace, host: Host) -> Mapping[str, Contestant]:
     """By name; the link is always among them."""
     cupy = import_cupy()
-    found = {LINK: link()}
+    results = {LINK: link()}
     if "pageable" in arguments.only:
-        found["a chunk, cudaMemcpyAsync"] = plain(host, pageable)
+        results["a chunk, cudaMemcpyAsync"] = plain(host, pageable)
     if "plain" in arguments.only:
-        found["a chunk, `cupy.asarray`"] = plain(host, cupy.asarray)
+        results["a chunk, `cupy.asarray`"] = plain(host, cupy.asarray)
     checks = {"arrive": ignore, "sum": host.check_sum, "quantile": host.check_quartiles}
     for workers in arguments.workers:
         for kind, (call, reduce) in REDUCTIONS.items():
@@ -224,13 +224,13 @@ def contestants(arguments: argparse.Namespace, host: Host) -> Mapping[str, Conte
                 continue
             if kind == "sum" and "plain" in arguments.only:
                 name = f"`{call.format('x.map_blocks(cupy.asarray)')}`, {workers} workers"
-                found[name] = lazily(host, plainly, reduce, checks[kind], workers, {})
+                results[name] = lazily(host, plainly, reduce, checks[kind], workers, {})
             for config in configs(arguments):
                 words = [f"{workers} workers", *(f"{n} {value}" for n, value in config.items())]
                 name = f"`{call.format('to_gpu(x)')}`, {', '.join(words)}"
                 full = {f"dask_gpuselect.staging-{n}": value for n, value in config.items()}
-                found[name] = lazily(host, to_gpu, reduce, checks[kind], workers, full)
-    return found
+                results[name] = lazily(host, to_gpu, reduce, checks[kind], workers, full)
+    return results
 
 
 def configs(arguments: argparse.Namespace) -> Sequence[Mapping[str, Any]]:
@@ -304,10 +304,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     say(machine())
     cupy.get_default_memory_pool().set_limit(size=chosen.limit)
-    found = contestants(chosen, host)
+    result = contestants(chosen, host)
     try:
-        take_turns(found, 1, "warm-up")
-        show(take_turns(found, chosen.repeat, "staging"))
+        take_turns(result, 1, "warm-up")
+        show(take_turns(result, chosen.repeat, "staging"))
     except WrongAnswerError as error:
         print(f"staging: {error}", file=sys.stderr)
         return 1

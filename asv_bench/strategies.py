@@ -418,15 +418,15 @@ def namespace(chosen: argparse.Namespace) -> ModuleType:
 def describe(xp: ModuleType, chosen: argparse.Namespace) -> str:
     device = "NumPy, one thread"
     if xp is not np:
-        found = xp.cuda.runtime.getDeviceProperties(xp.cuda.Device().id)["name"].decode()
-        device = f"{found}, CuPy {xp.__version__}"
+        result = xp.cuda.runtime.getDeviceProperties(xp.cuda.Device().id)["name"].decode()
+        device = f"{result}, CuPy {xp.__version__}"
     clock = "processor's time of this process" if chosen.own_time else "wall"
     return f"{device}; {clock}, medians of {chosen.repeats} calls, or of fewer that are long."
 
 
 def measure(chosen: argparse.Namespace) -> Bench:
     """All tables that are asked for, each printed when it is done."""
-    xp, asked = namespace(chosen), planned(chosen)
+    xp, questions = namespace(chosen), planned(chosen)
     minutes = chosen.minutes or (8 if chosen.gpu else math.inf)
     budget = chosen.budget or (0.5 if chosen.gpu else 1.5)
     clock = time.process_time if chosen.own_time else time.perf_counter
@@ -438,7 +438,7 @@ def measure(chosen: argparse.Namespace) -> Bench:
     except importlib.metadata.PackageNotFoundError as missing:
         print(f"{missing}\n")
     for name in (name for name in TABLES if name in chosen.tables):
-        MEASURES[name](bench, asked)
+        MEASURES[name](bench, questions)
         show(bench.results, [name])
         if chosen.json:
             write(chosen.json, about, bench)

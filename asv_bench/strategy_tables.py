@@ -194,8 +194,8 @@ def rounds_of(results: Results, columns: Mapping[str, Spot], names: Sequence[str
     """Rounds and reads of each strategy on some data."""
     rows = []
     for name in names:
-        found = [results.of(*spot, name) for spot in columns.values()]
-        cells = [" ".join(traces(records)[:2]) if records else "" for records in found]
+        items = [results.of(*spot, name) for spot in columns.values()]
+        cells = [" ".join(traces(records)[:2]) if records else "" for records in items]
         if any(cell.strip() for cell in cells):
             rows.append([name, *(cell.replace(" ", ", ") for cell in cells)])
     return table(["", *columns], rows)
@@ -262,16 +262,16 @@ def ratios(results: Results, over: str, under: str) -> Iterator[str]:
 def by_k(results: Results) -> Iterator[str]:
     names = results.names("k")
     for (data, dtype), log in k_spots(results):
-        found = {
+        items = {
             name: {record.k: statistics.median(record.ms) for record in records if record.ms}
             for name in names
             if (records := results.of("k", dtype, data, log, name))
         }
-        ranks = sorted({k for times in found.values() for k in times})
-        shown = [name for name in names if len(found.get(name, ())) > 1]
+        ranks = sorted({k for times in items.values() for k in times})
+        shown = [name for name in names if len(items.get(name, ())) > 1]
         yield f"Figures 5 and 6: {data}, {dtype}, 2^{log}: ms by the rank, smallest first.\n"
         rows = [
-            [f"{(k + 1) / 2**log:.3g} n", *(ms(found[name].get(k)) for name in shown)]
+            [f"{(k + 1) / 2**log:.3g} n", *(ms(items[name].get(k)) for name in shown)]
             for k in ranks
         ]
         yield from table(["rank", *shown], rows)
@@ -315,7 +315,7 @@ def bitonic(results: Results) -> Iterator[str]:
 
 def slower_defaults(results: Results) -> list[tuple[float, list[str]]]:
     """Where the default is not the fastest of all, largest ratio first."""
-    found = []
+    rows = []
     spots = dict.fromkeys(key[:4] for key in results.by_key if key[3] >= LARGE)
     for spot in spots:
         ours = results.mean(*spot, DEFAULT)
@@ -331,8 +331,8 @@ def slower_defaults(results: Results) -> list[tuple[float, list[str]]]:
             name, dtype, data, log = spot
             ratio = ours / others[best]
             cells = [name, data, dtype, f"2^{log}", rounded(ours), best, rounded(others[best])]
-            found.append((ratio, [*cells, rounded(ratio)]))
-    return sorted(found, reverse=True)
+            rows.append((ratio, [*cells, rounded(ratio)]))
+    return sorted(rows, reverse=True)
 
 
 def compared(results: Results) -> int:

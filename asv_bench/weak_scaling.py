@@ -186,12 +186,12 @@ def check(x: da.Array, answers: Mapping[str, Answer], counts: tuple[int, int]) -
     ours = answers[OURS]
     for name, answer in answers.items():
         for field in dataclasses.fields(Answer):
-            found, expected = (getattr(each, field.name) for each in (answer, ours))
-            if found != expected:
+            result, expected = (getattr(each, field.name) for each in (answer, ours))
+            if result != expected:
                 raise WrongAnswerError(f"{name}: {field.name} is not that of {OURS}")
-    found = (ours.n, ours.n_low, ours.n_high, len(ours.outliers))
-    if found != (x.size, *counts, sum(counts)):
-        raise WrongAnswerError(f"{found} keys and outliers, and {counts} of {x.size} were made")
+    result = (ours.n, ours.n_low, ours.n_high, len(ours.outliers))
+    if result != (x.size, *counts, sum(counts)):
+        raise WrongAnswerError(f"{result} keys and outliers, and {counts} of {x.size} were made")
     # A quartile is a float64, so far from the number that it stands for.
     around = [
         (int(value) - math.ceil(math.ulp(value)), int(value) + math.ceil(math.ulp(value)))

@@ -72,16 +72,16 @@ def row_of(
     times = turns(asks, repeat)
     each = {name: [t / sizes[name] for t in times[name]] for name in asks}
     ours = next(iter(asks))
-    found = [*title, rounded(statistics.median(each[ours]) * 1e9)]
+    results = [*title, rounded(statistics.median(each[ours]) * 1e9)]
     for name in names:
         if name not in each:
-            found.append("")
+            results.append("")
             continue
         alike = f"{ours}, {name.partition(', ')[2]}"
         own = each[alike if alike in each and alike != name else ours]
         ratios = [theirs / mine for theirs, mine in zip(each[name], own, strict=True)]
-        found.append(f"{rounded(statistics.median(ratios))}×")
-    return found
+        results.append(f"{rounded(statistics.median(ratios))}×")
+    return results
 
 
 # --- One axis -------------------------------------------------------------------------------------
@@ -241,14 +241,14 @@ def on_a_gpu(side: int, most: int, repeat: int) -> Iterator[str]:
     from cupyx.scipy import ndimage
 
     def timed(ask: Ask, times: int) -> tuple[Any, float]:
-        found, seconds = ask(), []
+        result, seconds = ask(), []
         for _ in range(times):
             cupy.cuda.Device().synchronize()
             begin = time.perf_counter()
             ask()
             cupy.cuda.Device().synchronize()
             seconds.append(time.perf_counter() - begin)
-        return found, statistics.median(seconds)
+        return result, statistics.median(seconds)
 
     rows = []
     for dtype in ("uint8", "uint16", "float32"):
@@ -256,10 +256,10 @@ def on_a_gpu(side: int, most: int, repeat: int) -> Iterator[str]:
         for size in SIZES:
             few = x if size < SLOW else x[: side // 4, : side // 4].copy()
             _, copy = timed(x.copy, repeat)
-            found, ours = timed(partial(median_filter, x, size), repeat)
+            result, ours = timed(partial(median_filter, x, size), repeat)
             theirs_of, theirs = timed(partial(ndimage.median_filter, few, size), 1)
             inner = (slice(size, len(few) - size),) * 2
-            right = bool((found[: len(few), : len(few)][inner] == theirs_of[inner]).all())
+            right = bool((result[: len(few), : len(few)][inner] == theirs_of[inner]).all())
             each = ours / x.size
             rows.append(
                 [
@@ -279,10 +279,10 @@ def on_a_gpu(side: int, most: int, repeat: int) -> Iterator[str]:
                 x = cupy.asarray(host)
                 _, copy = timed(x.copy, repeat)
                 about = rolling(x, window, min_periods=1)
-                found, ours = timed(about.nanmedian, 1 if window > 3000 else repeat)
+                result, ours = timed(about.nanmedian, 1 if window > 3000 else repeat)
                 some = slice(0, 200_000)
                 expected = rolling(host[some], window, min_periods=1).nanmedian()
-                right = np.array_equal(found[some].get(), expected, equal_nan=True)
+                right = np.array_equal(result[some].get(), expected, equal_nan=True)
                 rows.append(
                     [
                         *(dtype, f"{nan:.0%}", str(window), rounded(ours / n * 1e9)),
@@ -295,7 +295,7 @@ def on_a_gpu(side: int, most: int, repeat: int) -> Iterator[str]:
     volume = cupy.asarray(
         np.random.default_rng(0).normal(size=(64, side // 8, side // 8)).astype("f4")
     )
-    found, ours = timed(partial(median_filter, volume, 3), repeat)
+    result, ours = timed(partial(median_filter, volume, 3), repeat)
     theirs_of, theirs = timed(partial(ndimage.median_filter, volume, 3), 1)
     stack = cupy.asarray(
         np.random.default_rng(0).integers(0, 4000, (600, side // 16, side // 16)).astype("u2")
@@ -312,7 +312,7 @@ def on_a_gpu(side: int, most: int, repeat: int) -> Iterator[str]:
                 "median of 3³, float32",
                 rounded(ours / volume.size * 1e9),
                 f"{rounded(theirs / ours)}×",
-                "yes" if bool((found == theirs_of).all()) else "NO",
+                "yes" if bool((result == theirs_of).all()) else "NO",
             ],
             [
                 "8th percentile of 301 frames, uint16",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.distribution import empirical
 from dask_gpuselect.engine.expressions import homes
+from dask_gpuselect.engine.plans import Plan
 from dask_gpuselect.groups import functions as groups
 from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.quantiles import functions as quantiles
@@ -91,7 +92,7 @@ class Exact(Advising):
     sort_by = _method(sorting.sort_by)
     quantile_bins = _method(binning.quantile_bins)
     digitize = _method(binning.digitize)
-    explain = _method(quantiles.explain)
+    explain = _method(cast(Callable[..., Plan], quantiles.explain))
     groupby = _method(groups.groupby)
     rolling = _method(windows.rolling)
     median_filter = _method(filters.median_filter)

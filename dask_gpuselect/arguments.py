@@ -45,6 +45,7 @@ from dask_gpuselect.engine.expressions import (
 from dask_gpuselect.engine.groups import Grouped
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.maths.interpolation import conversion_of
 from dask_gpuselect.optional import check_is_data
 from dask_gpuselect.quiet import quiet
 
@@ -581,7 +582,7 @@ def check_real(array: Any, name: str, most_bits: int = 0) -> None:
     dtype = numpy_dtype(array)
     if dtype.kind not in "biuf" or 0 < most_bits < 8 * dtype.itemsize:
         limit = f" of at most {most_bits} bits" if most_bits else ""
-        raise TypeError(f"{name} must have real numbers{limit}, not {dtype}")
+        raise TypeError(f"{name} must have real numbers{limit}, not {dtype}{conversion_of(dtype)}")
 
 
 def check_table(array: Any, name: str) -> None:
@@ -627,7 +628,8 @@ def real(xp: Any, values: Any, name: str) -> Array:
     """Return a copy of real numbers as float64."""
     array = xp.asarray(values)
     if array.dtype.kind not in "biuf":
-        raise TypeError(f"{name} must be real numbers, not {array.dtype}")
+        advice = conversion_of(array.dtype)
+        raise TypeError(f"{name} must be real numbers, not {array.dtype}{advice}")
     return array.astype(np.float64)
 
 

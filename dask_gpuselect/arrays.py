@@ -116,7 +116,7 @@ def like(host: NDArray[Any], array: Array) -> Array:
     if is_cupy(array):
         with array.device:
             if host.size == 1 and host.dtype.kind == "f":  # 15 us; a copy takes 55
-                # As integers, for CuPy takes denormal float32 for zeros.
+                # Integers stand for the bits, because CuPy takes denormal float32 for zeros.
                 bits = host.view(f"u{host.dtype.itemsize}")
                 return namespace(array).full(bits.shape, bits.item(), bits.dtype).view(host.dtype)
             return namespace(array).asarray(host)

@@ -23,7 +23,7 @@ class Enabled:
         state.join(self, depth=0)
 
     def __enter__(self) -> Self:
-        # It is counted already, unless its context has ended or `disable` has been called.
+        # This context is counted already, unless it has ended or `disable` has been called.
         self.state.join(self, depth=1)
         return self
 

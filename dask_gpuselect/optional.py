@@ -105,14 +105,14 @@ def after_import(name: str, then: Callable[[], None]) -> None:
 
 
 @contextmanager
-def needs(package: str, what: str, *, but: str = "") -> Iterator[None]:
+def needs(package: str, feature: str, *, but: str = "") -> Iterator[None]:
     """Turn the error of a missing package into one that says what to install.
 
     Parameters
     ----------
     package : str
         The package that is imported within the context.
-    what : str
+    feature : str
         The name that needs it.
     but : str
         The end of the error: a way to do without the package.
@@ -123,7 +123,7 @@ def needs(package: str, what: str, *, but: str = "") -> Iterator[None]:
         if (error.name or "").partition(".")[0] != package:
             raise  # the package is there, and something that it needs is not
         raise ImportError(
-            f"{what} needs {NAMES[package]}: pip install {INSTALLED_BY[package]}{but}"
+            f"{feature} needs {NAMES[package]}: pip install {INSTALLED_BY[package]}{but}"
         ) from error
 
 

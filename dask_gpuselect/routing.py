@@ -101,8 +101,8 @@ def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             return ours(a, **supported)
         if is_masked(a) or any(supported.get(key) is not None for key in LOST):
             instead = f"{', '.join(beyond)}: pass arguments of dask_gpuselect.{name}"
-            what = f"does not take {instead}" if beyond else f"is not possible: {problem}"
-            raise TypeError(f"{name}() of masked or weighted elements {what}")
+            reason = f"does not take {instead}" if beyond else f"is not possible: {problem}"
+            raise TypeError(f"{name}() of masked or weighted elements {reason}")
         if name == "percentile":
             _check_not_approximate(a, beyond, problem)
         return original(a, *positional, **named)

@@ -57,8 +57,8 @@ def show_versions() -> None:
     numpy: 2.3.4
     ...
     """
-    for what, fact in _facts():
-        print(f"{what}: {fact}")
+    for name, fact in _facts():
+        print(f"{name}: {fact}")
 
 
 def _facts() -> Iterator[tuple[str, object]]:

@@ -12,10 +12,10 @@ import numpy as np
 from dask_gpuselect.kernels.reference import selection as generic
 from dask_gpuselect.maths.cached import covers
 from dask_gpuselect.maths.chunk_order import ChunkOrder
+from dask_gpuselect.maths.chunk_sample import ChunkSample
 from dask_gpuselect.maths.cuts import Brackets, Cuts
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.expected import bounds_of, cells_of
-from dask_gpuselect.maths.seen import Seen
 
 CHUNKS = ((40, 12), (55, 8), (60, 18))  # mean and standard deviation of each
 SIZE = 60
@@ -114,7 +114,7 @@ def draw_kept(picture: Path) -> dict[str, Any]:
     order = ChunkOrder.evenly(N_CHUNKS).chunks(0, N_CHUNKS)
     places = np.sort(order[:N_SEEN])
     cuts = Cuts.merge([parts[i] for i in places])
-    guess = Seen(cuts, places, N_CHUNKS).guess(brackets, len(cuts.pivots))
+    guess = ChunkSample(cuts, places, N_CHUNKS).guess(brackets, len(cuts.pivots))
     assert guess.brackets is not None
     low, high = guess.brackets.ends[[0, -1]]
     proven = brackets(Cuts.merge(parts))

@@ -19,6 +19,7 @@ from dask_gpuselect.engine.spill import SpillFile
 from dask_gpuselect.kernels import compiling
 from tests import backends, emulated
 from tests.backends import CUPY, NUMPY, Backend
+from tests.spies import noted
 
 try:
     import fcntl
@@ -111,15 +112,7 @@ def nothing_kept() -> Iterator[None]:
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The bytes of each array that is written to wait on disk."""
-    sizes: list[int] = []
-    write = SpillFile.write
-
-    def noted(file: SpillFile, array: Any) -> Any:
-        sizes.append(array.nbytes)
-        return write(file, array)
-
-    monkeypatch.setattr(SpillFile, "write", noted)
-    return sizes
+    return noted(monkeypatch, SpillFile, "write", lambda _, file, array: array.nbytes)
 
 
 # --------------------------------------------------------------------------------------------------

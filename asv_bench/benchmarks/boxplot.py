@@ -186,8 +186,8 @@ class BoxLoads:
 
     @unit("reads")
     def track_loads_of_held(self, distribution: str) -> int:
-        held = self.x.persist(scheduler="threads", num_workers=THREADS)
-        compute(describe_boxplot(held))
+        persisted = self.x.persist(scheduler="threads", num_workers=THREADS)
+        compute(describe_boxplot(persisted))
         return max(self.source.loads)
 
     @unit("tasks")

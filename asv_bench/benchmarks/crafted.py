@@ -49,9 +49,9 @@ def killer(n: int, rank: int, salt: Callable[[int], int], most_sweeps: int) -> N
         place = (rank + 0.5) / m * n_sampled
         reach = 1.5 * np.sqrt(place * (1 - place / n_sampled)) + 1
         upto = np.sort(values[drawn])[min(int(place + reach), n_sampled - 1)]
-        kept = values[left] > upto
-        rank -= m - int(kept.sum())
-        left = left[kept]
+        taken = values[left] > upto
+        rank -= m - int(taken.sum())
+        left = left[taken]
     rest = np.isinf(values)
     values[rest] = following + np.random.default_rng(5).permutation(int(rest.sum()))
     return values

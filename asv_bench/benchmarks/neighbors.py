@@ -32,8 +32,8 @@ def ours_plain(rows: Floats, queries: Floats, k: int) -> tuple[Any, Any]:
 def ours_lazy(rows: Floats, queries: Floats, k: int, n_chunks: int = CHUNKS) -> tuple[Any, Any]:
     """Of chunks that are views: a load costs nothing."""
     x = da.from_array(Views(rows), chunks=(-(-len(rows) // n_chunks), -1), name=False)
-    found = kneighbors(x, queries, k)
-    distances, indices = dask.compute(*found, scheduler="threads", num_workers=THREADS)
+    result = kneighbors(x, queries, k)
+    distances, indices = dask.compute(*result, scheduler="threads", num_workers=THREADS)
     return distances, indices
 
 
@@ -52,8 +52,8 @@ def scikit_learns(rows: Floats, queries: Floats, k: int) -> tuple[Any, Any]:
         from sklearn.neighbors import NearestNeighbors
     except ImportError as error:
         raise NotImplementedError from error  # asv leaves it out
-    found = NearestNeighbors(n_neighbors=k, algorithm="brute", n_jobs=THREADS).fit(rows)
-    distances, indices = found.kneighbors(queries)
+    result = NearestNeighbors(n_neighbors=k, algorithm="brute", n_jobs=THREADS).fit(rows)
+    distances, indices = result.kneighbors(queries)
     return distances, indices
 
 

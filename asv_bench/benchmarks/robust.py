@@ -86,5 +86,5 @@ class Regression(Seconds):
 
     @unit("reads")
     def track_loads(self, fit: str, outliers: float) -> int:
-        found = self.call(*self.rows)
-        return int(getattr(found, "n_passes_", 1))
+        result = self.call(*self.rows)
+        return int(getattr(result, "n_passes_", 1))

@@ -233,8 +233,8 @@ class Contender:
         if self.strategy is None:
             return self.select(x, k), None
         ranks = np.array([k])
-        found = select_now(x, np.dtype(x.dtype), lambda n: (ranks, ranks), self.strategy)
-        return found.elements[k], found.trace
+        result = select_now(x, np.dtype(x.dtype), lambda n: (ranks, ranks), self.strategy)
+        return result.elements[k], result.trace
 
 
 def by_strategy(strategy: Strategy, *, any_k: bool = False) -> Contender:
@@ -288,19 +288,19 @@ DEFAULT = "`quantile`"
 def peers(xp: ModuleType) -> dict[str, Contender]:
     """What else there is for these arrays."""
     name = "np" if xp is np else xp.__name__
-    found = {
+    results = {
         f"`{name}.partition`": Contender(lambda x, k: xp.partition(x, k)[k], any_k=xp is not np),
         f"`{name}.sort`": Contender(lambda x, k: xp.sort(x)[k], any_k=True),
     }
     torch = _torch(xp)
     if torch is not None:
-        found["`torch.kthvalue`"] = Contender(
+        results["`torch.kthvalue`"] = Contender(
             lambda x, k: torch.kthvalue(torch.from_dlpack(x), k + 1).values.item()
         )
-        found["`torch.median`"] = Contender(
+        results["`torch.median`"] = Contender(
             lambda x, k: torch.median(torch.from_dlpack(x)).item(), only_median=True
         )
-    return found
+    return results
 
 
 def _torch(xp: ModuleType) -> Any:

@@ -55,8 +55,8 @@ OURS: Mapping[str, Callable[[Any], Any]] = {
 
 def answer(question: str, array: Any) -> Any:
     """Build the graph if there is one, and compute."""
-    found = OURS[question](array)
-    return compute(found, THREADS) if isinstance(found, da.Array) else found
+    result = OURS[question](array)
+    return compute(result, THREADS) if isinstance(result, da.Array) else result
 
 
 @cache

@@ -24,7 +24,7 @@ from dask_gpuselect.boxplot.summary import Boxplot, BoxSource
 from dask_gpuselect.boxplot.weighted import WeightedBoxQuestion
 from dask_gpuselect.engine.asking import Asking, ask_each, by_group
 from dask_gpuselect.maths.boxes import Rule
-from dask_gpuselect.maths.interpolation import result_dtype
+from dask_gpuselect.maths.interpolation import check_numbers, result_dtype
 from dask_gpuselect.maths.ranks import METHODS, check_method
 from dask_gpuselect.quantiles.weighted import check_weighted_method
 
@@ -202,8 +202,7 @@ def describe_boxplot(
 def _asking(array: Any, axis: Axis, kind: type[BoxQuestion], rule: Rule, nan_policy: str) -> Asking:
     """Return the question about the boxes of an array, or raise if its dtype has none."""
     dtype = numpy_dtype(array)
-    if dtype.kind in "bmM":
-        raise TypeError(f"box plots need integers or floats, not {dtype}")
+    check_numbers(dtype, "box plots")
     result_dtype(dtype, METHODS[rule.method], weak_q=False)  # raises for other unsupported dtypes
     question = kind(rule, nan_policy == "omit", dtype)
     return Asking(array, question, reduced_axes(axis, array.ndim))

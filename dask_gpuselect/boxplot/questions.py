@@ -15,6 +15,8 @@ from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion, Question
 from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.maths.boxes import (
+    LEAST_ROOM,
+    ROOM,
     BoxGuess,
     PartialBox,
     Rule,
@@ -29,6 +31,7 @@ from dask_gpuselect.maths.boxes import (
     resolve_again,
     rungs_of,
 )
+from dask_gpuselect.maths.chunk_sample import most_cached
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.keys import selection_dtype
@@ -38,7 +41,6 @@ from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import METHODS
-from dask_gpuselect.maths.seen import most_cached
 from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
 
 
@@ -72,14 +74,14 @@ class BoxQuestion(Question):
 
     def answer_alone(self, values: Any, dtype: np.dtype[Any]) -> Boxes | None:
         order = LaneBoxQuestion.of(self.rule, self.source_dtype, omits_nan=self.omits_nan).order
-        found = None if self.weighs else kernels.box_alone(values, dtype, order, self.rule)
-        return None if found is None else self.finished(*found)
+        box_and_sums = None if self.weighs else kernels.box_alone(values, dtype, order, self.rule)
+        return None if box_and_sums is None else self.finished(*box_and_sums)
 
     def guess(self, ordered: Any, rate: float) -> Brackets:
         return bracket_from_sample(*valid_in(ordered, rungs_of), rate, self.rule)
 
-    def guess_there(self, size: int) -> BoxGuess | None:
-        return box_guess(self.rule, size)
+    def guess_there(self, size: int, rate: float) -> BoxGuess | None:
+        return box_guess(self.rule, size, rate)
 
     def bracket(self, cuts: Cuts) -> Brackets:
         return bracket_from_cuts(cuts, self.rule)
@@ -87,6 +89,10 @@ class BoxQuestion(Question):
     def keep(self, cuts: Cuts) -> Brackets:
         # The quartiles are uncertain before the second load, and the fences more so.
         return bracket_from_cuts(cuts, self.rule, most_cached(cuts))
+
+    def most_candidates(self, n_pivots: int) -> int:
+        fences = 2 * max(ROOM * n_pivots, LEAST_ROOM)
+        return n_pivots * len(self.rule.q) + fences
 
     @property
     def n_ranges(self) -> int:
@@ -106,59 +112,59 @@ class BoxQuestion(Question):
             return tally
         return resolve(brackets, tally, self.rule)
 
-    def more(self, brackets: Brackets, found: PartialBox | Tally) -> Brackets | None:
-        if isinstance(found, Tally) or found.is_complete:
+    def more(self, brackets: Brackets, resolved: PartialBox | Tally) -> Brackets | None:
+        if isinstance(resolved, Tally) or resolved.is_complete:
             return None
-        return bracket_fences(brackets.spared, found)
+        return bracket_fences(brackets.spared, resolved)
 
-    def resolve_again(self, found: PartialBox, more: Brackets, tally: Tally) -> PartialBox:
-        return resolve_again(found, more, tally)
+    def resolve_again(self, resolved: PartialBox, more: Brackets, tally: Tally) -> PartialBox:
+        return resolve_again(resolved, more, tally)
 
     def finish(
         self,
-        found: PartialBox | Tally,
+        resolved: PartialBox | Tally,
         more: Brackets | None,
         tally: Tally | None,
         sums: Moments | None,
     ) -> Boxes:
-        if isinstance(found, Tally):
-            return self.without_elements(found)
+        if isinstance(resolved, Tally):
+            return self.without_elements(resolved)
         if more is not None and tally is not None:
-            found = self.resolve_again(found, more, tally)
+            resolved = self.resolve_again(resolved, more, tally)
         assert sums is not None
-        return self.finished(found, sums)
+        return self.finished(resolved, sums)
 
-    def finished(self, found: PartialBox, sums: Moments) -> Boxes:
-        """Return the box of what was found."""
-        counts = {"n": found.n, "n_low": found.below, "n_high": found.above}
-        return self.box_of(found, sums, counts, found.fliers(self.rule.max_fliers))
+    def finished(self, box: PartialBox, sums: Moments) -> Boxes:
+        """Return the box that was resolved."""
+        counts = {"n": box.n, "n_low": box.below, "n_high": box.above}
+        return self.box_of(box, sums, counts, box.fliers(self.rule.max_fliers))
 
     def box_of(
         self,
-        found: PartialBox,
+        box: PartialBox,
         sums: Moments,
         counts: dict[str, Any],
         fliers: Sequence[NDArray[Any]],
     ) -> Boxes:
-        """Return the box of what was found, with its counts, and its fliers below and above."""
-        low, high = (np.nan if value is None else value for value in found.whiskers)
+        """Return the box that was resolved, with its counts, and its fliers below and above."""
+        low, high = (np.nan if value is None else value for value in box.whiskers)
         (mean,), (std,) = sums.mean_and_std()
-        kept_low, kept_high = (np.array(len(side), np.int64) for side in fliers)
+        listed_low, listed_high = (np.array(len(side), np.int64) for side in fliers)
         boxes = Boxes(
             **{name: np.array(count) for name, count in counts.items()},
-            n_nan=np.array(found.n_missing, np.int64),
-            n_left_out=np.array(found.n_left_out, np.int64),
-            min=np.array(found.low[0]),
-            q1=found.q[0, ...],
-            med=found.q[1, ...],
-            q3=found.q[2, ...],
-            max=np.array(found.high[0]),
+            n_nan=np.array(box.n_missing, np.int64),
+            n_left_out=np.array(box.n_left_out, np.int64),
+            min=np.array(box.low[0]),
+            q1=box.q[0, ...],
+            med=box.q[1, ...],
+            q3=box.q[2, ...],
+            max=np.array(box.high[0]),
             mean=np.array(mean),
             std=np.array(std),
-            low=np.array(low, found.low.dtype),
-            high=np.array(high, found.low.dtype),
-            kept_low=kept_low,
-            kept_high=kept_high,
+            low=np.array(low, box.low.dtype),
+            high=np.array(high, box.low.dtype),
+            listed_low=listed_low,
+            listed_high=listed_high,
             fliers=np.concatenate(fliers),
         )
         return boxes.in_dtype(self.source_dtype).without_missing(omits_nan=self.omits_nan)
@@ -179,7 +185,7 @@ class BoxQuestion(Question):
     def without_elements(self, tally: Tally) -> Boxes:
         """Return the box of an array without elements."""
         none, nan = np.array(0, np.int64), np.array(np.nan)
-        counts = dict.fromkeys(("n", "n_low", "n_high", "kept_low", "kept_high"), none)
+        counts = dict.fromkeys(("n", "n_low", "n_high", "listed_low", "listed_high"), none)
         rest = {name: nan for name in COLUMNS if name not in counts}
         missing = {"n_nan": tally.n_missing, "n_left_out": tally.n_left_out}
         counts |= {name: np.array(count, np.int64) for name, count in missing.items()}
@@ -216,10 +222,10 @@ class BoxesOfLanes(QuantileFields, LaneQuestion):
         # Sorting the fliers of more partial results at once takes five times as long.
         return FurtherLoad(*functions, "ends", 2)
 
-    def known(self, found: Any) -> Lanes:
+    def known(self, boxes: Any) -> Lanes:
         """Return what the load of the ends needs to know of the quantiles."""
-        q = self.q_of(found).T
-        return Lanes(q, q, found.n_valid, found.n_missing)
+        q = self.q_of(boxes).T
+        return Lanes(q, q, boxes.n_valid, boxes.n_missing)
 
     def measure_ends(
         self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Any
@@ -282,12 +288,12 @@ class LaneBoxQuestion(BoxesOfLanes, Quantiles):
     # Measured in the same way as the cost of quantiles.
     pass_time: ClassVar[float] = 1.1
 
-    def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
+    def warn_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Give no warning: the boxes have their numbers of elements."""
 
     def counted(self, counts: LaneValueCounts, dtype: np.dtype[Any]) -> Boxes:
         """Return the boxes of lanes by the counts of all their values."""
-        q = self.q_of(counts.found(self.lane_ranks))
+        q = self.q_of(counts.order_statistics(self.lane_ranks))
         ends = counts.ends(bounds_of(self.rule, q, dtype), self.rule.max_fliers)
         return self.boxes(q, ends, dtype)
 

@@ -349,7 +349,7 @@ class Boxplot(Advising, LazyCollection):
         drawn = ax.bxp(computed.to_bxp(), **kwargs)
         if kwargs.get("showfliers", True):
             for artist, box in zip(drawn["medians"], computed, strict=True):
-                _tell_left_out(ax, artist, box)
+                _label_left_out(ax, artist, box)
         return ax
 
     # --- To read ----------------------------------------------------------------------------------
@@ -412,11 +412,11 @@ class Boxplot(Advising, LazyCollection):
         return rows
 
 
-def _tell_left_out(ax: Any, median: Any, box: Box) -> None:
+def _label_left_out(ax: Any, median: Any, box: Box) -> None:
     """Write the number or weight of the fliers of a box if not all are drawn."""
     is_low = box.fliers < box.whislo
     number = np.ones(len(is_low)) if box.flier_weights is None else box.flier_weights
-    said = "{:,} fliers" if box.flier_weights is None else "fliers of weight {:.6g}"
+    template = "{:,} fliers" if box.flier_weights is None else "fliers of weight {:.6g}"
     sides = (
         (float(number[is_low].sum()), box.n_low, box.min, -6),
         (float(number[~is_low].sum()), box.n_high, box.max, 6),
@@ -431,7 +431,7 @@ def _tell_left_out(ax: Any, median: Any, box: Box) -> None:
                 place, offset = place[::-1], offset[::-1]
                 across, along = ("left" if away > 0 else "right", "center")
             ax.annotate(
-                said.format(counted),
+                template.format(counted),
                 place,
                 xytext=offset,
                 textcoords="offset points",

@@ -124,7 +124,7 @@ class Boxes(Arrays):
         As in `Box`.
     low, high : ndarray, dtype of the data
         The nearest elements inside the fences; NaN if there are none.
-    kept_low, kept_high : ndarray of int64
+    listed_low, listed_high : ndarray of int64
         Number of fliers of each side in `fliers`.
     fliers : ndarray, one-dimensional, dtype of the data
         The fliers of one box after the other, in C order, each as in `Box`.
@@ -146,8 +146,8 @@ class Boxes(Arrays):
     high: NDArray[Any]
     n_low: Numbers
     n_high: Numbers
-    kept_low: IntArray
-    kept_high: IntArray
+    listed_low: IntArray
+    listed_high: IntArray
     fliers: NDArray[Any]
     # No class attribute, which would hide that of `BoxesThere`.
     flier_weights: FloatArray | None = field(default_factory=lambda: None)
@@ -165,7 +165,7 @@ class Boxes(Arrays):
             ]
         heavy = [side.weights.rounded() for side in sides if side.weights is not None]
         n_fliers, fliers = zip(
-            *((s.kept, s.elements) if heavy else s.repeated(rule.max_fliers) for s in sides),
+            *((s.sizes, s.elements) if heavy else s.repeated(rule.max_fliers) for s in sides),
             strict=True,
         )
         columns = {
@@ -182,8 +182,8 @@ class Boxes(Arrays):
             **dict(zip(("low", "high"), map(unsigned_zero, inside), strict=True)),
             "n_low": _numbers(sides[0].measure),
             "n_high": _numbers(sides[1].measure),
-            "kept_low": n_fliers[0],
-            "kept_high": n_fliers[1],
+            "listed_low": n_fliers[0],
+            "listed_high": n_fliers[1],
         }
         return cls(
             **columns,
@@ -212,7 +212,7 @@ class Boxes(Arrays):
             for start, table in zip(first, tables, strict=False)
         ]
         place = np.argsort(np.concatenate(numbers, axis), axis=None)
-        of_box = [np.ravel(table.kept_low + table.kept_high) for table in tables]
+        of_box = [np.ravel(table.listed_low + table.listed_high) for table in tables]
         order = np.argsort(np.repeat(place, np.concatenate(of_box)), kind="stable")
         fliers = np.concatenate([table.fliers for table in tables])
         weights = [each.flier_weights for each in tables if each.flier_weights is not None]
@@ -266,9 +266,9 @@ class Boxes(Arrays):
         columns = {}
         for name in ("min", "q1", "med", "q3", "max", "mean", "std", "low", "high"):
             columns[name] = _with_nan(getattr(self, name), is_missing)
-        for name in ("n_low", "n_high", "kept_low", "kept_high"):
+        for name in ("n_low", "n_high", "listed_low", "listed_high"):
             columns[name] = np.where(is_missing, 0, getattr(self, name))
-        stays = np.repeat(~is_missing.ravel(), np.ravel(self.kept_low + self.kept_high))
+        stays = np.repeat(~is_missing.ravel(), np.ravel(self.listed_low + self.listed_high))
         weights = None if self.flier_weights is None else self.flier_weights[stays]
         return replace(self, **columns, fliers=self.fliers[stays], flier_weights=weights)
 
@@ -329,7 +329,7 @@ class Boxes(Arrays):
     @cached_property
     def _stops(self) -> IntArray:
         """The start of each box in `fliers`, and the end of the last one."""
-        return np.append(np.int64(0), np.cumsum(self.kept_low + self.kept_high))
+        return np.append(np.int64(0), np.cumsum(self.listed_low + self.listed_high))
 
 
 ColumnOf = Callable[[], Any]
@@ -402,8 +402,8 @@ def _flat_columns_of(boxes: LaneBoxes) -> dict[str, ColumnOf]:
         "high": given("high"),
         "n_low": counted("n_low"),
         "n_high": counted("n_high"),
-        "kept_low": counted("n_low", boxes.most_fliers),
-        "kept_high": counted("n_high", boxes.most_fliers),
+        "listed_low": counted("n_low", boxes.most_fliers),
+        "listed_high": counted("n_high", boxes.most_fliers),
         "fliers": lambda: in_order(*map(to_host, (boxes.fliers, boxes.starts, boxes.counts))),
         "flier_weights": lambda: None,
     }
@@ -412,14 +412,14 @@ def _flat_columns_of(boxes: LaneBoxes) -> dict[str, ColumnOf]:
     sides = cache(partial(_heavy_sides, boxes))
 
     def of_fliers(of_side: Callable[[Any], NDArray[Any]]) -> ColumnOf:
-        return lambda: _lane_by_lane(*(side.kept for side in sides()), *map(of_side, sides()))
+        return lambda: _lane_by_lane(*(side.sizes for side in sides()), *map(of_side, sides()))
 
     return columns | {
         "n": given("weight"),
         "n_low": given("n_low"),
         "n_high": given("n_high"),
-        "kept_low": lambda: sides()[0].kept,
-        "kept_high": lambda: sides()[1].kept,
+        "listed_low": lambda: sides()[0].sizes,
+        "listed_high": lambda: sides()[1].sizes,
         "fliers": of_fliers(lambda side: side.elements),
         "flier_weights": of_fliers(lambda side: side.weights.rounded()),
     }
@@ -429,13 +429,13 @@ def _heavy_sides(boxes: LaneBoxes) -> list[Outermost]:
     """List the weighted fliers below and above the fences of all lanes, on the host."""
     sides, elements, weights = map(to_host, (boxes.sides, boxes.fliers, boxes.flier_weights))
     order = np.argsort(sides, kind="stable")
-    sides, none, found = sides[order], np.zeros(boxes.n_lanes), []
+    sides, none, outermost = sides[order], np.zeros(boxes.n_lanes), []
     for is_high in (False, True):
         some = order[sides % 2 == is_high]
         own = ExactSums.of(np.arange(len(some)), len(some), weights[some])
         about: Any = none, sides[sides % 2 == is_high] // 2, elements[some], boxes.most_fliers
-        found.append(Outermost.of(*about, is_high=is_high, weights=own))
-    return found
+        outermost.append(Outermost.of(*about, is_high=is_high, weights=own))
+    return outermost
 
 
 class BoxesThere(Boxes):

@@ -59,24 +59,24 @@ class WeightedBoxQuestion(BoxQuestion):
         q = quantiles_of(order, rule.q, rule.method, brackets.ends.dtype, kind)
         return resolve_weighted(order, rule, q.astype(kind))
 
-    def finished(self, found: PartialBox, sums: Moments) -> Boxes:
-        assert found.weight_below is not None
-        assert found.weight_above is not None
+    def finished(self, resolved: PartialBox, sums: Moments) -> Boxes:
+        assert resolved.weight_below is not None
+        assert resolved.weight_above is not None
         names = "n", "n_low", "n_high"
-        own = [found.weight, found.weight_below, found.weight_above]
+        own = [resolved.weight, resolved.weight_below, resolved.weight_above]
         numbers = ExactSums.joined(own).rounded()
-        low, high = map(np.unique, found.fliers(self.rule.max_fliers))
+        low, high = map(np.unique, resolved.fliers(self.rule.max_fliers))
         weights = ExactSums.joined(
-            [found.low_weights[: len(low)], found.high_weights[: len(high)]]
+            [resolved.low_weights[: len(low)], resolved.high_weights[: len(high)]]
         ).rounded()
         counts: dict[str, Any] = dict(zip(names, numbers, strict=True))
-        box = self.box_of(found, sums, counts, (low, high[::-1]))
+        box = self.box_of(resolved, sums, counts, (low, high[::-1]))
         # There are fewer fliers than weights only if NaN make all statistics missing.
         return replace(box, flier_weights=weights[: len(box.fliers)])
 
-    def without_elements(self, found: Tally) -> Boxes:
+    def without_elements(self, tally: Tally) -> Boxes:
         none = np.zeros((), np.float64)
-        boxes = super().without_elements(found)
+        boxes = super().without_elements(tally)
         return replace(boxes, n=none, n_low=none, n_high=none, flier_weights=np.empty(0))
 
 
@@ -84,6 +84,6 @@ class WeightedBoxQuestion(BoxQuestion):
 class WeightedLaneBoxQuestion(BoxesOfLanes, WeightedLaneQuantiles):
     """A weighted box plot of every lane, as a question."""
 
-    def _answers_of(self, chosen: Quantiles, found: Lanes) -> NDArray[Any]:
+    def _answers_of(self, chosen: Quantiles, lanes: Lanes) -> NDArray[Any]:
         # No warning: the boxes have their numbers of elements.
-        return chosen.lane_values(found)
+        return chosen.lane_values(lanes)

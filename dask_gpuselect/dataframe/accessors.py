@@ -511,7 +511,8 @@ class ExactDataFrame(Advising):
         Returns
         -------
         ExactFrameGroupBy
-            With the methods `quantile`, `median`, `count`, `agg` and `describe_boxplot`.
+            With the methods `quantile`, `median`, `count`, `agg`, `describe` and
+            `describe_boxplot`.
 
         Raises
         ------
@@ -764,7 +765,7 @@ def _routed_quantile(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return _exact(self).quantile(**arguments)
         except TypeError as error:
-            original(self, *args, **kwargs)  # which may raise an error of its own
+            original(self, *args, **kwargs)  # may raise dask's own error
             raise approximate_instead(error, 'method="dask"') from error
 
     return quantile

@@ -156,7 +156,7 @@ class ExactFrameGroupBy(Advising):
 
         def by_pandas(groups: Any) -> Any:
             if any(self._frame._meta[name].dtype == np.bool_ for name in self._chosen):
-                # As pandas 3 does; pandas 2.2 warns.
+                # pandas 3 raises too; pandas 2.2 warns.
                 raise TypeError("columns of bool have no quantiles: pass df.astype({name: 'int8'})")
             how = {"numeric_only": True} if numeric_only else {}
             return groups.quantile(0.5 if is_scalar else [0.5], interpolation=word, **how)
@@ -343,8 +343,7 @@ class ExactFrameGroupBy(Advising):
         taken = [labels_taken(meta) for meta in metas]
         place = needed.index(names[0])
         column = Column.of(frame._meta[names[0]], place)
-        if column.dtype.kind not in "iuf":
-            raise TypeError(f"box plots need integers or floats, not {column.kind}")
+        column.check_numbers()
         wanted = [
             (needed.index(key), take) for key, (take, _) in zip(self._keys, taken, strict=True)
         ]
@@ -400,7 +399,7 @@ class ExactFrameGroupBy(Advising):
         try:
             return ask(groups)
         except (TypeError, NotImplementedError) as error:
-            raise TypeError(f"pandas does not support this for these groups: {error!r}") from error
+            raise TypeError(f"pandas does not support this for these groups: {error}") from error
 
     def _answered(self, expected: Any) -> tuple[list[int], Any]:
         """Return the places of the answered columns in a frame with the keys, and that frame."""

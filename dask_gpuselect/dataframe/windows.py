@@ -89,7 +89,7 @@ def _span(window: Any) -> pd.Timedelta:
     """Return a fixed time; raise for one whose length depends on the date, such as a month."""
     if isinstance(window, np.timedelta64):
         return pd.Timedelta(window)
-    # Not `pd.Timedelta(offset)`: pandas 3.0 refuses that of days, which `rolling` accepts.
+    # pandas 3.0 refuses `pd.Timedelta(offset)` of days, which `rolling` accepts.
     return pd.Timedelta(pd.tseries.frequencies.to_offset(window).nanos)
 
 
@@ -97,14 +97,15 @@ def _is_delta(window: Any) -> bool:
     return isinstance(window, pd.offsets.BaseOffset) or type(window).__name__ == "timedelta"
 
 
-def _statistic(function: Callable[..., Any], what: str) -> Callable[..., Any]:
+def _statistic(function: Callable[..., Any], statistic: str) -> Callable[..., Any]:
     """Return the method for a statistic of each window."""
 
     @public()
     def method(self: ExactFrameRolling, **how: Any) -> Any:
         return self._ask(function.__name__, **how)
 
-    return as_method(method, function, "ExactFrameRolling", f"Return the {what} of each window.")
+    summary = f"Return the {statistic} of each window."
+    return as_method(method, function, "ExactFrameRolling", summary)
 
 
 class ExactFrameRolling(Advising):

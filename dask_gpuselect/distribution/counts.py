@@ -109,7 +109,7 @@ class PointTally(Arrays):
     @classmethod
     def of_chunk(cls, chunk: Any, points: NDArray[Any], dtype: np.dtype[Any]) -> Self:
         """Count a chunk of any shape, whose array says that it is of that dtype. Read it twice."""
-        extent: Any = kernels.report(chunk, dtype, Extent(VALUE))
+        extent: Any = kernels.answer_probe(chunk, dtype, Extent(VALUE))
         keys = np.array([extent.least, extent.largest] if extent.n_valid else [], np.uint64)
         extremes = unsigned_zero(from_keys(keys, points.dtype))
         ends = np.union1d(points, extremes)

@@ -23,6 +23,7 @@ from dask_gpuselect.distribution.cdf import EmpiricalDistribution
 from dask_gpuselect.distribution.counts import Counts, PointTally, count_at_ranks, even_ranks
 from dask_gpuselect.engine.asking import Asking, ask, ask_once
 from dask_gpuselect.engine.collection import LazyCollection
+from dask_gpuselect.engine.plans import choose, plan_once
 from dask_gpuselect.engine.questions import OneLoadQuestion, RankQuestion
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
@@ -120,6 +121,8 @@ def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
     if np.ndim(points) == 0:
         question = EvenRanks(_checked_number(points), dtype)
         return ask(Asking(x, question, tuple(range(x.ndim))), "ecdf")
+    if isinstance(x, DaskArray):
+        choose(plan_once(x))
     return ask_once(x, CountsAt(_checked_values(points, dtype), dtype), "ecdf")
 
 

@@ -17,7 +17,7 @@ from dask_gpuselect.kernels import exponent_of, running_minimum, scaled
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.optional import needs
 
-WEIGHT_BITS = 59  # of the sum of all weights as integers: twice the sum plus n must fit int64
+WEIGHT_BITS = 59  # bits of the integer sum of all weights: twice the sum plus n must fit int64
 
 
 @public()
@@ -111,7 +111,8 @@ def isotonic_regression(
             raise ValueError(f"weights must have the shape of y, {y.shape}, not {weights.shape}")
         if not all_true((weights > 0) & xp.isfinite(weights)):
             raise ValueError(
-                "weights must be positive and finite: leave out the elements whose weights are not"
+                "weights must be positive and finite: leave out the elements whose weights are "
+                "not, as by y[weights > 0]"
             )
         # Scaled down only as far as a finite sum needs, so that few become 0.
         weights = (

@@ -92,8 +92,8 @@ class MonotoneRationalSpline(MonotoneSpline):
             of_mean = xp.where(is_steep, of_end / mean, 0.0)
             ends.append((of_mean, xp.where(of_mean > 0, exponent - self._mean_e, -BEYOND)))
         (p, p_e), (q, q_e) = ends
-        # All of an interval is scaled so that the largest of p, q and 1 is about 1. The others may
-        # vanish, but for 1: something is left when neither slope counts any more.
+        # The numbers of an interval are scaled so that the largest of p, q and 1 is about 1. p and
+        # q may become 0, and 1 may not: something must be left where neither slope counts.
         self._scale_e = xp.maximum(xp.maximum(p_e, q_e), 0)
         self._p, self._q = xp.ldexp(p, p_e - self._scale_e), xp.ldexp(q, q_e - self._scale_e)
         self._one = xp.ldexp(xp.ones_like(p), -xp.minimum(self._scale_e, 1000))

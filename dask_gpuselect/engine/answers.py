@@ -49,9 +49,9 @@ class Form:
         return DaskArray(made.dask, made.name, chunks, meta=meta)
 
 
-def block_in_kind(found: Any, kind: Any) -> Any:
+def block_in_kind(block: Any, kind: Any) -> Any:
     """Convert a block of an answer to the kind of the answer's meta, unless blocks are objects."""
-    return found if kind.dtype.hasobject else in_kind(found, kind)
+    return block if kind.dtype.hasobject else in_kind(block, kind)
 
 
 @dataclass(frozen=True)

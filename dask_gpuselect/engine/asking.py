@@ -22,10 +22,10 @@ from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.companions import accompanied, as_lazy, as_one_lane
 from dask_gpuselect.engine.group_elements import GroupedElements, GroupsOfAll
 from dask_gpuselect.engine.groups import Grouped, GroupedLanes, Grouping
-from dask_gpuselect.engine.lane_plans import plan_lanes, with_labels
+from dask_gpuselect.engine.lane_plans import with_labels
 from dask_gpuselect.engine.lanes import ask_lanes
 from dask_gpuselect.engine.now import answer_lanes_now, answer_now, answer_once_now
-from dask_gpuselect.engine.plans import Plan, plan_all
+from dask_gpuselect.engine.plans import Plan, adjusted, described
 from dask_gpuselect.engine.questions import (
     ArrayQuestion,
     ElementQuestion,
@@ -33,7 +33,7 @@ from dask_gpuselect.engine.questions import (
     OneLoadQuestion,
 )
 from dask_gpuselect.engine.resident import answer_in_memory
-from dask_gpuselect.engine.rounds import ask_rounds, plan_rounds
+from dask_gpuselect.engine.rounds import ask_rounds
 from dask_gpuselect.engine.search import select_now
 from dask_gpuselect.engine.slots import OfSlots, about_slots, takes_slots, together, together_lazily
 from dask_gpuselect.engine.source import DaskArray, map_blocks
@@ -138,7 +138,8 @@ def ask(asking: Asking, label: str, strategy: Strategy | None = None) -> Any:
         return ask_each([asking], label)[0]
     question = _of_strategy(asking)
     if asking.is_lazy:
-        return ask_rounds(asking.array, question, strategy, label, asking.form)
+        with adjusted(partial(_described, given=asking, asking=asking)):
+            return ask_rounds(asking.array, question, strategy, label, asking.form)
     dtype = numpy_dtype(asking.array)
     selected = select_now(asking.array, dtype, question.ranks, strategy)
     return asking.form.made(question.answer_by(selected.n_valid, selected.n_missing, selected.at))
@@ -161,9 +162,15 @@ def ask_each(askings: Sequence[Asking], label: str) -> list[Any]:
 
     Questions about all elements share the loads of whatever the arrays have in common.
     """
+    given = askings
     askings = [by_group(each) for each in askings]
     if not any(each.is_lazy for each in askings):
         return [_answer_now(each) for each in askings]
+    with adjusted(partial(_described, given=given[0], asking=askings[0])):
+        return _ask_lazily(askings, label)
+
+
+def _ask_lazily(askings: Sequence[Asking], label: str) -> list[Any]:
     lazy = [each if each.is_lazy else _as_lazy(each) for each in askings]
     wholes = [each for each in lazy if each.is_whole]
     questions = [
@@ -226,22 +233,13 @@ def ask_once(a: Any, question: OneLoadQuestion, label: str) -> Any:
     return answer_once_now(a, numpy_dtype(a), question)
 
 
-def plan(asking: Asking, strategy: Strategy | None = None) -> Plan:
-    """Return the plan for a question about a dask array."""
-    if strategy is not None:
-        return plan_rounds(asking.array, _of_strategy(asking), strategy)
-    grouped = by_group(asking)
-    return replace(_plan(asking, grouped), shuffle=shuffles.described(grouped.array))
-
-
-def _plan(given: Asking, asking: Asking) -> Plan:
-    chosen: Plan
-    if asking.is_whole:
-        chosen = plan_all(asking.array, asking.slots or asking.question)
-    else:
-        how = {"is_one_lane": asking.is_one_lane}
-        chosen = plan_lanes(asking.array, asking.axes, asking.lanes, **how)
-    if not isinstance(given.array, Grouped) or asking.grouping is None:
+def _described(chosen: Plan, given: Asking, asking: Asking) -> Plan:
+    """Add to a plan what the array is, and the bytes of labels: `asking` has them packed."""
+    is_grouped = isinstance(given.array, Grouped)
+    array = given.array.array if is_grouped else given.array
+    chosen = described(chosen, array, None if given.is_whole else given.axes)
+    chosen = replace(chosen, shuffle=shuffles.described(asking.array))
+    if not is_grouped or asking.grouping is None:
         return chosen
     shape, codes = given.array.grouping.codes.shape, asking.grouping.codes
     is_of_each = shape == given.array.shape or given.array.ndim == len(given.axes)

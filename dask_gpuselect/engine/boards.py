@@ -1,9 +1,9 @@
 """Boards on which tasks of one process share cuts, so that the first load can cache candidates.
 
 The tasks of a load post the cuts of their chunks on a board. Later tasks read from it a guess of
-the brackets, and cache the elements inside: see `maths.seen`. A board lives in one process, as long
-as any partial result of its load does. No task waits for a board, and no answer depends on it: a
-task that finds an empty board caches nothing.
+the brackets, and cache the elements inside: see `maths.chunk_sample`. A board lives in one process,
+as long as any partial result of its load does. No task waits for a board, and no answer depends on
+it: a task that finds an empty board caches nothing.
 
 The bytes that a process caches are bounded, summed over all boards.
 """
@@ -27,11 +27,11 @@ from dask_gpuselect import forks
 from dask_gpuselect.engine.graphs import worker_memory
 from dask_gpuselect.engine.marks import NO_MARKS, Marks
 from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
+from dask_gpuselect.maths.chunk_sample import MOST_SAMPLED, ChunkSample, Guess
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, merge
 from dask_gpuselect.maths.envelope import thinned
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.rulers import Ruler
-from dask_gpuselect.maths.seen import MOST_SEEN, Guess, Seen
 
 logger = logging.getLogger("dask_gpuselect")
 
@@ -78,7 +78,7 @@ class Board:
         self._has_ruler = has_ruler
         self._more = math.isqrt(share)  # times as many pivots as for a single rank
         self._lock = threading.Lock()
-        self._seen: dict[int, Cuts] = {}
+        self._cuts_of: dict[int, Cuts] = {}
         self._next = first
         self._is_guessing = False
         self._are_alike = True
@@ -88,12 +88,12 @@ class Board:
     def put(self, chunk: int, cuts: Cuts) -> Guess:
         """Post the cuts of a chunk, by its number, and return the current guess."""
         with self._lock:
-            if self._is_done or chunk in self._seen:
+            if self._is_done or chunk in self._cuts_of:
                 return self.guess
-            self._seen[chunk] = self._thinned(cuts)
-            is_due = len(self._seen) >= self._next and not self._is_guessing
+            self._cuts_of[chunk] = self._thinned(cuts)
+            is_due = len(self._cuts_of) >= self._next and not self._is_guessing
             if is_due:
-                posted, before, self._is_guessing = dict(self._seen), self.guess, True
+                posted, before, self._is_guessing = dict(self._cuts_of), self.guess, True
         if not is_due:
             return self.guess
         guess = self._guessed(posted, before.ruler)
@@ -112,28 +112,28 @@ class Board:
         Before there is a common guess, this is a guess by the chunk alone, until chunks turn out to
         differ.
         """
-        is_alone = self.guess is NO_GUESS and len(self._seen) <= MOST_ALONE
+        is_alone = self.guess is NO_GUESS and len(self._cuts_of) <= MOST_ALONE
         if not is_alone or not self._are_alike:
             return self.guess
-        return Seen(cuts, np.zeros(1, np.int64), self._n_chunks).guess_alone(self._keep)
+        return ChunkSample(cuts, np.zeros(1, np.int64), self._n_chunks).guess_alone(self._keep)
 
     @property
     def _is_done(self) -> bool:
         """True if the guess is final."""
-        return min(self._n_chunks, MOST_SEEN) < max(self._next, len(self._seen) + 1)
+        return min(self._n_chunks, MOST_SAMPLED) < max(self._next, len(self._cuts_of) + 1)
 
     def drop_ruler(self, ruler: Ruler) -> None:
         """Stop measuring chunks by a ruler that was too coarse for one of them."""
         with self._lock:
             if self.guess.ruler is ruler:
                 self.guess = replace(self.guess, ruler=None)
-                self._next = 2 * len(self._seen) + 1
+                self._next = 2 * len(self._cuts_of) + 1
 
-    def _guessed(self, seen: dict[int, Cuts], ruler: Ruler | None) -> Guess:
-        places = sorted(seen)
-        parts = [seen[place] for place in places]
+    def _guessed(self, sampled: dict[int, Cuts], ruler: Ruler | None) -> Guess:
+        places = sorted(sampled)
+        parts = [sampled[place] for place in places]
         cuts = merge(parts)
-        sample = Seen(cuts, np.array(places, np.int64), self._n_chunks)
+        sample = ChunkSample(cuts, np.array(places, np.int64), self._n_chunks)
         guess = sample.guess(self._keep, ALL_PIVOTS * self._more)
         if guess.brackets is None or not guess.brackets.is_whole or not self._has_ruler:
             return guess
@@ -159,7 +159,7 @@ def board(name: str, *how: Any) -> Board:
         return own
 
 
-# --- What is kept -------------------------------------------------------------------------------
+# --- Cached results -----------------------------------------------------------------------------
 
 
 class Room:
@@ -299,7 +299,7 @@ class Cached(Arrays):
         Brackets that were guessed.
     tally : Tally or CellTally
         Tally of the chunk at these brackets; without candidates if they are on disk.
-    held : Hold or Aside
+    location : Hold or Aside
         Where the candidates are: `Hold` if in the tally, `Aside` if apart from it.
     sums : Moments or None
         Exact sums, if the question wants them.

@@ -23,6 +23,8 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect.engine.graphs import merge_tree
+from dask_gpuselect.engine.grid import column, columns
+from dask_gpuselect.engine.homes import Homes
 from dask_gpuselect.engine.marks import (
     InColumn,
     KnownChunks,
@@ -75,20 +77,20 @@ class Blocks:
     ----------
     to_index : callable
         Function from the place of a column to what follows the name in the key.
-    seen : bool
+    marked : bool
         True if each result is a `KnownChunks`, with the fingerprints of the column's chunks.
     made : callable, optional
         ``(value, shape of a chunk)``: the block of an answer.
     """
 
     to_index: Callable[[Place], tuple[int, ...]] = tuple
-    seen: bool = True
+    marked: bool = True
     made: Callable[..., Any] | None = None
 
     def result(self, value: Any, marks: Any, block: Place) -> Any:
         """Return the result for a value, about a column of chunks of that shape."""
         value = value if self.made is None else self.made(value, block)
-        return KnownChunks(value, marks) if self.seen else value
+        return KnownChunks(value, marks) if self.marked else value
 
 
 FOR_NEXT_LOAD = Blocks()
@@ -104,6 +106,8 @@ class Columns:
         Axes along which columns extend.
     parts : sequence of (int, int)
         First chunk and end (exclusive) of each part of a column.
+    homes : tuple, optional
+        The parts of each column, if columns differ: in place of `parts`.
     is_copy : bool
         True if `x` consists of the tasks of a `first_load` already, so that no copy is needed.
     about : object
@@ -118,15 +122,19 @@ class Columns:
         axes: tuple[int, ...],
         parts: Sequence[tuple[int, int]],
         *,
+        homes: Homes = (),
         is_copy: bool = False,
         about: Any = None,
         ordered: bool = True,
     ) -> None:
-        self.x, self.axes, self.parts, self.is_copy = x, axes, parts, is_copy
+        self.x, self.axes, self.is_copy = x, axes, is_copy
         self.about, self.ordered = about, ordered
         self.graph = Graph({}, {})
-        along = [range(1) if axis in axes else range(n) for axis, n in enumerate(x.numblocks)]
-        self.places = list(itertools.product(*along))
+        self.places = columns(x, axes)
+        self.whole = tuple(tuple(range(start, stop)) for start, stop in parts)
+        each = homes or (self.whole,) * len(self.places)
+        self.parts = dict(zip(self.places, each, strict=True))
+        self.homes = homes
 
     def measured(
         self,
@@ -146,17 +154,23 @@ class Columns:
         source = self._source(load, brackets)
         above = brackets.name if brackets else None
         token = tokenize(
-            source.name, self.axes, self.parts, self.about, self.ordered, above, arguments
+            source.name,
+            self.axes,
+            self.homes or self.whole,
+            self.about,
+            self.ordered,
+            above,
+            arguments,
         )
         name = f"{name}-{token}"
         tasks, keys = {}, {}
-        measure = partial(_measure_seen, measure=measure, ordered=self.ordered)
+        measure = partial(_measure_marked, measure=measure, ordered=self.ordered)
         for place in self.places:
             known = TaskRef(brackets.keys[place][0]) if brackets else None
             chunks = [TaskRef((source.name, *chunk)) for chunk in self._column(place)]
-            keys[place] = [(name, *place, part) for part in range(len(self.parts))]
-            for key, (start, stop) in zip(keys[place], self.parts, strict=True):
-                part = List(*chunks[start:stop])
+            keys[place] = [(name, *place, part) for part in range(len(self.parts[place]))]
+            for key, numbers in zip(keys[place], self.parts[place], strict=True):
+                part = List(*(chunks[i] for i in numbers))
                 number: dict[str, Any] = {"number": key[-1]} if is_numbered else {}
                 given = (part, self.x.dtype, self.axes, known)
                 tasks[key] = Task(key, quietly(measure), *given, **number, **arguments)
@@ -178,22 +192,23 @@ class Columns:
         reads = Reads(self.x)
         tasks, keys = {}, {}
         read = partial(
-            _measure_seen,
+            _measure_marked,
             dtype=self.x.dtype,
             axes=self.axes,
             measure=measure,
             ordered=self.ordered,
         )
-        message = f"{name}: one of {len(self.places) * len(self.parts)} parts is read twice"
-        function = partial(_known_or_read, known_by=known_by, measure=read, told=message)
+        n_parts = sum(map(len, self.parts.values()))
+        message = f"{name}: one of {n_parts} parts is read twice"
+        function = partial(_known_or_read, known_by=known_by, measure=read, message=message)
         name = f"{name}-{tokenize(cached.name, brackets.name)}"
         for place in self.places:
             known = TaskRef(brackets.keys[place][0])
             of_chunks = [reads.of_places[chunk] for chunk in self._column(place)]
-            keys[place] = [(name, *place, part) for part in range(len(self.parts))]
-            each = zip(keys[place], self.parts, cached.keys[place], strict=True)
-            for key, (start, stop), own in each:
-                some = of_chunks[start:stop]
+            keys[place] = [(name, *place, part) for part in range(len(self.parts[place]))]
+            each = zip(keys[place], self.parts[place], cached.keys[place], strict=True)
+            for key, numbers, own in each:
+                some = [of_chunks[i] for i in numbers]
                 tasks[key] = task_if_needed(key, function, some, TaskRef(own), known)
         resident = in_place(self.x)
         graph = Graph.merge(self.graph, resident)
@@ -275,7 +290,7 @@ class Columns:
     ) -> Tasks:
         """Apply ``function(values)`` to the results of all tasks about each column.
 
-        These have seen the same chunks.
+        These have read the same chunks.
         """
         tasks: dict[Key, Task] = {}
         keys: dict[Place, list[Key]] = {}
@@ -301,7 +316,7 @@ class Columns:
 
         If several tasks aggregate a column, there may be a function for each of them.
 
-        Raises, while computing, a `ChunksChangedError` that names the chunk if this load has seen
+        Raises, while computing, a `ChunksChangedError` that names the chunk if this load has read
         other elements than the load of the brackets.
         """
         tasks, keys = {}, {}
@@ -309,7 +324,8 @@ class Columns:
             known = TaskRef(brackets.keys[place][0]) if brackets else None
             column, divided = place[: self.x.ndim], place[self.x.ndim :]
             key = (name, *blocks.to_index(place))
-            named = InColumn(self.x.numblocks, self.axes, column)
+            order = itertools.chain.from_iterable(self.parts[column] if self.homes else ())
+            named = InColumn(self.x.numblocks, self.axes, column, tuple(order))
             given = List(*map(TaskRef, parts))
             own = (
                 function[divided[0] if divided else 0] if isinstance(function, tuple) else function
@@ -346,12 +362,7 @@ class Columns:
 
     def _column(self, place: Place) -> Iterator[Place]:
         """Yield the places of the chunks of a column, in C order."""
-        return itertools.product(
-            *(
-                range(n) if axis in self.axes else (place[axis],)
-                for axis, n in enumerate(self.x.numblocks)
-            )
-        )
+        return column(self.x, self.axes, place)
 
     def _add(self, name: str, tasks: dict[Key, Task], *above: str | None) -> None:
         self.graph = extended(self.graph, name, tasks, {other for other in above if other})
@@ -370,7 +381,7 @@ def first_load(x: DaskArray, axes: tuple[int, ...]) -> DaskArray:
     return private_copy(x, f"load 1 of {x.name} along {axes}")
 
 
-def _measure_seen(
+def _measure_marked(
     chunks: Sequence[Any],
     dtype: np.dtype[Any],
     axes: tuple[int, ...],
@@ -393,12 +404,12 @@ def _known_or_read(
     *,
     known_by: Callable[[Any, Any], Any],
     measure: Callable[..., KnownChunks],
-    told: str,
+    message: str,
 ) -> KnownChunks:
     value = known_by(cached.value, known.value)
     if value is not None:
         return KnownChunks(value, cached.marks)
-    logger.debug(told)
+    logger.debug(message)
     return measure(read(), known=known)
 
 
@@ -444,9 +455,9 @@ def side_by_side(
     place_of: Callable[[Place], InColumn],
     join: Callable[[Sequence[Any], int], Any],
     *,
-    seen: bool,
+    marked: bool,
 ) -> DaskArray:
-    """Join the answers about all slabs of every chunk, if all have seen the same chunks.
+    """Join the answers about all slabs of every chunk, if all have read the same chunks.
 
     The answers are `KnownChunks`. For code that copies graphs, the result counts as an answer, like
     that of passes: if it is used several times, the slabs are not loaded again.
@@ -461,16 +472,16 @@ def side_by_side(
         Function from the place of a block of the answers to the places of its chunks.
     join : callable
         Function from blocks and an axis to one block.
-    seen : bool
+    marked : bool
         True if each joined block is a `KnownChunks` as well.
     """
-    name = f"{label}-{tokenize([answer.name for answer in answers], seen)}"
+    name = f"{label}-{tokenize([answer.name for answer in answers], marked)}"
     tasks = {}
     for place in itertools.product(*map(range, answers[0].numblocks)):
         some = List(*(TaskRef((answer.name, *place)) for answer in answers))
         key = (name, *place)
         tasks[key] = Task(
-            key, Step("reduce", _side_by_side), some, axis, place_of(place), join, seen
+            key, Step("reduce", _side_by_side), some, axis, place_of(place), join, marked
         )
     graph = extended(merged(*answers), name, tasks, {answer.name for answer in answers})
     sizes = tuple(map(sum, zip(*(answer.chunks[axis] for answer in answers), strict=True)))
@@ -484,10 +495,10 @@ def _side_by_side(
     axis: int,
     place_of: InColumn,
     join: Callable[[Sequence[Any], int], Any],
-    seen: bool,
+    marked: bool,
 ) -> Any:
     first, *others = blocks
     for other in others:
         check_same(first.marks, other.marks, place_of)
     answer = join([block.value for block in blocks], axis)
-    return KnownChunks(answer, first.marks) if seen else answer
+    return KnownChunks(answer, first.marks) if marked else answer

@@ -106,7 +106,7 @@ def _described(
         pairs = enumerate(zip(array.shape, x.shape, strict=True))
         stretched = tuple(axis for axis, (own, wanted) in pairs if own == 1 != wanted)
         name = FIELDS[argument]
-        if name == "keeps" and name in described:  # elements of which both keep take part
+        if name == "keeps" and name in described:  # both masks must be True
             stretched = tuple(axis for axis in stretched if axis in described[name].stretched)
         described[name] = Companion(name, np.dtype(array.dtype), stretched)
     if nodata is not None:

@@ -42,13 +42,13 @@ def gathered_bytes(x: DaskArray, most: float) -> int:
 
 
 def ask_counts(
-    asked: Sequence[ArrayQuestion], plans: Sequence[object], label: str, among: str | None
+    requests: Sequence[ArrayQuestion], plans: Sequence[object], label: str, among: str | None
 ) -> list[DaskArray]:
     """Answer questions about all elements of arrays that are loaded together, lazily.
 
     Parameters
     ----------
-    asked : sequence of ArrayQuestion
+    requests : sequence of ArrayQuestion
     plans : sequence of ElementPlan
     label : str
         Prefix of the names of the layers.
@@ -57,13 +57,13 @@ def ask_counts(
     """
     del plans
     counts, finishes = [], []
-    for each in asked:
+    for each in requests:
         counts.append(_counts_of(each.x, among))
         name = f"{label}-{tokenize(counts[-1].name, each.question, each.form.shape)}"
         arguments = {"question": each.question, "form": each.form}
         finishes.append(graphs.Finish(_answer, name, arguments, each.form.key_index))
     answers = graphs.reduced_together(counts, "value-counts-merge", ValueCounts.merge, finishes)
-    return [each.form.lazy(answer) for each, answer in zip(asked, answers, strict=True)]
+    return [each.form.lazy(answer) for each, answer in zip(requests, answers, strict=True)]
 
 
 def _counts_of(x: DaskArray, among: str | None = None) -> DaskArray:

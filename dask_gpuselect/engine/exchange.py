@@ -82,7 +82,7 @@ def exchanged(
     regroup: Callable[..., Any],
     join: Callable[[list[Any]], Any] | None = None,
     every: int = 0,
-    **told: Any,
+    **options: Any,
 ) -> DaskArray:
     """Apply ``place(pieces, *arguments)`` to the pieces of all input chunks for each output chunk.
 
@@ -100,12 +100,12 @@ def exchanged(
     place : callable
         ``list of pieces, *arguments -> object``.
     regroup : callable
-        ``(pieces of a group, number of the batch, number of the group, **told) -> list of pieces``,
+        ``(pieces of a group, batch number, group number, **options) -> list of pieces``,
         one for each chunk of the group.
     join : callable, optional
         ``list of pieces -> piece``, in a tree of tasks if there are more than `every` pieces.
         Without it, one task takes all of them.
-    **told
+    **options
         Arguments of `regroup`; task references become dependencies.
     """
     tasks: dict[Any, Task] = {}
@@ -121,7 +121,7 @@ def exchanged(
             for b in range(stages.n_batches):
                 key: Any = (f"{moved}-regrouped", b, g)
                 batch = List(*of_group[stages.batch(b)])
-                tasks[key] = Task(key, quietly(regroup), batch, b, g, **told)
+                tasks[key] = Task(key, quietly(regroup), batch, b, g, **options)
                 regrouped.append(TaskRef(key))
             for j in range(first, stop):
                 taken.append(_handed_on(tasks, regrouped, (moved, j), j - first))
@@ -133,7 +133,7 @@ def exchanged(
             parts = list(map(TaskRef, keys))  # noqa: PLW2901
         own: Any = (name, j)
         tasks[own] = Task(own, quietly(place), List(*parts), *arguments)
-    needs = {split.name} | layers_of(told)
+    needs = {split.name} | layers_of(options)
     graph = extended(split.dask, name, tasks, needs)
     return objects(graph, name, (len(taken),))
 

@@ -73,7 +73,7 @@ def _by_dask(tasks: Any, meta: Any, chunks: Any, keys: Sequence[Key], name: str)
 
 
 KINDS = (
-    # Its graph is optimized, and has the keys that the array has; `optimize` may change chunks.
+    # The graph of such an array is optimized, and has its keys; `optimize` may change chunks.
     ExpressionType("dask_array", "dask_array._collection", lambda x: x, _by_package),
     ExpressionType(
         "dask.array", "dask.array._array_expr._collection", lambda x: x.optimize(), _by_dask
@@ -121,12 +121,12 @@ def as_source(x: Any) -> Any:
         return x
     source = kind.source_of(x)
     graph = graph_of(source.__dask_graph__())
-    _tell_sizes(graph, x)
+    _annotate_sizes(graph, x)
     first = next(flatten(source.__dask_keys__()))
     return DaskArray(graph, get_name_from_key(first), source.chunks, meta=source._meta)
 
 
-def _tell_sizes(graph: Graph, x: Any) -> None:
+def _annotate_sizes(graph: Graph, x: Any) -> None:
     """Annotate the layers of reductions with their sizes, because loads share small results."""
     if not any(itertools.starmap(is_reduction, graph.layers.items())):
         return

@@ -26,7 +26,7 @@ class FirstLoad:
 
     Parameters
     ----------
-    asked : ArrayQuestion
+    request : ArrayQuestion
         The array and the question.
     plan : ElementPlan
         How the question is answered.
@@ -38,7 +38,7 @@ class FirstLoad:
         The groups of chunks, of all arrays that are loaded together, with what is cached of them.
     """
 
-    asked: ArrayQuestion
+    request: ArrayQuestion
     plan: ElementPlan
     cuts: DaskArray
     settled: DaskArray | None = None
@@ -46,7 +46,7 @@ class FirstLoad:
 
     @property
     def question(self) -> Question:
-        return self.asked.question
+        return self.request.question
 
     @property
     def narrowing(self) -> Narrowing | None:
@@ -54,9 +54,14 @@ class FirstLoad:
         return self.plan.narrowing
 
     @property
+    def rounds(self) -> Narrowing | None:
+        """The narrowing, if candidates are narrowed where they wait before one task merges them."""
+        return self.narrowing if self.narrowing is not None and self.narrowing.rounds else None
+
+    @property
     def grid(self) -> tuple[int, ...]:
         """The shape of the grid of chunks."""
-        return tuple(self.asked.x.numblocks)
+        return tuple(self.request.x.numblocks)
 
     @property
     def order(self) -> ChunkOrder | None:
@@ -73,11 +78,11 @@ class FirstLoad:
         """Return how a further load reads the array."""
         keeping = self.plan.keeping
         is_alone = keeping is not None and len(keeping.reads.arrays) == 1
-        return keeping.reads if keeping is not None and is_alone else Reads(self.asked.x)
+        return keeping.reads if keeping is not None and is_alone else Reads(self.request.x)
 
 
 def first_loads(
-    asked: Sequence[ArrayQuestion],
+    requests: Sequence[ArrayQuestion],
     plans: Sequence[ElementPlan],
     label: str,
     among: str | None,
@@ -85,7 +90,7 @@ def first_loads(
     is_marked: bool,
 ) -> list[FirstLoad]:
     """Make the first loads of arrays that are loaded together; `among` is their token."""
-    pairs, keeping = list(zip(asked, plans, strict=True)), plans[0].keeping
+    pairs, keeping = list(zip(requests, plans, strict=True)), plans[0].keeping
     if keeping is None:
         return [_first_load(*pair, label, among) for pair in pairs]
     partials = [
@@ -97,14 +102,14 @@ def first_loads(
 
 
 def _first_load(
-    asked: ArrayQuestion, plan: ElementPlan, label: str, among: str | None
+    request: ArrayQuestion, plan: ElementPlan, label: str, among: str | None
 ) -> FirstLoad:
     """Compute the cuts of every chunk, in the chunks' own grid; None if a pilot has the answer.
 
     Questions about one array share these tasks.
     """
-    x = asked.x
-    settled = pilot.ask_pilot(x, asked.question, label) if plan.name == "guess" else None
+    x = request.x
+    settled = pilot.ask_pilot(x, request.question, label) if plan.name == "guess" else None
     # Each array has a seed of its own: if x and x - median(x) had the same copy of x, x would stay
     # in memory until its median is known.
     source = private_copy(x, f"load 1 of {among or x.name}")
@@ -112,10 +117,12 @@ def _first_load(
     known = list(arguments.items())  # dask 2025.1 gives a dict another token in each process
     if settled is None:
         name = f"quantile-cuts-{tokenize(source.name, known)}"
-        return FirstLoad(asked, plan, graphs.each_chunk(kernels.cuts, name, [source], **arguments))
+        return FirstLoad(
+            request, plan, graphs.each_chunk(kernels.cuts, name, [source], **arguments)
+        )
     name = f"quantile-cuts-{tokenize(source.name, known, settled.name)}"
     cuts = graphs.each_chunk(_cuts_unless, name, [source], [settled], **arguments)
-    return FirstLoad(asked, plan, cuts, settled)
+    return FirstLoad(request, plan, cuts, settled)
 
 
 def _cuts_unless(chunk: Any, settled: Any, **arguments: Any) -> Cuts | None:

@@ -74,6 +74,14 @@ class Column:
     dtype: np.dtype[Any]
     leaves_out: bool
 
+    def check_numbers(self) -> None:
+        """Raise for a column of bool, dates or time differences, which have no box plots."""
+        if self.dtype.kind not in "iuf":
+            raise TypeError(
+                f"box plots need integers or floats, not {self.kind}: leave out the column, or "
+                "convert it first, column.astype('int64')"
+            )
+
     @classmethod
     def of(cls, meta: Any, place: int | None = None) -> Column:
         """Describe the column that an empty one stands for.
@@ -266,8 +274,7 @@ def numbers_as_arrays(frame: Any, columns: Sequence[Column]) -> list[DaskArray]:
     """
     wanted = []
     for column in columns:
-        if column.dtype.kind not in "iuf":
-            raise TypeError(f"box plots need integers or floats, not {column.kind}")
+        column.check_numbers()
         is_masked = column.leaves_out and column.dtype.kind in "iu"
         dtype = np.dtype(np.float64) if is_masked else column.dtype
         wanted.append((column.place, elements(dtype)))
@@ -569,8 +576,8 @@ def _finished(
     return answer if to_kind is None else to_kind(answer)
 
 
-def _to_cudf(found: Any) -> Any:
+def _to_cudf(answer: Any) -> Any:
     """Convert an object of pandas to cuDF. Written from its documentation, and not tested."""
     import cudf
 
-    return cudf.from_pandas(found) if isinstance(found, pd.Series | pd.DataFrame) else found
+    return cudf.from_pandas(answer) if isinstance(answer, pd.Series | pd.DataFrame) else answer

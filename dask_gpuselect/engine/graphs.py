@@ -47,7 +47,7 @@ def objects(graph: Graph, name: str, numblocks: tuple[int, ...]) -> DaskArray:
     return DaskArray(graph, name, chunks, meta=np.empty((0,) * len(numblocks), dtype=object))
 
 
-def held(name: str, values: Sequence[Any], numblocks: tuple[int, ...]) -> DaskArray:
+def literals(name: str, values: Sequence[Any], numblocks: tuple[int, ...]) -> DaskArray:
     """Make a dask array of objects that exist already: one for each block, in C order."""
     places = np.ndindex(numblocks)
     nodes = {
@@ -348,7 +348,7 @@ def reduced_items(
     merge: Callable[[list[Any]], Any],
     finish: Callable[..., Any],
     name: str,
-    told: Sequence[Mapping[str, Any]],
+    arguments_of_each: Sequence[Mapping[str, Any]],
     join: Callable[[list[Any]], Any],
 ) -> DaskArray:
     """Reduce the i-th items of all lists, for each i, and combine: ``join(results)``.
@@ -357,11 +357,11 @@ def reduced_items(
     ----------
     layer, merge, finish
         As for `reduced`.
-    told : sequence of mapping
+    arguments_of_each : sequence of mapping
         Arguments of the last task for each i.
     """
     results = []
-    for i, arguments in enumerate(told):
+    for i, arguments in enumerate(arguments_of_each):
         items = item_of(lists, i, f"{name}-of-{i}")
         results.append(reduced(items, layer, merge, finish, f"{name}-{i}", **arguments))
     return of_results(results, join, name)
@@ -584,6 +584,18 @@ def is_on_a_worker() -> bool:
 def worker_directory() -> str:
     """Return the directory of the `distributed` worker that runs this task."""
     return str(_worker().local_directory)
+
+
+def workers_here() -> tuple[int, int, int]:
+    """Return the numbers of workers on the host of this task's worker, of all, and of its threads.
+
+    The scheduler is asked.
+    """
+    worker = _worker()
+    ask = sys.modules["distributed"].utils.sync
+    known = ask(worker.loop, worker.scheduler.identity)["workers"]
+    hosts = [each["host"] for each in known.values()]
+    return hosts.count(known[worker.address]["host"]), len(hosts), worker.state.nthreads
 
 
 def worker_memory() -> float:

@@ -14,6 +14,20 @@ def other_axes(x: DaskArray, axes: tuple[int, ...]) -> list[int]:
     return [axis for axis in range(x.ndim) if axis not in axes]
 
 
+def columns(x: DaskArray, axes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Return the places of the columns in the grid of chunks, in C order: 0 along `axes`."""
+    along = (range(1) if axis in axes else range(n) for axis, n in enumerate(x.numblocks))
+    return list(itertools.product(*along))
+
+
+def column(
+    x: DaskArray, axes: tuple[int, ...], place: tuple[int, ...]
+) -> Iterator[tuple[int, ...]]:
+    """Yield the places of the chunks of a column, in C order."""
+    along = (range(n) if axis in axes else (place[axis],) for axis, n in enumerate(x.numblocks))
+    return itertools.product(*along)
+
+
 def lane_sizes(x: DaskArray, axes: tuple[int, ...]) -> list[int]:
     """Return the number of a lane's elements in each chunk of a column, in C order; or NaN."""
     return [math.prod(sizes) for sizes in itertools.product(*(x.chunks[axis] for axis in axes))]

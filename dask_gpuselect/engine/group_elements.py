@@ -242,7 +242,7 @@ class GroupedElements(GroupsOfAll):
         tally = kernels.group_tally(chunks, dtype, codes_of_names(known.names), brackets)
         return tally if edges is None else tally.among(brackets, edges)
 
-    def found(self, tallies: Sequence[CellTally], known: Named) -> Named:
+    def order_statistics(self, tallies: Sequence[CellTally], known: Named) -> Named:
         """Select the order statistics of the groups that belong to one task."""
         elements = kernels.order_statistics_of_groups(tallies, known.value, self.ranks)
         return Named(known.names, elements)

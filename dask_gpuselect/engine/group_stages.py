@@ -38,7 +38,7 @@ from dask_gpuselect.engine.group_elements import (
 from dask_gpuselect.engine.keeping import FirstPartial, limits, room_for
 from dask_gpuselect.engine.lane_plans import LanePlan
 from dask_gpuselect.engine.source import DaskArray
-from dask_gpuselect.engine.stages import Asked, Stage, dividing, further_stages
+from dask_gpuselect.engine.stages import LaneRequest, Stage, dividing, further_stages
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cached import cell_tally_by
 from dask_gpuselect.maths.coarse import cuts_of_cells, merged_coarsely, narrower_slots
@@ -49,7 +49,7 @@ from dask_gpuselect.maths.lane_cuts import RanksOfLanes, join
 from dask_gpuselect.maths.ragged import CellTally
 from dask_gpuselect.maths.sizes import COARSE_EVERY, Narrowing, pivot_share
 
-# Number of parts of a group that are seen before the first guess, if there are enough parts. A part
+# Number of parts of a group that are read before the first guess, if there are enough parts. A part
 # is read again if the guess of any group is wrong. That happened among 18 groups when two parts
 # made the first guess.
 FIRST = 8
@@ -59,10 +59,10 @@ LEAST_OF_GROUP = 1 << 12
 
 
 def stages_of_groups(
-    x: DaskArray, asked: Asked, plan: LanePlan, label: str, token: str
+    x: DaskArray, request: LaneRequest, plan: LanePlan, label: str, token: str
 ) -> list[Stage]:
     """Find the brackets of all groups, and their elements; then make the further load."""
-    question: Any = asked.question
+    question: Any = request.question
     edges, narrowing = question.edges(plan.n_roots), plan.narrowing
     n_roots = 1 if edges is None else plan.n_roots
     reduce_cuts = reduce_tallies = dividing(n_roots)
@@ -86,9 +86,9 @@ def stages_of_groups(
         measure=question.tally,
         arguments={"edges": edges},
         reduce=reduce_tallies,
-        settle=question.found,
+        settle=question.order_statistics,
         finds="order",
-        join=partial(_answered, asked=asked),
+        join=partial(_answered, request=request),
         finds_each="elements",
     )
     if plan.cached_bytes:
@@ -102,7 +102,7 @@ def stages_of_groups(
             cuts_of=attrgetter("cuts"),
         )
         second = replace(second, by_cache=cell_tally_by_cache)
-    return [first, second, *further_stages(asked, label)]
+    return [first, second, *further_stages(request, label)]
 
 
 def _bracketed_among(question: GroupedElements, edges: Sequence[int]) -> tuple[Any, ...]:
@@ -118,9 +118,9 @@ def _joined(parts: Sequence[Named]) -> Named:
     return Named(parts[0].names, join([part.value for part in parts]))
 
 
-def _answered(parts: Sequence[Named], *, asked: Asked) -> Any:
+def _answered(parts: Sequence[Named], *, request: LaneRequest) -> Any:
     """Return the answer about all groups, or what a further load needs to know of them."""
-    return asked.resolved(_joined(parts))
+    return request.resolved(_joined(parts))
 
 
 # --- Cache of the first load ----------------------------------------------------------------------

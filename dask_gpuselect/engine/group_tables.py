@@ -293,7 +293,7 @@ class GroupedColumns:
             known, edges[:-1], itertools.pairwise(ends), strict=True
         ):
             at = one.names.places(names.take(np.arange(start, stop)))
-            # Of a group that the first load has not seen, the chunk's fingerprint tells.
+            # The chunk's fingerprint shows a group that the first load did not have.
             places[start:stop] = np.where(at < 0, -1, at + edge)
         codes = places[rows.keyed.codes]
         columns = []
@@ -380,7 +380,7 @@ def ask_counts(x: DaskArray, label: str) -> DaskArray:
 def _made(x: DaskArray, stages: list[Stage], label: str, token: str) -> DaskArray:
     """Make the tasks of stages about a table, a single column whose chunks are parts."""
     columns = Columns(x, (0,), [(i, i + 1) for i in range(x.npartitions)], ordered=False)
-    made = run(columns, stages, label, token, Blocks(seen=False))
+    made = run(columns, stages, label, token, Blocks(marked=False))
     return objects(columns.graph, made.name, (1,))
 
 

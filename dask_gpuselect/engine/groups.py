@@ -239,14 +239,14 @@ class Piece:
     parts: list[Any]
     n_others: Callable[[], IntArray] | None = None
 
-    def of_groups(self, found: Any) -> Any:
+    def of_groups(self, answer: Any) -> Any:
         """Correct a result about the parts to one about the groups alone.
 
         Results may count what masks leave out, but elements of no group must not count.
         """
-        if self.n_others is None or not isinstance(found, LeftOut):
-            return found
-        return found.less_left_out(self.n_others())
+        if self.n_others is None or not isinstance(answer, LeftOut):
+            return answer
+        return answer.less_left_out(self.n_others())
 
 
 def pieces_of_groups(
@@ -476,8 +476,8 @@ class GroupedLanes(LaneQuestion):
     def joined(self, blocks: Sequence[Any], axis: int) -> Any:
         return self.of_group.joined(blocks, axis)
 
-    def finished(self, found: Any) -> Any:
-        return self.each(self.of_group.finished, found)
+    def finished(self, resolved: Any) -> Any:
+        return self.each(self.of_group.finished, resolved)
 
     def restored(self, answers: Any, block: Block, shape: AnswerAxes) -> Any:
         one = shape.of_one_group
@@ -510,7 +510,7 @@ class GroupedLanes(LaneQuestion):
         each = [tails for size in sizes if (tails := of_size[size]) is not None]
         if not each or len(each) < len(sizes):
             return None
-        return Tails(*self._of_each(*each), sum(tails.n_kept for tails in each))
+        return Tails(*self._of_each(*each), sum(tails.width for tails in each))
 
     @property
     def further(self) -> FurtherLoad | None:

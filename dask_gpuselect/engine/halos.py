@@ -359,7 +359,7 @@ def _extended(array: Any, own: Sequence[_Sides]) -> Any:
 
 
 def _range_of(places: Sequence[int]) -> Any:
-    """Return a slice for places of one distance, so that a device need not be told each.
+    """Return a slice for places of one distance, so that a device need not get each place.
 
     Return None if there are none.
     """

@@ -1,4 +1,4 @@
-"""Graph of two loads, the first of which caches what the second would ask for.
+"""Graph of two loads. The first caches what the second would ask for.
 
 ::
 
@@ -44,8 +44,8 @@ from dask_gpuselect.engine.partials import (
     Gathered,
     Proven,
     gathered,
+    if_summing,
     sums_of,
-    who_sums,
 )
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.reads import ChunkPlace, Reader, Reads, Unread, each_if_needed
@@ -245,7 +245,7 @@ def first_partials(
         "is_marked": is_marked,
     }
     name = f"quantile-reports-{tokenize(source.name, question, list(arguments.items()))}"
-    single = graphs.held(f"quantile-question-{tokenize(question)}", [question], ())
+    single = graphs.literals(f"quantile-question-{tokenize(question)}", [question], ())
     arguments |= {"block_ids": True, "board_name": name}
     return graphs.each_chunk(_first, name, [source], [single], **arguments)
 
@@ -284,7 +284,7 @@ def _first(
         cached = Cached.of(guess.brackets, tally, limits)
     if cached is None:
         return FirstPartial(cuts, None, own)
-    sums = sums_of(chunk, cached.brackets, dtype, who_sums(question))
+    sums = sums_of(chunk, cached.brackets, dtype, if_summing(question))
     marks = marks_of([chunk], ordered=False) if is_marked else NO_MARKS
     return FirstPartial(cuts, replace(cached, sums=sums, marks=marks), own)
 
@@ -380,7 +380,7 @@ def second_loads(
         **proven,
     )
     measures: list[Measure] = [
-        partial(gathered, dtype=x.dtype, summing=who_sums(question), is_marked=is_marked)
+        partial(gathered, dtype=x.dtype, summing=if_summing(question), is_marked=is_marked)
         for x, question in zip(arrays, questions, strict=True)
     ]
     seconds = each_if_needed(
@@ -452,10 +452,10 @@ def _second(
     read: Reader,
     place: tuple[int, ...],
     decided: list[NDArray[np.bool_]],
-    *told: Any,
+    *shared_arguments: Any,
 ) -> list[Second]:
     """Measure the chunk at a place, for each array, unless the first load has cached its answer."""
-    *proven, measures, shared = told
+    *proven, measures, shared = shared_arguments
     seconds: list[Second] = []
     for i, (each, measure) in enumerate(zip(proven, measures, strict=True)):
         chunk = int(np.ravel_multi_index(place, each.numblocks))

@@ -8,8 +8,8 @@ There are eight:
 - *column*: the chunks of one output block, its column, fit `column-limit`, and one task takes all
   of them: one load;
 - *tails*: the column is larger, and the question is about quantiles near the ends of lanes, such as
-  0.9. It is read in parts that fit. Of each part, the smallest and largest elements of every lane
-  are kept, as many as the answer may need: one load;
+  0.9. It is read in parts that fit. Each part returns the smallest and largest elements of every
+  lane, as many as the answer may need: one load;
 - *scratch*: the column is larger, so that it would take several loads. Each chunk is written to
   local disk when it arrives, and the lanes are read back in tiles: one load;
 - *p2p*: the same on a cluster of `distributed`, where dask's peer-to-peer rechunk moves the lanes
@@ -18,17 +18,18 @@ There are eight:
 - *passes*: the column is larger. It is read in parts that fit, several times: each pass narrows the
   bracket of every lane, and the last one gathers what is inside. Sizes alone determine the number
   of passes, which is mostly two. If there is too little memory for each lane for passes to
-  converge, the lanes of each chunk are read in slabs, one after the other.
+  converge, the lanes of each chunk are read in slabs, one after the other. A column on the devices
+  of several workers is read by each of them, in one pass.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from dask.utils import format_bytes
@@ -43,8 +44,9 @@ from dask_gpuselect.engine.grid import (
 )
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.groups import GroupedLanes
+from dask_gpuselect.engine.homes import Homes, homes_of
 from dask_gpuselect.engine.keeping import limits, why_groups_twice
-from dask_gpuselect.engine.plans import COUNTED, ElementPlan, Plan, known_bytes
+from dask_gpuselect.engine.plans import COUNTED, AnyPlan, ElementPlan, Plan, known_bytes
 from dask_gpuselect.engine.questions import LaneQuestion
 from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.resident import fit_one_device
@@ -61,6 +63,7 @@ from dask_gpuselect.kernels.companions import MOST_STACKED
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
     MORE_LOADS,
+    SENT_CANDIDATE,
     TALLIES_EVERY,
     TWO_COUNTS,
     Narrowing,
@@ -71,11 +74,10 @@ from dask_gpuselect.maths.sizes import (
     plan_merging,
     plan_one_pass,
     plan_passes,
+    sent_in_one_pass,
     waiting_partials,
 )
 from dask_gpuselect.maths.value_counts import counts_bytes, is_countable
-
-AnyPlan = TypeVar("AnyPlan", bound="Plan")
 
 ONE_TASK = 1 << 26
 """Most bytes of elements in one task if there is a single lane.
@@ -104,12 +106,10 @@ class LanePlan(Plan):
         How partial results about groups are merged on their way; None if they are not.
     shares : int
         Number of tasks among which the lanes of a column are divided, which share one load.
-    advice : str
-        Text that says how to get one load instead of several.
     scratch : Scratch or None
         How columns are written to disk; None if they are not.
-    disk_bytes : int
-        Most bytes on disk at any time.
+    homes : tuple
+        The parts of each column, if there is one for each worker that has some of its chunks.
     """
 
     slabs: int = 1
@@ -118,9 +118,8 @@ class LanePlan(Plan):
     n_roots: int = 0
     narrowing: Narrowing | None = None
     shares: int = 1
-    advice: str = field(default="", compare=False)
     scratch: Scratch | None = None
-    disk_bytes: int = 0
+    homes: Homes = ()
 
     def __str__(self) -> str:
         return f"{super().__str__()}{_clause(self._on_disk)}{_clause(self.advice)}"
@@ -234,7 +233,7 @@ def plan_lanes(
             return counted
     limits = [column_limit()]
     if is_one_lane and lanes.takes_passes:
-        limits.insert(0, one_lane_limit(lanes.x))  # which may be too little for many groups
+        limits.insert(0, one_lane_limit(lanes.x))  # this limit may be too low for many groups
     for limit in limits:
         plan = _plan_within(lanes, limit)
         if plan is not None:
@@ -253,11 +252,14 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
     Return None if no plan fits.
     """
     x, axes, question, chunks = lanes.x, lanes.axes, lanes.question, lanes.chunks
+    by_workers = _plan_by_workers(lanes, limit)
+    if by_workers is not None:
+        return by_workers
     is_known_larger = lanes.column_bytes > limit
     if not is_known_larger or _is_taken_in_place(lanes):
         return LanePlan("column", 1, known_bytes(lanes.column_bytes), 0, shares=_shares(lanes))
     limit = max(limit, max(chunks) * lanes.n_lanes * lanes.itemsize)
-    # Of data in memory, loads cost nothing, and slabs look at each element once.
+    # If data are in memory, loads cost nothing, and slabs take each element once.
     if not (lanes.is_one_lane or x.is_on_device or x.is_in_memory):
         in_tails = _plan_tails(lanes, limit)
         if in_tails is not None:
@@ -270,11 +272,11 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
         if plan is not None:
             loads = question.loads_in_passes(plan.loads) if plan.parts else 1
             least = min(least, slabs * loads)
-            in_slabs = replace(plan, slabs=slabs, loads=slabs * plan.loads)
-            # Elements that are looked at, and tasks, which are one for each load of each chunk.
-            looks = loads * question.pass_time * question.slots.pass_factor if plan.parts else 1.0
-            looks += slabs * loads * TASK * len(chunks) / (sum(chunks) * lanes.n_lanes)
-            plans.append((slabs * loads, looks, in_slabs))
+            in_slabs = replace(plan, slabs=slabs, loads=slabs * loads)
+            # The work: reads of each element, and tasks, which are one for each load of each chunk.
+            work = loads * question.pass_time * question.slots.pass_factor if plan.parts else 1.0
+            work += slabs * loads * TASK * len(chunks) / (sum(chunks) * lanes.n_lanes)
+            plans.append((slabs * loads, work, in_slabs))
         if slabs >= MORE_LOADS * least and not x.is_in_memory:
             break  # more slabs are more loads
     loads, _, best = (0, 0.0, None)
@@ -297,9 +299,10 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
 # Bytes of a tile, at most: of a year of hourly maps of (721, 1440) float32, five rows of each map.
 TILE = 1 << 28
 
-# Bytes that a task takes for each answer about a lane, beside its elements: five-day windows of
-# three years of days are 365 answers about 1,095 elements, in float64, of which some wait.
-ANSWER_BYTES = 48
+# Bytes that a task takes for each answer about a lane, beside its elements, as tracemalloc counts:
+# five-day windows of a year of days are 365 answers about 365 elements, in float64, of which some
+# wait.
+ANSWER_BYTES = 96
 
 
 def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
@@ -322,7 +325,7 @@ def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
         1,
         task_bytes,
         0,
-        scratch=Scratch(tile, most, place.where),
+        scratch=Scratch(tile, most, place.where, int(disk_bytes), task_bytes),
         disk_bytes=int(disk_bytes),
         why=f"passes would take {loads}" if loads else "passes find no answer",
     )
@@ -339,13 +342,13 @@ def _room_advice(lanes: _Lanes) -> str:
     place, n = _disk(lanes), int(Carried.by(lanes.x, lanes.axes).n_bytes(lanes.x))
     if place is None or n <= place.room:
         return ""
-    return f"or set scratch-limit to {format_bytes(n)}, with as much room in {place.told}"
+    return f"or set scratch-limit to {format_bytes(n)}, with as much room in {place.description}"
 
 
 def with_labels(
     plan: AnyPlan, x: DaskArray, question: LaneQuestion, labels: np.dtype[Any]
 ) -> AnyPlan:
-    """Add the bytes of labels, one for each element, to what a plan reports.
+    """Add the bytes of labels, one for each element, to those of a plan.
 
     They do not influence the choice of the plan.
     """
@@ -376,6 +379,57 @@ def _is_taken_in_place(lanes: _Lanes) -> bool:
     is_few = len(lanes.chunks) <= MOST_STACKED
     is_in_place = is_plain and not may_copy and is_adjacent and is_few
     return is_in_place and (x.is_in_process or fit_one_device([x]))
+
+
+# Bytes whose sending takes longer than another load on devices: on two H200s, 0.04 s by TCP.
+WORTH_SENDING = 1 << 26
+
+# Bytes of the lanes of a part that every device's kernels measure in shared memory.
+MEASURED_IN_PLACE = 24 << 10
+
+
+def _plan_by_workers(lanes: _Lanes, limit: int) -> LanePlan | None:
+    """Plan one pass in which every worker of a cluster measures the chunks that it has.
+
+    Return None unless columns of chunks are on the devices of several workers, and kernels measure
+    them in place, and less is sent so than if one worker took each column.
+    """
+    x, question, chunks = lanes.x, lanes.question, lanes.chunks
+    if not (x.is_in_memory and is_fast(x) and x.nbytes >= WORTH_SENDING and lanes.may_write):
+        return None
+    is_plain = x.made_by.does != "pack" and not (x.dtype.kind in "iu" and x.dtype.itemsize == 8)
+    is_simple = question.by_order and question.further is None and not question.composes
+    is_one = question.slots.are_known and question.slots.n == 1 and question.slots.windows is None
+    if x.is_in_process or not (is_plain and is_simple and is_one):
+        return None
+    homes = homes_of(x, lanes.axes) or ()
+    sizes = [[sum(chunks[i] for i in part) for part in parts] for parts in homes]
+    divided = [each for each in sizes if len(each) > 1]
+    longest = max(map(max, sizes), default=0)
+    n_stacked = max((len(part) for parts in homes for part in parts), default=0)
+    is_in_place = longest * lanes.itemsize <= MEASURED_IN_PLACE and n_stacked <= MOST_STACKED
+    if not (divided and is_in_place):
+        return None
+    n_lanes, itemsize, n_brackets = lanes.n_lanes, lanes.itemsize, max(question.n_brackets, 1)
+    given = n_brackets, limit // n_lanes, itemsize
+    plans = [plan_one_pass(each, *given, candidate=SENT_CANDIDATE, few=0) for each in divided]
+    if None in plans:
+        return None
+    width = max(plan.widths[0] for plan in plans if plan)
+    gathered = max(plan.gathered for plan in plans if plan)
+    moved = sum(sum(each) - max(each) for each in divided) * itemsize * n_lanes
+    sent = sum(sent_in_one_pass(each, n_brackets, itemsize, width) for each in divided) * n_lanes
+    if moved - sent < WORTH_SENDING:
+        return None
+    passes = Passes((width,), max(map(len, sizes)), gathered)
+    about = longest * n_lanes * itemsize, gathered * n_lanes, 1, (), passes
+    why = "columns have chunks on several workers"
+    return LanePlan("passes", 2, *about, homes=homes, why=why)
+
+
+def is_fast(x: Source) -> bool:
+    """Return whether reading a chunk once more takes much less time than sending it."""
+    return x.is_on_device
 
 
 def _clause(advice: str) -> str:
@@ -438,8 +492,9 @@ def _parts_of_one_lane(
 # Counts of lanes take at most this share of what they are of.
 COUNTS_SHARE = 0.25
 
-# Those of groups. Where of 6e7 uint16 all values occur alike, and so many counts take as many bytes
-# as what they are of, counting took 1.46 s and two loads 2.30; of a fifth as many 0.36 and 1.09.
+# The same share for groups. If all values of 6e7 uint16 occur equally often, so that counts take as
+# many bytes as the elements, counting took 1.46 s and two loads took 2.30. With a fifth as many
+# counts it was 0.36 and 1.09 s.
 GROUP_COUNTS_SHARE = 1.0
 
 # Bytes of elements that are worth a task which counts them: 4 ms at 1 ns each.
@@ -458,9 +513,9 @@ def _plan_counts_of_groups(lanes: _Lanes) -> LanePlan | None:
     if not question.counts_values or not math.isfinite(question.slots.at_most):
         return None
     itemsize, total = x.element_bytes(), sum(chunks)
-    of_report = question.slots.at_most * counts_bytes(x.dtype)
+    of_partial = question.slots.at_most * counts_bytes(x.dtype)
     worth = COUNTED_ON_DEVICE if x.is_on_device else COUNTED_AT_ONCE
-    most = min(max(4 * of_report / GROUP_COUNTS_SHARE, worth), one_lane_limit(x))
+    most = min(max(4 * of_partial / GROUP_COUNTS_SHARE, worth), one_lane_limit(x))
     parts, sizes = _parts_of_one_lane(chunks, most, itemsize)
     counted = _plan_counts(lanes, parts, sizes, 1, GROUP_COUNTS_SHARE)
     return replace(counted, task_bytes=-1) if counted and math.isnan(total) else counted
@@ -484,10 +539,10 @@ def _plan_counts(
     if not (question.counts_values and is_countable(x.dtype)):
         return None
     itemsize, n_counted = x.element_bytes(), n_lanes * question.slots.at_most
-    of_report = n_counted * counts_bytes(x.dtype)
-    gathered = min(len(parts), TALLIES_EVERY) * of_report
+    of_partial = n_counted * counts_bytes(x.dtype)
+    gathered = min(len(parts), TALLIES_EVERY) * of_partial
     part_bytes = n_lanes * itemsize * sum(sizes) / len(parts)
-    is_little = of_report <= share * part_bytes  # not if that is not known
+    is_little = of_partial <= share * part_bytes  # not if that is not known
     if not (is_little and gathered <= settings.n_bytes("root-limit")):
         return None
     task_bytes = max(sizes) * n_lanes * itemsize
@@ -506,7 +561,7 @@ def _plan_tails(lanes: _Lanes, limit: int) -> LanePlan | None:
     parts = tuple(runs(chunks, limit // row_bytes))
     largest = max(sum(chunks[start:stop]) for start, stop in parts)
     dtype = selection_dtype(question.task_dtype(lanes.x.dtype))
-    of_lane = tails.n_kept * dtype.itemsize + question.slots.n * TWO_COUNTS
+    of_lane = tails.width * dtype.itemsize + question.slots.n * TWO_COUNTS
     partial_result = n_lanes * of_lane
     merge_every = plan_merging(len(parts), limit // partial_result)
     if merge_every is None:
@@ -591,7 +646,7 @@ def _plan_slab(lanes: _Lanes, n_lanes: int, limit: int) -> LanePlan | None:
     return largest and largest[1]
 
 
-PART_SIZES = 6  # of parts that are tried: the limit, half of it, a quarter, ...
+PART_SIZES = 6  # sizes of parts that are tried: the limit, half of it, a quarter, ...
 
 
 def column_limit() -> int:

@@ -24,6 +24,7 @@ from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.lane_plans import LanePlan, plan_lanes
 from dask_gpuselect.engine.marks import InColumn, KnownChunks, Slab, marks_of, pieces_of
 from dask_gpuselect.engine.moves import in_moved_tiles
+from dask_gpuselect.engine.plans import as_one, choose
 from dask_gpuselect.engine.questions import LaneQuestion
 from dask_gpuselect.engine.scratch import Tile, in_tiles, joined_tiles, n_tiles
 from dask_gpuselect.engine.source import (
@@ -34,7 +35,7 @@ from dask_gpuselect.engine.source import (
     private_copy,
 )
 from dask_gpuselect.engine.stages import (
-    Asked,
+    LaneRequest,
     Stage,
     run,
     stages_by_counts,
@@ -53,7 +54,7 @@ def ask_lanes(
     shape: AnswerAxes,
     dtype: np.dtype[Any] | None,
     *,
-    seen: bool = False,
+    marked: bool = False,
     names: DaskArray | None = None,
 ) -> DaskArray:
     """Answer a question about every lane of a dask array lazily.
@@ -66,35 +67,37 @@ def ask_lanes(
         Axes of the answer. Not all axes of the data are reduced.
     dtype : dtype or None
         Dtype of the answer; None if each block of it is an object.
-    seen : bool
+    marked : bool
         True if each block of the answer is a `KnownChunks`, for a caller that loads the array
         again.
     names : dask array, optional
         The labels of the groups, where their number is not known before.
     """
     axes = shape.axes
-    plan = plan_lanes(x, axes, question, is_one_lane=shape.is_one_lane, may_write=not seen)
+    plan = plan_lanes(x, axes, question, is_one_lane=shape.is_one_lane, may_write=not marked)
     several = plan.name in ("passes", "groups")
-    composed = _composed(x, question, label, shape, dtype) if several else None
+    with as_one():
+        composed = _composed(x, question, label, shape, dtype) if several else None
     if composed is not None:
         return composed
+    choose(plan)
     ask = partial(_ask, question=question, plan=plan, shape=shape, dtype=dtype, names=names)
     if plan.scratch is not None:
         tiles = TILES[plan.name](x, axes, plan.scratch)
         counts = [
             n_tiles(x.chunks[i], plan.scratch.tile[i]) if i < x.ndim else [1] for i in shape.labels
         ]
-        answer = ask(tiles, label=f"{label}-{plan.name}", seen=False)
+        answer = ask(tiles, label=f"{label}-{plan.name}", marked=False)
         return joined_tiles(answer, counts, f"{label}-tiles-{plan.name}", question.joined)
-    sources, axis = _sources(x, plan, axes, seen=seen)
+    sources, axis = _sources(x, plan, axes, marked=marked)
     if len(sources) == 1:
-        return ask(sources[0], label=f"{label}-{plan.name}", seen=seen)
+        return ask(sources[0], label=f"{label}-{plan.name}", marked=marked)
     word = "slab" if plan.slabs > 1 else "share"
-    answers = [ask(source, label=f"{label}-{word}-{plan.name}", seen=True) for source in sources]
+    answers = [ask(source, label=f"{label}-{word}-{plan.name}", marked=True) for source in sources]
     axis = shape.labels.index(axis)
     place_of = PlaceOf(x.numblocks, shape)
     label = f"{label}-{word}s-{plan.name}"
-    return side_by_side(answers, axis, label, place_of, question.joined, seen=seen)
+    return side_by_side(answers, axis, label, place_of, question.joined, marked=marked)
 
 
 def _composed(
@@ -109,9 +112,9 @@ def _composed(
     if not isinstance(question, GroupedElements):
         return question.composed(x, label, shape)
 
-    def ask(x: DaskArray, of_group: LaneQuestion, seen: bool) -> DaskArray:
+    def ask(x: DaskArray, of_group: LaneQuestion, marked: bool) -> DaskArray:
         about = replace(question, of_group=of_group)
-        return ask_lanes(x, about, label, shape, dtype, seen=seen)
+        return ask_lanes(x, about, label, shape, dtype, marked=marked)
 
     return question.of_group.composed_of_groups(ask, x, label)
 
@@ -124,18 +127,18 @@ def _ask(
     plan: LanePlan,
     shape: AnswerAxes,
     dtype: np.dtype[Any] | None,
-    seen: bool,
+    marked: bool,
     names: DaskArray | None,
 ) -> DaskArray:
     """Answer a question about all of `x`, or about a slab of every chunk."""
-    label = f"{label}-seen" if seen else label
+    label = f"{label}-seen" if marked else label
     meta = np.empty((0,) * len(shape.labels), dtype=object)
     if dtype is not None:
         meta = fitted(meta_from_array(x._meta, ndim=meta.ndim, dtype=dtype))
     if plan.name in STAGES:
-        return _in_parts(x, question, label, plan, shape, meta, seen=seen)
+        return _in_parts(x, question, label, plan, shape, meta, marked=marked)
     result: DaskArray = blockwise(
-        partial(_answer_column, question=question, dtype=x.dtype, shape=shape, seen=seen),
+        partial(_answer_column, question=question, dtype=x.dtype, shape=shape, marked=marked),
         shape.labels,
         x,
         tuple(range(x.ndim)),
@@ -154,7 +157,7 @@ def _ask(
 
 
 def _sources(
-    x: DaskArray, plan: LanePlan, axes: tuple[int, ...], *, seen: bool
+    x: DaskArray, plan: LanePlan, axes: tuple[int, ...], *, marked: bool
 ) -> tuple[list[DaskArray], int]:
     """Return the array for each slab or share, and the axis along which chunks are divided.
 
@@ -169,17 +172,17 @@ def _sources(
         each = (private_copy(x, f"slab {i} of {n} {about}") for i in range(n))
         # Data in memory cannot change, and a view of them holds no further memory. But a caller who
         # loads them again compares fingerprints.
-        cut = _share if Source.of(x).is_in_memory and not seen else _slab
+        cut = _share if Source.of(x).is_in_memory and not marked else _slab
         return [_part(source, cut, axis, i, n) for i, source in enumerate(each)], axis
     is_shared = plan.name == "tails"  # one load of every chunk for all shares
     if is_shared:
         source = first_load(x, axes)
-    elif plan.parts or all(x.numblocks[axis] == 1 for axis in axes):
+    elif plan.parts or plan.homes or all(x.numblocks[axis] == 1 for axis in axes):
         return [x], axis
     else:
         source = private_copy(x, f"columns of {x.name} along {axes}")
     n = plan.shares
-    if seen or (n == 1 and not is_shared):
+    if marked or (n == 1 and not is_shared):
         return [source], axis
     axis = share_axis(x, axes, n)
     return [_part(source, _share, axis, i, n) for i in range(n)], axis
@@ -246,7 +249,7 @@ def _answer_column(
     question: LaneQuestion,
     dtype: np.dtype[Any],
     shape: AnswerAxes,
-    seen: bool,
+    marked: bool,
 ) -> Any:
     """Compute one block of the answer from the chunks of its column.
 
@@ -257,7 +260,7 @@ def _answer_column(
         assert isinstance(question, GroupedLanes)
         question = question.of_so_many(len(names[0]))
     answer = question.block(pieces_of(given), dtype, shape)
-    return KnownChunks(answer, marks_of(given, ordered=question.by_place)) if seen else answer
+    return KnownChunks(answer, marks_of(given, ordered=question.by_place)) if marked else answer
 
 
 def _flat(nested: Any) -> Iterator[Any]:
@@ -279,21 +282,23 @@ def _in_parts(
     shape: AnswerAxes,
     meta: Any,
     *,
-    seen: bool,
+    marked: bool,
 ) -> DaskArray:
     """Answer a question by stages that read each column in parts."""
-    about, token = Asked(question, x.dtype, shape, meta), tokenize(x.name, question, plan, shape)
+    about = LaneRequest(question, x.dtype, shape, meta)
+    token = tokenize(x.name, question, plan, shape)
     stages = STAGES[plan.name](x, about, plan, label, token)
     by_tails = plan.name == "tails"  # whose sources are copies already
     columns = Columns(
         x,
         shape.axes,
         plan.parts,
+        homes=plan.homes,
         is_copy=by_tails,
         about=question if by_tails else question.slots.windows,
         ordered=question.by_place,
     )
-    blocks = Blocks(shape.answer_place, seen, about.made)
+    blocks = Blocks(shape.answer_place, marked, about.made)
     made = run(columns, stages, label, token, blocks)
     return columns.lazy(made, shape.chunks(x, question.n_answers), meta)
 

@@ -42,8 +42,8 @@ from dask_gpuselect.engine.first_loads import FirstLoad, first_loads
 from dask_gpuselect.engine.keeping import MergeGathered, second_loads
 from dask_gpuselect.engine.marks import InColumn, check_same, marks_of
 from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidates, proven_by
-from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered, who_sums
-from dask_gpuselect.engine.plans import ElementPlan, plan_each, plan_loads
+from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered, if_summing
+from dask_gpuselect.engine.plans import ElementPlan, choose, plan_each, plan_loads
 from dask_gpuselect.engine.questions import ArrayQuestion, OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import each_if_needed
 from dask_gpuselect.engine.resident import answer_resident
@@ -65,7 +65,7 @@ from dask_gpuselect.maths.sizes import Narrowing
 CUTS_MERGE = "quantile-cuts-merge"
 
 
-def ask_together(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
+def ask_together(requests: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
     """Answer questions about all elements of dask arrays lazily, in two loads or sometimes three.
 
     Arrays are loaded together if chunk i of each depends on the same chunks of what they share.
@@ -75,7 +75,7 @@ def ask_together(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
 
     Parameters
     ----------
-    asked : sequence of ArrayQuestion
+    requests : sequence of ArrayQuestion
         Questions of one kind.
     label : str
         Prefix of the names of the layers: ``<label>-bracket``, ``<label>-candidates``, ``<label>``.
@@ -88,23 +88,24 @@ def ask_together(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
     candidate: about sqrt(elements) of both for each chunk and quantile, unless the plan narrows
     them.
     """
-    distinct = list({each.identity: each for each in asked}.values())
+    distinct = list({each.identity: each for each in requests}.values())
     answers: dict[Any, DaskArray] = {}
     plans = plan_each([each.x for each in distinct], [each.question for each in distinct])
     for places, planned in plans:
+        choose(planned[0])
         group = [distinct[i] for i in places]
         names = sorted({each.x.name for each in group})
         among = tokenize(names) if len(names) > 1 else None
         some = ASKS.get(planned[0].name, _ask_loads)(group, planned, label, among)
         answers |= zip((each.identity for each in group), some, strict=True)
-    return [answers[each.identity] for each in asked]
+    return [answers[each.identity] for each in requests]
 
 
 def ask_once(x: DaskArray, question: OneLoadQuestion, label: str) -> DaskArray:
     """Answer a question that takes one load, lazily; the answer is an object."""
     source = private_copy(x, f"load 1 of {x.name}")
     # The question is one task of its own: as a literal it would be copied to every task.
-    single = graphs.held(f"{label}-question-{tokenize(question)}", [question], ())
+    single = graphs.literals(f"{label}-question-{tokenize(question)}", [question], ())
     name = f"{label}-reports-{tokenize(source.name, x.dtype, question)}"
     partials = graphs.each_chunk(_measure, name, [source], [single], dtype=x.dtype)
     name = f"{label}-{tokenize(name)}"
@@ -145,10 +146,10 @@ class ByChunk:
 def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
     """Return the proven brackets of a question, and what is gathered of every chunk there.
 
-    This takes one load if values are counted. Otherwise it takes two, or one for the chunks of
-    which the first load has cached enough.
+    This takes one load if values are counted. Otherwise it takes two. A chunk takes one if the
+    first load has cached enough of it.
     """
-    (plan,) = plan_loads([x], [question])
+    plan = choose(*plan_loads([x], [question]))
     if plan.name == "counts":
         return ByChunk(*gathered_by_counts(x, question, label), None)
     about = ArrayQuestion(x, question, Form((), None, x._meta))
@@ -166,12 +167,12 @@ def _brackets_of(parts: list[Proven]) -> Brackets:
 
 
 def _ask_resident(
-    asked: Sequence[ArrayQuestion], plans: Sequence[ElementPlan], label: str, among: str | None
+    requests: Sequence[ArrayQuestion], plans: Sequence[ElementPlan], label: str, among: str | None
 ) -> list[DaskArray]:
     """Answer questions about chunks in the memory of one device, in one task each."""
     del among
     answers = []
-    for each, plan in zip(asked, plans, strict=True):
+    for each, plan in zip(requests, plans, strict=True):
         x, question, form = each.x, each.question, each.form
         name = f"{label}-{tokenize(x.name, question, form.shape, 'held')}"
         how = {"dtype": x.dtype, "question": question, "form": form, "share": plan.share}
@@ -182,12 +183,12 @@ def _ask_resident(
 
 
 def _ask_loads(
-    asked: Sequence[ArrayQuestion], plans: Sequence[ElementPlan], label: str, among: str | None
+    requests: Sequence[ArrayQuestion], plans: Sequence[ElementPlan], label: str, among: str | None
 ) -> list[DaskArray]:
     """Answer questions about arrays by two or three loads, which they make together."""
     # An answer from the second load alone needs no fingerprints: its counts prove it.
-    is_last = all(each.question.third is None for each in asked)
-    begun, brackets, loads = _loaded(asked, plans, label, among, is_marked=not is_last)
+    is_last = all(each.question.third is None for each in requests)
+    begun, brackets, loads = _loaded(requests, plans, label, among, is_marked=not is_last)
     narrow(begun, brackets, loads, label)
     ends = _after_second(begun, brackets, loads, label, is_last=is_last)
     finish = _answer_of if is_last else partial(_after_third, label=label)
@@ -202,7 +203,7 @@ Loaded = tuple[list[FirstLoad], list[DaskArray], list[DaskArray]]
 
 
 def _loaded(
-    asked: Sequence[ArrayQuestion],
+    requests: Sequence[ArrayQuestion],
     plans: Sequence[ElementPlan],
     label: str,
     among: str | None,
@@ -215,19 +216,19 @@ def _loaded(
     If `is_apart`, the candidates of the chunks stay unmerged.
     """
     merge: MergeGathered = list if is_apart else Gathered.merge
-    begun = first_loads(asked, plans, label, among, is_marked=is_marked)
+    begun = first_loads(requests, plans, label, among, is_marked=is_marked)
     brackets = all_brackets(begun, label, among)
-    keeping, groups, arrays = plans[0].keeping, begun[0].groups, [each.x for each in asked]
+    keeping, groups, arrays = plans[0].keeping, begun[0].groups, [each.x for each in requests]
     if keeping is not None and groups is not None:
-        about = keeping, groups, [each.question for each in asked], brackets, label
+        about = keeping, groups, [each.question for each in requests], brackets, label
         return begun, brackets, second_loads(*about, is_marked=is_marked, merge=merge)
     turn = _after_all(brackets, label) if among else None
     loads = []
     for each, bracket in zip(begun, brackets, strict=True):
-        how = {"summing": who_sums(each.question), "is_marked": is_marked, "merge": merge}
+        how = {"summing": if_summing(each.question), "is_marked": is_marked, "merge": merge}
         # Candidates that are never merged are resolved on the device where they are.
         how["stays"] = is_apart and each.narrowing is None
-        load = _load(each.asked.x, bracket, label, _gather, turn, arrays, **how)
+        load = _load(each.request.x, bracket, label, _gather, turn, arrays, **how)
         loads.append(load)
     return begun, brackets, loads
 
@@ -240,8 +241,8 @@ def narrow(
     Their brackets are narrowed as well.
     """
     for i, each in enumerate(begun):
-        if each.narrowing is not None and each.narrowing.rounds:
-            how = (each.question, each.narrowing, label)
+        if each.rounds:
+            how = (each.question, each.rounds, label)
             loads[i], brackets[i] = narrowed_candidates(loads[i], brackets[i], *how)
 
 
@@ -263,7 +264,7 @@ def all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> l
     if narrowings[0] is not None and narrowings[0].stretches > 1:  # and there is one array alone
         in_stretches = brackets_of_stretches(groups, begun[0].question, narrowings[0])
         return proven_by(groups, in_stretches, begun, label)
-    if not all(each is None or each.looks for each in narrowings):
+    if not all(each is None or each.previews for each in narrowings):
         return in_tree(groups, begun, label)
     return graphs.finished_together(groups, CUTS_MERGE, merge_any, finishes)
 
@@ -327,7 +328,7 @@ def _gather(
     return merge([own])
 
 
-def _look(
+def _resolve(
     parts: list[Gathered],
     proven: Proven | None,
     settled: Resolved | None,
@@ -356,7 +357,7 @@ def _after_second(
     """Answer questions whose second load is the last, or resolve them as far as it can."""
     finishes = []
     for each, bracket, load in zip(begun, brackets, loads, strict=True):
-        form, settled = each.asked.form, each.settled
+        form, settled = each.request.form, each.settled
         arguments = {
             "proven": TaskRef((bracket.name,)),
             "settled": None if settled is None else TaskRef((settled.name,)),
@@ -369,12 +370,12 @@ def _after_second(
             how = _finish_second, f"{label}-{token}", arguments, form.key_index
             finishes.append(graphs.Finish(*how))
         else:
-            finishes.append(graphs.Finish(_look, f"{label}-look-{token}", arguments))
+            finishes.append(graphs.Finish(_resolve, f"{label}-resolve-{token}", arguments))
     return graphs.reduced_together(loads, f"{label}-candidates-merge", Gathered.merge, finishes)
 
 
 def _answer_of(begun: FirstLoad, made: DaskArray) -> DaskArray:
-    return begun.asked.form.lazy(made)
+    return begun.request.form.lazy(made)
 
 
 def _finish_second(
@@ -385,21 +386,25 @@ def _finish_second(
     order: ChunkOrder | None,
     form: Form,
 ) -> Any:
-    looked = _look(parts, proven, settled, question, order, form)
-    return form.made(question.finish(looked.found, looked.more, None, looked.sums))
+    resolved = _resolve(parts, proven, settled, question, order, form)
+    return form.made(question.finish(resolved.answer, resolved.more, None, resolved.sums))
 
 
 # --- A third load -------------------------------------------------------------------------------
 
 
-def _after_third(begun: FirstLoad, looked: DaskArray, label: str) -> DaskArray:
+def _after_third(begun: FirstLoad, resolved: DaskArray, label: str) -> DaskArray:
     """Answer a question by a third load, which reads nothing if there are no further brackets."""
-    x, question, form = begun.asked.x, begun.asked.question, begun.asked.form
+    x, question, form = begun.request.x, begun.request.question, begun.request.form
     label_of_third = f"{label}-{question.third}"
-    name = f"{label_of_third}-{tokenize(x.name, looked.name)}"
+    name = f"{label_of_third}-{tokenize(x.name, resolved.name)}"
     third = each_if_needed(
-        _gather_if_needed, name, begun.reads, [], [looked], x.dtype, wants=_wants_third
+        _gather_if_needed, name, begun.reads, [], [resolved], x.dtype, wants=_wants_third
     )
+    if begun.rounds and question.defines("narrower_again"):
+        third, resolved = narrowed_candidates(
+            third, resolved, question, begun.rounds, label_of_third
+        )
     name = f"{label}-{tokenize(third.name, form.shape)}"
     answer = graphs.reduced(
         third,
@@ -408,7 +413,7 @@ def _after_third(begun: FirstLoad, looked: DaskArray, label: str) -> DaskArray:
         _finish_third,
         name,
         form.key_index,
-        looked=TaskRef((looked.name,)),
+        resolved=TaskRef((resolved.name,)),
         question=question,
         numblocks=x.numblocks,
         form=form,
@@ -416,32 +421,32 @@ def _after_third(begun: FirstLoad, looked: DaskArray, label: str) -> DaskArray:
     return form.lazy(answer)
 
 
-def _wants_third(looked: Resolved) -> bool:
-    return looked.more is not None
+def _wants_third(resolved: Resolved) -> bool:
+    return resolved.more is not None
 
 
 def _gather_if_needed(
     read: Callable[[], Any],
     place: tuple[int, ...],
-    looked: Resolved,
+    resolved: Resolved,
     dtype: np.dtype[Any],
 ) -> Gathered:
     del place
-    if looked.more is None:
+    if resolved.more is None:
         return Gathered(None)
     chunk = read()
-    tally = kernels.tally(chunk, dtype, looked.more, most=math.prod(chunk.shape))
+    tally = kernels.tally(chunk, dtype, resolved.more, most=math.prod(chunk.shape))
     return Gathered(tally, None, marks_of([chunk], ordered=False))  # the last task compares them
 
 
 def _finish_third(
     parts: list[Gathered],
-    looked: Resolved,
+    resolved: Resolved,
     question: Question,
     numblocks: tuple[int, ...],
     form: Form,
 ) -> Any:
     last = Gathered.merge(parts)
-    if looked.more is not None:
-        check_same(looked.marks, last.marks, InColumn.of_all(numblocks))
-    return form.made(question.finish(looked.found, looked.more, last.tally, looked.sums))
+    if resolved.more is not None:
+        check_same(resolved.marks, last.marks, InColumn.of_all(numblocks))
+    return form.made(question.finish(resolved.answer, resolved.more, last.tally, resolved.sums))

@@ -1,4 +1,4 @@
-"""Fingerprints of chunks, which prove that several loads have seen the same elements.
+"""Fingerprints of chunks, which prove that several loads have read the same elements.
 
 If one load alone proves an answer, as for a quantile, its counts are enough and no fingerprints are
 needed. They serve answers to which several loads contribute. An error names the chunk that changed.
@@ -97,17 +97,17 @@ def joined(parts: Iterable[Any]) -> Any:
     return tuple(itertools.chain.from_iterable(each))
 
 
-def check_same(known: Marks, found: Marks, place_of: Callable[[int], Sequence[int]]) -> None:
-    """Raise a `ChunksChangedError` unless two loads have seen the same chunks.
+def check_same(known: Marks, marks: Marks, place_of: Callable[[int], Sequence[int]]) -> None:
+    """Raise a `ChunksChangedError` unless two loads have read the same chunks.
 
     Parameters
     ----------
-    known, found : ndarray of uint64
+    known, marks : ndarray of uint64
         Fingerprints of the same chunks, by the earlier load and by the later one.
     place_of : callable
         Function from the number of a chunk to its place in the grid.
     """
-    differs = np.flatnonzero(known != found)
+    differs = np.flatnonzero(known != marks)
     if len(differs):
         raise changed(place_of(int(differs[0])))
 
@@ -131,11 +131,14 @@ class InColumn:
         Axes along which the column extends.
     place : tuple of int
         Place of any chunk of the column.
+    order : tuple of int
+        The numbers of the chunks in the order in which they are counted; empty if that is C order.
     """
 
     numblocks: tuple[int, ...]
     axes: tuple[int, ...]
     place: tuple[int, ...]
+    order: tuple[int, ...] = ()
 
     @classmethod
     def of_all(cls, numblocks: tuple[int, ...]) -> InColumn:
@@ -143,7 +146,8 @@ class InColumn:
         return cls(numblocks, tuple(range(len(numblocks))), (0,) * len(numblocks))
 
     def __call__(self, i: int) -> tuple[int, ...]:
-        along = np.unravel_index(i, [self.numblocks[axis] for axis in self.axes])
+        number = self.order[i] if self.order else i
+        along = np.unravel_index(number, [self.numblocks[axis] for axis in self.axes])
         places = list(self.place)
         for axis, block in zip(self.axes, along, strict=True):
             places[axis] = int(block)

@@ -12,9 +12,8 @@ Each chunk is loaded once. Companions are moved like the values, those that are 
 
 from __future__ import annotations
 
-import errno
 import itertools
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -23,13 +22,19 @@ from dask.utils import format_bytes
 
 from dask_gpuselect.arrays import in_kind, to_host
 from dask_gpuselect.engine.columns import first_load
-from dask_gpuselect.engine.graphs import is_on_a_worker, worker_directory
+from dask_gpuselect.engine.graphs import (
+    is_on_a_worker,
+    worker_directory,
+    worker_memory,
+    workers_here,
+)
 from dask_gpuselect.engine.scratch import (
     Carried,
     Scratch,
+    check_room,
     companion_of,
     cuts_of,
-    free_bytes,
+    explained,
     indices_of,
 )
 from dask_gpuselect.engine.source import (
@@ -62,7 +67,7 @@ def in_moved_tiles(x: DaskArray, axes: tuple[int, ...], how: Scratch) -> DaskArr
     source, carried = first_load(x, axes), Carried.by(x, axes)
     cuts = cuts_of(x, axes, how.tile)
     chunks = tuple(tuple(cut.stop - cut.start for _, cut in each) for each in cuts)
-    values = _moved(_values(source, carried), chunks, how)
+    values = _moved(_values(source, carried, how), chunks, how)
     moved = [_moved(_companion(source, carried, c), chunks, how) for c in carried.companions]
     index = tuple(range(x.ndim))
     kind = x._meta.data if isinstance(x._meta, np.ma.MaskedArray) else x._meta
@@ -79,19 +84,19 @@ def in_moved_tiles(x: DaskArray, axes: tuple[int, ...], how: Scratch) -> DaskArr
     return DaskArray(tiles.dask, tiles.name, chunks, meta=x._meta)
 
 
-def _values(source: DaskArray, carried: Carried) -> DaskArray:
+def _values(source: DaskArray, carried: Carried, how: Scratch) -> DaskArray:
     """Make an array of the elements of each chunk, without its companions."""
     values: DaskArray = map_blocks(
-        partial(_values_to_move, carried=carried),
+        partial(_values_to_move, carried=carried, name=source.name, how=how),
         source,
-        name=f"{source.name}-values-to-move",
+        name=f"{source.name}-values-to-move-{tokenize(how)}",
         dtype=source.dtype,
         meta=np.empty((0,) * source.ndim, source.dtype),
     )
     return values
 
 
-def _values_to_move(chunk: Any, *, carried: Carried) -> Any:
+def _values_to_move(chunk: Any, *, carried: Carried, name: str, how: Scratch) -> Any:
     """Return the elements of a chunk, on the host, as P2P takes them."""
     if not is_on_a_worker():
         raise RuntimeError(
@@ -100,25 +105,40 @@ def _values_to_move(chunk: Any, *, carried: Carried) -> Any:
             "close the client or name the scheduler by dask.config.set(scheduler='threads')"
         )
     carried.check(chunk)
+    _check_worker(name, worker_directory(), how)
     values = to_host(values_of(chunk))
-    _check_room(worker_directory(), 2 * values.nbytes)
+    _check_disk(worker_directory(), 2 * values.nbytes)
     return values
 
 
-def _check_room(where: str, n_bytes: int) -> None:
-    """Raise if the disk of a worker is full: it receives about as much as it loads.
+@lru_cache(maxsize=1 << 10)
+def _check_worker(name: str, where: str, how: Scratch) -> None:
+    """Raise if the worker that runs this task has no room for its share of an array.
 
-    The error of P2P, which comes a little later, names no setting of this package.
+    This is done once for each array and directory of a worker, at the first chunk.
     """
-    if (free := free_bytes(where)) < n_bytes:
-        raise OSError(
-            errno.ENOSPC,
-            "No space left on device: columns of chunks larger than "
-            f"dask_gpuselect.column-limit are written to the disks of the workers, and {where} has "
-            f"{format_bytes(free)} left. Start workers with a larger disk "
-            "(--local-directory), or set dask_gpuselect.scratch-limit to the bytes that all of "
-            "them may take (with 0, nothing is written, and chunks are read several times)",
+    del name
+    n_here, n_workers, n_threads = workers_here()
+    _check_disk(where, how.disk_bytes * n_here / n_workers)
+    if n_threads * how.task_bytes > (memory := worker_memory()):
+        raise MemoryError(
+            f"{n_threads} threads of a worker may take {format_bytes(how.task_bytes)} each, and "
+            f"its memory limit is {format_bytes(int(memory))}: set dask_gpuselect.column-limit to "
+            f"{format_bytes(int(memory) // (2 * n_threads))}, or start workers with fewer threads "
+            "(--nthreads) or more memory (--memory-limit)"
         )
+
+
+def _check_disk(where: str, n_bytes: float) -> None:
+    """Raise if the disk of a worker has less free space than it needs.
+
+    The error of P2P, which comes later, names no setting of this package.
+    """
+    try:
+        check_room(where, n_bytes)
+    except OSError as error:
+        advice = "Start more workers, or workers with larger disks (--local-directory)"
+        raise explained(error, where, advice) from None
 
 
 def _companion(source: DaskArray, carried: Carried, companion: Companion) -> DaskArray:

@@ -10,12 +10,12 @@ merged first: they prove ranges of values, and then the cuts around these ranges
                 │                         │
                 └──────────> left <───────┘ ──> merge ──> bracket
 
-A group has the cuts of some chunks, unmerged, on a worker. If one look at some pivots does not
-narrow the ranges enough, the cuts that are left are the groups of the next look. The final bracket
-is the one that all pivots prove.
+A group has the cuts of some chunks, unmerged, on a worker. If one preview of some pivots does not
+narrow the ranges enough, the cuts that are left are the groups of the next preview. The final
+bracket is the one that all pivots prove.
 
-If there are so many chunks that even the relevant pivots are too many, there are no looks. The cuts
-are merged in a tree that passes on few pivots, see `maths.coarse`, and the bracket is a little
+If there are so many chunks that even the relevant pivots are too many, there are no previews. The
+cuts are merged in a tree that passes on few pivots, see `maths.coarse`, and the bracket is a little
 wider. The expected counts of each chunk there are computed group by group:
 
 ::
@@ -46,12 +46,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.first_loads import FirstLoad
-from dask_gpuselect.engine.partials import Gathered, Proven, expected_of, of_chunks
+from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, expected_of, of_chunks
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.maths.cached import tally_by
@@ -78,8 +77,10 @@ def narrowed(begun: Sequence[FirstLoad]) -> DaskArray:
     most = 0 if are_groups else max(each.groups for each in planned)
     groups = _grouped([each.cuts for each in begun], most)
     n_groups = groups.npartitions
-    rooms = [max(each.room // n_groups, 1) if each and each.looks else None for each in narrowings]
-    for _ in range(max(each.looks for each in planned)):
+    rooms = [
+        max(each.room // n_groups, 1) if each and each.previews else None for each in narrowings
+    ]
+    for _ in range(max(each.previews for each in planned)):
         name = f"{LABEL}-some-{tokenize(groups.name, rooms)}"
         some = graphs.each_chunk(_some_of_each, name, [groups], rooms=rooms)
         merge_each = partial(graphs.merge_columns, merge=merge_any)
@@ -161,7 +162,7 @@ def in_tree(groups: DaskArray, begun: Sequence[FirstLoad], label: str) -> list[D
     `narrowed` makes.
     """
     narrowings, questions = [each.narrowing for each in begun], [each.question for each in begun]
-    mosts = [None if each is None or each.looks else each.coarse for each in narrowings]
+    mosts = [None if each is None or each.previews else each.coarse for each in narrowings]
     merge_coarsely = partial(_coarse_of_each, mosts=mosts)
     few = graphs.each_chunk(
         _coarse_of_group, f"{LABEL}-few-{tokenize(groups.name, mosts)}", [groups], mosts=mosts
@@ -172,23 +173,23 @@ def in_tree(groups: DaskArray, begun: Sequence[FirstLoad], label: str) -> list[D
 
 
 def proven_by(
-    groups: DaskArray, found: DaskArray, begun: Sequence[FirstLoad], label: str
+    groups: DaskArray, ranges: DaskArray, begun: Sequence[FirstLoad], label: str
 ) -> list[DaskArray]:
     """Add the expected counts of its chunks to the brackets of each question.
 
-    `found` is one list of the brackets of all questions.
+    `ranges` is one list of the brackets of all questions.
     """
-    token = tokenize(groups.name, found.name)
+    token = tokenize(groups.name, ranges.name)
     n_chunks = [math.prod(each.grid) for each in begun]
     expected = graphs.each_chunk(
-        _expected_of_each, f"{LABEL}-expects-{token}", [groups], [found], n_chunks=n_chunks
+        _expected_of_each, f"{LABEL}-expects-{token}", [groups], [ranges], n_chunks=n_chunks
     )
     finishes = [
         graphs.Finish(
             _proven,
             f"{label}-bracket-{tokenize(token, i, each.grid, each.turns)}",
             {
-                "found": TaskRef((found.name,)),
+                "ranges": TaskRef((ranges.name,)),
                 "which": i,
                 "numblocks": each.grid,
                 "turns": each.turns,
@@ -229,10 +230,10 @@ def _brackets_of_each(
 
 
 def _expected_of_each(
-    group: list[Column], found: list[Brackets | None], *, n_chunks: Sequence[int]
+    group: list[Column], ranges: list[Brackets | None], *, n_chunks: Sequence[int]
 ) -> list[list[Expected]]:
     columns: list[list[Expected]] = []
-    for column, brackets, n in zip(group, found, n_chunks, strict=True):
+    for column, brackets, n in zip(group, ranges, n_chunks, strict=True):
         cuts = merge_any(column)
         if brackets is None or cuts is None:
             columns.append([])
@@ -243,12 +244,12 @@ def _expected_of_each(
 
 def _proven(
     parts: list[Expected],
-    found: list[Brackets | None],
+    ranges: list[Brackets | None],
     which: int,
     numblocks: tuple[int, ...],
     turns: IntArray | None,
 ) -> Proven | None:
-    brackets = found[which]
+    brackets = ranges[which]
     if brackets is None:
         return None  # a pilot has the answer
     expected = merge(parts)
@@ -263,9 +264,10 @@ def _proven(
 def narrowed_candidates(
     load: DaskArray, bracket: DaskArray, question: Question, narrowing: Narrowing, label: str
 ) -> tuple[DaskArray, DaskArray]:
-    """Narrow what a second load has gathered, and its brackets, before one task merges all.
+    """Narrow what a load has gathered, and its brackets, before one task merges all.
 
-    This is done for groups of chunks, where the candidates are.
+    This is done for groups of chunks, where the candidates are. `bracket` is a `Proven` of the
+    second load, or a `Resolved` of the third.
     """
     size = graphs.size_of_groups(load.npartitions, narrowing.groups)
     if load.npartitions > narrowing.groups:
@@ -277,14 +279,14 @@ def narrowed_candidates(
         few = graphs.each_chunk(
             _cuts_of_candidates, f"{label}-candidates-few-{token}", [load], [bracket], most=most
         )
-        merge = partial(merged_coarsely, most=most)
+        merge = partial(_merged_coarsely, most=most)
         narrower = graphs.reduced(
             few,
             f"{label}-candidates-few-merge",
             merge,
             _narrower_bracket,
             f"{label}-narrower-{token}",
-            proven=TaskRef((bracket.name,)),
+            known=TaskRef((bracket.name,)),
             question=question,
         )
         load = graphs.each_chunk(
@@ -294,17 +296,27 @@ def narrowed_candidates(
     return load, bracket
 
 
-def _cuts_of_candidates(found: Gathered, proven: Proven, *, most: int) -> Cuts:
-    assert found.tally is not None
-    return cuts_of_tally(proven.brackets, found.tally, most)
+Known = Proven | Resolved
 
 
-def _narrower_bracket(parts: list[Cuts], proven: Proven, question: Question) -> Proven:
-    brackets = question.narrower(proven.brackets, merge(parts))
-    return replace(proven, brackets=brackets, expected=of_chunks(proven.expected, np.arange(0)))
+def _cuts_of_candidates(gathered: Gathered, known: Known, *, most: int) -> Cuts | None:
+    if gathered.tally is None or known.brackets is None:
+        return None  # a third load was not needed
+    return cuts_of_tally(known.brackets, gathered.tally, most)
 
 
-def _narrower_tally(found: Gathered, proven: Proven, wanted: Proven) -> Gathered:
-    assert found.tally is not None
-    tally = tally_by(proven.brackets, found.tally, wanted.brackets)
-    return replace(found, tally=tally)
+def _merged_coarsely(parts: list[Cuts | None], *, most: int) -> Cuts | None:
+    some = [cuts for cuts in parts if cuts is not None]
+    return merged_coarsely(some, most) if some else None
+
+
+def _narrower_bracket(parts: list[Cuts | None], known: Known, question: Question) -> Known:
+    cuts = merge_any(parts)
+    return known if cuts is None else known.narrower(question, cuts)
+
+
+def _narrower_tally(gathered: Gathered, known: Known, wanted: Known) -> Gathered:
+    if gathered.tally is None or known.brackets is None or wanted.brackets is None:
+        return gathered
+    tally = tally_by(known.brackets, gathered.tally, wanted.brackets)
+    return replace(gathered, tally=tally)

@@ -50,7 +50,7 @@ def _in_pieces(values: NDArray[Any], n_threads: int) -> DaskArray:
     """Return a NumPy array as a dask array of views, which `n_threads` threads may share."""
     flat = values.ravel(order="K")
     pieces = np.array_split(flat, max(min(4 * n_threads, flat.size // pilot.PILOT_WORTH), 1))
-    # Not by da.from_array, which makes a copy. The name is unique to this call, so that no cache
+    # da.from_array would make a copy. The name is unique to this call, so that no cache
     # of results by keys mistakes one array for another.
     name = f"pieces-{uuid.uuid4().hex}"
     tasks = {(name, i): piece for i, piece in enumerate(pieces)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,11 @@ class Proven(Arrays):
     def checked(self, tally: Tally | None, place: tuple[int, ...]) -> Tally:
         """Return a chunk's tally after a check that it agrees with the chunk's own cuts."""
         return _checked(self.expected, tally, self.brackets, *self._chunk(place))
+
+    def narrower(self, question: Question, cuts: Cuts) -> Proven:
+        """Narrow the brackets by the cuts of all chunks at some of the candidates."""
+        brackets = question.narrower(self.brackets, cuts)
+        return replace(self, brackets=brackets, expected=of_chunks(self.expected, np.arange(0)))
 
     def _chunk(self, place: tuple[int, ...]) -> tuple[int, str]:
         """Return the number of the chunk at a place, and its name in messages."""
@@ -142,23 +147,33 @@ class Resolved:
 
     Parameters
     ----------
-    found : object
+    answer : object
         What `Question.resolve` returns.
     sums : Moments or None
         Exact sums, if the question wants them.
     more : Brackets or None
         Brackets of a third load, if one is needed.
     marks : ndarray of uint64
-        Fingerprints of the chunks that were seen.
+        Fingerprints of the chunks that were read.
     """
 
-    found: Any
+    answer: Any
     sums: Moments | None
     more: Brackets | None = None
     marks: Marks = field(default_factory=lambda: NO_MARKS)
 
+    @property
+    def brackets(self) -> Brackets | None:
+        """The brackets of the third load."""
+        return self.more
 
-def who_sums(question: Question) -> Question | None:
+    def narrower(self, question: Question, cuts: Cuts) -> Resolved:
+        """Narrow the brackets of the third load by the cuts of all chunks at some candidates."""
+        assert self.more is not None
+        return replace(self, more=question.narrower_again(self.answer, self.more, cuts))
+
+
+def if_summing(question: Question) -> Question | None:
     """Return the question if it wants sums, else None: what the task of a chunk needs to know.
 
     A question may have thousands of ranks, and it would be copied to the task of every chunk.
@@ -185,7 +200,7 @@ def gathered(
     dtype : dtype
         Dtype of the elements.
     summing : Question or None
-        Result of `who_sums`.
+        Result of `if_summing`.
     is_marked : bool
         True if a third load may follow, which needs fingerprints.
     stays : bool

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import namespace, to_host
 from dask_gpuselect.engine.graphs import each_chunk, reduced
-from dask_gpuselect.engine.partials import Gathered, Resolved, sums_of, who_sums
+from dask_gpuselect.engine.partials import Gathered, Resolved, if_summing, sums_of
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.kernels.companions import Accompanied
@@ -38,8 +38,8 @@ PILOT_MOST = 1 << 28
 # Size of the sample of candidates that narrows brackets. Half as many candidates are sorted without
 # narrowing: see `weighted.FEW_CANDIDATES`.
 NARROWING = 1 << 17
-LEFT = 0.1  # most candidates, of weighted elements: to sort more takes longer than two reads
-GUESSED = 0.2  # most candidates of a box plot of one array, of all elements
+LEFT = 0.1  # largest share of weighted candidates: sorting more takes longer than two reads
+GUESSED = 0.2  # largest share of all elements that are candidates of a box plot of one array
 
 
 def is_worth(size: float, n_chunks: int, question: Question) -> bool:
@@ -67,7 +67,7 @@ def ask_pilot(x: DaskArray, question: Question, label: str) -> DaskArray:
         rate=rate,
     )
     name = f"{label}-guess-candidates-{tokenize(guess.name)}"
-    gathered = each_chunk(_gather, name, [x], [guess], dtype=x.dtype, summing=who_sums(question))
+    gathered = each_chunk(_gather, name, [x], [guess], dtype=x.dtype, summing=if_summing(question))
     return reduced(
         gathered,
         f"{label}-guess-merge",
@@ -159,7 +159,7 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
     sample, rate = kernels.sorted_sample(values, dtype, PILOT_SIZE)
     room = pilot_room(GUESSED, size)
     if question.wants_sums and not question.defines("summed") and not question.weighs:
-        there = question.guess_there(math.prod(sample.shape))
+        there = question.guess_there(math.prod(sample.shape), rate)
         about = room, question.first_ranks
         if there is not None:
             measured = kernels.guess_and_sums(values, dtype, sample, there, *about)
@@ -170,7 +170,7 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
     guess = question.guess(sample, rate)
     tally = kernels.tally_in_place(values, dtype, guess, room)
     if question.wants_squares and tally is not None:
-        tally = replace(tally, square=kernels.weight_squares(values, dtype))
+        tally = replace(tally, square=kernels.weight_squares(values, dtype, tally))
     return Guessed(*_narrowed(guess, tally, question))
 
 

@@ -8,8 +8,8 @@ For all elements there are four plans; `lane_plans` has those along some axes:
 - *held*: all chunks are CuPy arrays in the memory of one device, or tasks make them there and they
   fit `cache-limit`. One task reads them in place, as if they were one array. Few elements with
   weights are copied together;
-- *bracket*: two loads, with a bracket between them. A chunk of which the first load has cached
-  enough is not loaded again: see `keeping`. If there are so many chunks that their cuts exceed
+- *bracket*: two loads, with a bracket between them. If the first load has cached enough of a chunk,
+  the chunk is not loaded again: see `keeping`. If there are so many chunks that their cuts exceed
   `root-limit` in one task, the cuts are narrowed on the way there.
 """
 
@@ -18,9 +18,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from html import escape
+from typing import Any, TypeVar
 
 import numpy as np
 from dask.utils import format_bytes
@@ -46,7 +49,9 @@ from dask_gpuselect.maths.sizes import (
     share_of_one_place,
 )
 
-PILOT_SHARE = 0.009  # of all elements are candidates of a guess, for each quantile
+AnyPlan = TypeVar("AnyPlan", bound="Plan")
+
+PILOT_SHARE = 0.009  # share of all elements that are candidates of a guess, for each quantile
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,6 +90,10 @@ class Plan:
     shuffle : str
         How often a dask shuffle that makes the chunks runs, and where it stores data; "" if there
         is none.
+    disk_bytes : int
+        Most bytes on disk at any time; 0 if nothing is written.
+    advice : str
+        What to set or to rechunk so that each chunk is read once; "" if there is no such advice.
     """
 
     name: str
@@ -99,6 +108,8 @@ class Plan:
     n_columns: int = field(default=1, kw_only=True, compare=False)
     is_in_memory: bool = field(default=False, kw_only=True, compare=False)
     shuffle: str = field(default="", kw_only=True, compare=False)
+    disk_bytes: int = field(default=0, kw_only=True)
+    advice: str = field(default="", kw_only=True, compare=False)
 
     @property
     def reads(self) -> int:
@@ -130,10 +141,12 @@ class Plan:
         return self.loads - 1 if self.cached_bytes else self.loads
 
     def _loads_in_words(self) -> str:
-        loads = _times_in_words(self.loads)
-        if self.cached_bytes:
-            return f"{_times_in_words(self.loads - 1)} or {loads}"
-        return f"{loads}, because {self.why}" if self.why else loads
+        loads, least = _times_in_words(self.loads), self._least_loads
+        if least < self.loads:
+            word = "or" if least == self.loads - 1 else "to"
+            loads = f"{_times_in_words(least)} {word} {loads}"
+        is_explained = self.why and not self.cached_bytes
+        return f"{loads}, because {self.why}" if is_explained else loads
 
     @property
     def rows(self) -> dict[str, str]:
@@ -180,6 +193,73 @@ def _times_in_words(n: int) -> str:
     return {1: "once", 2: "twice"}.get(n, f"{n} times")
 
 
+# --- The plan that runs ---------------------------------------------------------------------------
+
+_take: ContextVar[Callable[[Plan], Any] | None] = ContextVar("take", default=None)
+"""Function that takes the plan of a call that is explained; None where calls answer."""
+
+
+class Explained(BaseException):  # noqa: N818 -- no error, and nothing may catch it as one
+    """The plan of a call, which ends it before its graph is made."""
+
+
+def _end(plan: Plan) -> None:
+    raise Explained(plan)
+
+
+def explained(call: Callable[[], Any]) -> Plan | None:
+    """Return the plan that a call chooses, and end the call there; None if it chooses none."""
+    with _taking(_end):
+        try:
+            call()
+        except Explained as end:
+            plan: Plan = end.args[0]
+            return plan
+    return None
+
+
+def choose(plan: AnyPlan) -> AnyPlan:
+    """Return the plan that is about to run; a call that is explained ends here."""
+    take = _take.get()
+    if take is not None:
+        take(plan)
+    return plan
+
+
+@contextmanager
+def adjusted(adjust: Callable[[Plan], Plan]) -> Iterator[None]:
+    """Adjust the plan of a call that is explained, if it is chosen inside."""
+    take = _take.get()
+    with _taking(take and (lambda plan: take(adjust(plan)))):
+        yield
+
+
+@contextmanager
+def as_one() -> Iterator[None]:
+    """Join the plans that are chosen inside, one after the other, if the call is explained."""
+    take, plans = _take.get(), list[Plan]()
+    with _taking(take and plans.append):
+        yield
+    if take is not None and plans:
+        take(_joined(plans))
+
+
+@contextmanager
+def _taking(take: Callable[[Plan], Any] | None) -> Iterator[None]:
+    token = _take.set(take)
+    try:
+        yield
+    finally:
+        _take.reset(token)
+
+
+def _joined(plans: Sequence[Plan]) -> Plan:
+    """Return one plan for several that run one after the other."""
+    at_most = ("task_bytes", "gathered_bytes", "cached_bytes", "root_bytes", "waiting_bytes")
+    most = {name: max(getattr(plan, name) for plan in plans) for name in at_most}
+    return replace(plans[0], loads=sum(plan.loads for plan in plans), **most)
+
+
 def known_bytes(n: float) -> int:
     """Convert a number of bytes to an integer: -1 for NaN, which stands for unknown sizes."""
     return -1 if math.isnan(n) else int(n)
@@ -198,17 +278,23 @@ class ElementPlan(Plan):
     keeping : Keeping or None
         How the first load caches what the second would ask for; None if each chunk takes two loads.
         It is the same for arrays that are loaded together.
+    may_end : bool
+        True if the answer may need no third load.
     """
 
     share: int = field(default=1, kw_only=True, compare=False)
     narrowing: Narrowing | None = field(default=None, kw_only=True, compare=False)
     keeping: Keeping | None = field(default=None, kw_only=True, compare=False)
+    may_end: bool = field(default=False, kw_only=True, compare=False)
 
+    @property
+    def _least_loads(self) -> int:
+        return super()._least_loads - self.may_end
 
-def plan_all(x: DaskArray, question: Question) -> ElementPlan:
-    """Plan a question about all elements of an array that is loaded alone."""
-    ((_, (plan,)),) = plan_each([x], [question])
-    return plan
+    @property
+    def rows(self) -> dict[str, str]:
+        more = {"last read": "only if the reads before it leave too much open"}
+        return super().rows | (more if self.may_end else {})
 
 
 def plan_each(
@@ -222,12 +308,15 @@ def plan_each(
     alone = [[i] for i, pair in enumerate(pairs) if is_resident(*pair)]
     others = [i for i in range(len(pairs)) if [i] not in alone]
     together = [[others[i] for i in places] for places in aligned([arrays[i] for i in others])]
-    plans = [(places, [_plan_held(*pairs[i]) for i in places]) for places in alone]
+    plans = [(places, [_plan_resident(*pairs[i]) for i in places]) for places in alone]
     for places in together:
         some = [arrays[i] for i in places], [questions[i] for i in places]
-        is_held = stays_on_device(*some)
+        is_on_device = stays_on_device(*some)
         plans.append(
-            (places, [_plan_held(*pairs[i]) for i in places] if is_held else plan_loads(*some))
+            (
+                places,
+                [_plan_resident(*pairs[i]) for i in places] if is_on_device else plan_loads(*some),
+            )
         )
     return plans
 
@@ -259,7 +348,7 @@ def plan_rest(x: DaskArray, question: Question) -> ElementPlan:
     return _plan_two_loads(x, question, narrowing_of(x, question))
 
 
-def _plan_held(x: Source, question: Question) -> ElementPlan:
+def _plan_resident(x: Source, question: Question) -> ElementPlan:
     n_bytes = _guessed_bytes(x, question)
     if question.weighs:
         n_bytes = known_bytes(_copied_bytes(x, question))
@@ -291,7 +380,7 @@ def _plan_two_loads(
     gathered, work, waiting = _at_root(x, question, narrowing)
     return ElementPlan(
         "bracket",
-        2,
+        2 + (question.third is not None),
         _chunk_bytes(x),
         gathered,
         cached_bytes=0 if keeping is None else keeping.limits.n_bytes,
@@ -301,6 +390,21 @@ def _plan_two_loads(
         share=question.share if narrowing is None else narrowing.share,
         narrowing=narrowing,
         keeping=keeping,
+        may_end=question.third is not None,
+    )
+
+
+def plan_once(x: DaskArray) -> Plan:
+    """Plan one load, of one chunk at a time, that leaves next to nothing to gather."""
+    return described(Plan("once", 1, _chunk_bytes(Source.of(x)), 0), x)
+
+
+def described(plan: AnyPlan, x: DaskArray, axes: Sequence[int] | None = None) -> AnyPlan:
+    """Add to a plan how many chunks and columns there are, and whether they are in memory."""
+    left = [n for axis, n in enumerate(x.numblocks) if axes is not None and axis not in axes]
+    is_in_memory = Source.of(x).is_in_memory
+    return replace(
+        plan, n_chunks=x.npartitions, n_columns=math.prod(left), is_in_memory=is_in_memory
     )
 
 
@@ -372,7 +476,7 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
     for alike in itertools.product(*(Counter(sizes).items() for sizes in x.chunks)):
         size, n = math.prod(size for size, _ in alike), math.prod(n for _, n in alike)
         pivots += n * pivot_count(size, question.n_slots * question.share)
-    candidates = pivots * -(-question.n_answers // question.share)
+    candidates = min(question.most_candidates(pivots), x.size)
     work = PIVOT_WORK * for_pivot // PIVOT_BYTES * pivots
     gathered = max(for_pivot * pivots, for_candidate * candidates)
     return gathered, max(work, CANDIDATE_COPIES * for_candidate * candidates), 0
@@ -410,20 +514,25 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
     about, limit, itemsize = _for_root(x, question, among)
     n_slots = question.n_slots
     share = n_slots * question.share
-    if fit_one_place(*about, share, limit):
-        return None  # and a question may have a million ranges to count
+    candidates = min(
+        question.most_candidates(about[0] * pivot_count(about[1], share)), math.prod(about)
+    )
+    if fit_one_place(*about, share, limit) and CANDIDATE_COPIES * itemsize * candidates <= limit:
+        return None  # returns early: counting a million ranges takes long
     narrowing = plan_narrowing(
         *about,
         question.n_ranges,
         share,
         itemsize,
         limit,
+        is_known_large=True,
+        may_preview=question.defines("ranges"),
         can_wait=among == 1 and question.narrows_candidates,
         halves=1 + question.weighs,
         can_divide=among == 1 and question.defines("stretch"),
     )
     if narrowing is None or n_slots == 1:
         return narrowing
-    # Of each slot a part of the pivots.
+    # The slots share the pivots.
     coarse = max(narrowing.coarse // n_slots, LEAST_OF_GROUP)
     return replace(narrowing, share=max(narrowing.share // n_slots, 1), coarse=coarse)

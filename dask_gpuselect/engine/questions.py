@@ -52,7 +52,8 @@ class Question(BaseQuestion, ABC):
     """A question about all elements of an array.
 
     Subclasses implement `bracket` and `resolve`. All else is optional: the engine asks `defines`
-    what there is. A subclass that overrides `n_ranges` also needs `ranges`.
+    what there is. A subclass that overrides `n_ranges` defines `ranges` if the ranges are so few
+    for any data.
     """
 
     wants_sums: ClassVar[bool] = False
@@ -88,6 +89,10 @@ class Question(BaseQuestion, ABC):
         """Return the bytes of one pivot in the first load, and of one candidate in the second."""
         return PIVOT_BYTES, dtype.itemsize
 
+    def most_candidates(self, n_pivots: int) -> int:
+        """Return about how many candidates there are in all, by the number of pivots in all."""
+        return n_pivots * -(-self.n_answers // self.share)
+
     @property
     def lanes(self) -> LaneQuestion:
         """The corresponding question about every lane, for reductions along some axes."""
@@ -107,7 +112,7 @@ class Question(BaseQuestion, ABC):
     def keep(self, cuts: Cuts) -> Brackets:
         """Return the brackets at which the first load may cache, from cuts of some chunks.
 
-        These cuts stand for those of the other chunks; see `maths.seen`.
+        These cuts stand for those of the other chunks; see `maths.chunk_sample`.
         """
         return self.bracket(cuts)
 
@@ -155,10 +160,10 @@ class Question(BaseQuestion, ABC):
         """
         raise TypeError(f"{type(self).__name__} does not define `guess`")
 
-    def guess_there(self, size: int) -> BoxGuess | None:
+    def guess_there(self, size: int, rate: float) -> BoxGuess | None:
         """Return how a device can compute `guess` from a sorted sample of `size` elements.
 
-        Return None if only the host can.
+        `rate` is as for `guess`. Return None if only the host can.
         """
         return None
 
@@ -216,11 +221,15 @@ class Question(BaseQuestion, ABC):
         """
         return None
 
-    def more(self, brackets: Brackets, found: Any) -> Brackets | None:
-        """Return the brackets for a third load, or None if `found` is enough."""
+    def more(self, brackets: Brackets, resolved: Any) -> Brackets | None:
+        """Return the brackets for a third load, or None if `resolved` is enough."""
         return None
 
-    def resolve_again(self, found: Any, more: Brackets, tally: Tally) -> Any:
+    def narrower_again(self, resolved: Any, more: Brackets, cuts: Cuts) -> Brackets:
+        """Narrow the brackets of a third load, as `narrower` does those of the second."""
+        raise TypeError(f"{type(self).__name__} does not define `narrower_again`")
+
+    def resolve_again(self, resolved: Any, more: Brackets, tally: Tally) -> Any:
         """Resolve the question from the tally of a third load, in the form of `resolve`.
 
         Its counts alone prove the result, however the earlier brackets were found.
@@ -228,13 +237,13 @@ class Question(BaseQuestion, ABC):
         raise NotImplementedError
 
     def finish(
-        self, found: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
+        self, resolved: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
     ) -> Any:
         """Return the answer, from the results of `resolve`, the third load and the sums.
 
         It is a one-dimensional array on the host, of the promised dtype; or any object.
         """
-        return found
+        return resolved
 
     @property
     def of_slot(self) -> Question | None:
@@ -319,7 +328,7 @@ class ElementQuestion(RankQuestion):
 
     @abstractmethod
     def answer_by(
-        self, n_valid: int, n_missing: int, found: Callable[[IntArray], NDArray[Any]]
+        self, n_valid: int, n_missing: int, elements_at: Callable[[IntArray], NDArray[Any]]
     ) -> NDArray[Any]:
         """Return the answer, given a function from ranks to elements."""
 
@@ -440,22 +449,22 @@ class Tails(LaneLoad):
 
     Parameters
     ----------
-    n_kept : int
+    width : int
         Most elements of each lane in a partial result.
     """
 
-    n_kept: int
+    width: int
 
     @classmethod
     def of_sizes(cls, sizes: TailSizes, order: LaneOrder) -> Tails:
         """Return the load for tails of these sizes, which contain every lane's ranks."""
         merge = partial(kernels.merge_lane_tails, sizes=sizes)
-        in_tails = partial(_found_in_tails, ranks=order.lane_ranks, sizes=sizes)
+        in_tails = partial(_order_statistics_in_tails, ranks=order.lane_ranks, sizes=sizes)
         measure = partial(kernels.lane_tails, sizes=sizes)
         return cls(measure, merge, of_merged(merge, in_tails), sizes.width(sizes.n))
 
 
-def _found_in_tails(tails: Any, known: None, *, ranks: Any, sizes: TailSizes) -> Any:
+def _order_statistics_in_tails(tails: Any, known: None, *, ranks: Any, sizes: TailSizes) -> Any:
     return lanes_in_tails(tails, ranks, sizes)
 
 
@@ -535,7 +544,7 @@ class LaneQuestion(BaseQuestion, ABC):
 
     def counted(self, counts: Any, dtype: np.dtype[Any]) -> Any:
         """Return the answers, in the form of those of `finished`, from the counts of all values."""
-        return self.finished(counts.found(self.order.lane_ranks))
+        return self.finished(counts.order_statistics(self.order.lane_ranks))
 
     by_place: ClassVar[bool] = True
     """True if the answer depends on the positions of elements in a chunk."""
@@ -554,9 +563,9 @@ class LaneQuestion(BaseQuestion, ABC):
         """The functions that passes apply."""
         return PassSteps.by_counts(self.order)
 
-    def finished(self, found: Any) -> Any:
+    def finished(self, resolved: Any) -> Any:
         """Convert the result of passes to answers ``(n_answers, n_lanes)`` on the host."""
-        return self.order.lane_answer(found)
+        return self.order.lane_answer(resolved)
 
     def restored(self, answers: Any, block: Block, shape: AnswerAxes) -> Any:
         """Give the answers about the lanes of a block of that shape the axes of the answer."""
@@ -635,6 +644,6 @@ class LaneQuestion(BaseQuestion, ABC):
     ) -> DaskArray:
         """Compose the answer about each group of all elements from other questions.
 
-        ``ask(x, question, seen)`` answers these.
+        ``ask(x, question, marked)`` answers these.
         """
         raise NotImplementedError

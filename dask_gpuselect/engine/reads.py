@@ -203,24 +203,24 @@ def _read_if_wanted(
 
 
 def task_if_needed(
-    key: Key, function: Callable[..., Any], reads: Sequence[Read], *told: Any
+    key: Key, function: Callable[..., Any], reads: Sequence[Read], *more: Any
 ) -> Task:
-    """Make a task that may read the chunks of several places: ``function(read, *told)``.
+    """Make a task that may read the chunks of several places: ``function(read, *more)``.
 
     ``read()`` returns all of them.
     """
     needs = List(*(List(*map(TaskRef, read.needs)) for read in reads))
-    return Task(key, _run_several, function, tuple(reads), needs, *told)
+    return Task(key, _run_several, function, tuple(reads), needs, *more)
 
 
 def _run_several(
-    function: Callable[..., Any], reads: Sequence[Read], values: list[list[Any]], *told: Any
+    function: Callable[..., Any], reads: Sequence[Read], values: list[list[Any]], *more: Any
 ) -> Any:
     def chunks() -> list[Any]:
         return [Reader(read, own)() for read, own in zip(reads, values, strict=True)]
 
     with quiet():
-        return function(chunks, *told)
+        return function(chunks, *more)
 
 
 def _run(
@@ -229,10 +229,10 @@ def _run(
     read: Read,
     values: list[Any],
     place: Any,
-    *told: Any,
+    *more: Any,
 ) -> Any:
     with quiet():
-        return function(Reader(read, values), place, *told, *arguments)
+        return function(Reader(read, values), place, *more, *arguments)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dask_gpuselect.devices import memory_bytes
 from dask_gpuselect.engine import graphs, pilot, settings
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.counting import answer_by_values
-from dask_gpuselect.engine.partials import Proven, sums_of, who_sums
+from dask_gpuselect.engine.partials import Proven, if_summing, sums_of
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.kernels.companions import parts_of
@@ -80,25 +80,25 @@ def answer_in_place(
     if alone is not None:
         return alone
     if question.defines("of_run") and math.prod(values.shape) <= MOST_SORTED:
-        found = _answer_sorted(parts_of(values), dtype, question)
-        if found is not None:
-            return found
+        answer = _answer_sorted(parts_of(values), dtype, question)
+        if answer is not None:
+            return answer
     guess = pilot.guess_now(values, dtype, question)
     room = pilot_room(pilot.GUESSED, math.prod(values.shape))
     gather = partial(kernels.tally, values, dtype, most=room)
-    found = None if guess is None else pilot.settled(*guess[:2], question, gather)
+    resolved = None if guess is None else pilot.settled(*guess[:2], question, gather)
     sums = None if guess is None else guess.sums
-    if guess is not None and found is not None:
-        sums = sums or sums_of(values, guess.brackets, dtype, who_sums(question))
-        return question.finish(found, None, None, sums)
+    if guess is not None and resolved is not None:
+        sums = sums or sums_of(values, guess.brackets, dtype, if_summing(question))
+        return question.finish(resolved, None, None, sums)
     parts = parts_of(values)
     cuts: Cuts = merge([kernels.cuts(part, dtype, share or question.share) for part in parts])
     brackets = question.bracket(cuts)
-    sums = sums or sums_of(values, brackets, dtype, who_sums(question))
-    found = question.resolve(brackets, _tally(parts, dtype, cuts, brackets))
-    more = question.more(brackets, found)
+    sums = sums or sums_of(values, brackets, dtype, if_summing(question))
+    resolved = question.resolve(brackets, _tally(parts, dtype, cuts, brackets))
+    more = question.more(brackets, resolved)
     tally = None if more is None else _tally(parts, dtype, cuts, more)
-    return question.finish(found, more, tally, sums)
+    return question.finish(resolved, more, tally, sums)
 
 
 def _answer_sorted(parts: Sequence[Any], dtype: np.dtype[Any], question: Question) -> Any | None:
@@ -112,8 +112,8 @@ def _answer_sorted(parts: Sequence[Any], dtype: np.dtype[Any], question: Questio
 def _tally(parts: Sequence[Any], dtype: np.dtype[Any], cuts: Cuts, brackets: Brackets) -> Tally:
     """Measure all parts at brackets that their cuts prove."""
     proven = Proven.by(cuts, brackets, (len(parts),))
-    found = [proven.tally(part, (i,), dtype) for i, part in enumerate(parts)]
-    return found[0] if len(found) == 1 else kernels.merged(found, parts[0])
+    tallies = [proven.tally(part, (i,), dtype) for i, part in enumerate(parts)]
+    return tallies[0] if len(tallies) == 1 else kernels.merged(tallies, parts[0])
 
 
 def answer_resident(

@@ -32,7 +32,7 @@ from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.loads import all_brackets, narrow
 from dask_gpuselect.engine.marks import NO_MARKS, KnownChunks, Marks, changed, marks_of
 from dask_gpuselect.engine.partials import Gathered, Proven
-from dask_gpuselect.engine.plans import ElementPlan, Plan, plan_rest
+from dask_gpuselect.engine.plans import ElementPlan, Plan, choose, plan_rest
 from dask_gpuselect.engine.questions import ArrayQuestion, ElementQuestion
 from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.search import Selected, Trace, brackets_of, pairs_of
@@ -50,10 +50,10 @@ from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import from_keys, selection_dtype
 from dask_gpuselect.maths.sizes import CANDIDATE_COPIES
 from dask_gpuselect.strategies.known import ContradictionError, Known, Reply, Sorting, Strategy
-from dask_gpuselect.strategies.probes import Copy, Draw, Extent, Measure, Report
+from dask_gpuselect.strategies.probes import Copy, Draw, Extent, Measure, ProbeResult
 from dask_gpuselect.strategies.spaces import VALUE
 
-# For each wanted pair, as many elements may be gathered as GATHERED times those of two loads, plus
+# Most elements that are gathered for each wanted pair: GATHERED times those of two loads, plus
 # ALWAYS_GATHERED.
 GATHERED = 4
 ALWAYS_GATHERED = 1 << 16
@@ -81,7 +81,7 @@ class Progress:
     elements : dict
         Elements that are found, by their ranks.
     marks : ndarray of uint64
-        Fingerprints of all chunks, as the opening has seen them; empty for chunks in memory, which
+        Fingerprints of all chunks, as the opening has read them; empty for chunks in memory, which
         do not change.
     numblocks : tuple of int
         Shape of the grid of chunks.
@@ -103,7 +103,7 @@ class Progress:
         return list(dict.fromkeys(each.probe for each in self.wanted if each.probe is not None))
 
     def same(self, chunk: Any, place: tuple[int, ...]) -> Any:
-        """Return the chunk at a place after a check that the opening has seen the same chunk."""
+        """Return the chunk at a place after a check that the opening has read the same chunk."""
         if len(self.marks):
             known = self.marks[np.ravel_multi_index(tuple(map(int, place)), self.numblocks)]
             if known != marks_of([chunk], ordered=False)[0]:
@@ -206,7 +206,7 @@ def ask_rounds(
     form : Form
         Form of the answer.
     """
-    plan = plan_rounds(x, question, strategy)
+    plan = choose(plan_rounds(x, question, strategy))
     reads, token = Reads(x), tokenize(x.name, question, strategy)
     label = f"{label}-{plan.name}"
     first = private_copy(x, f"load 1 of {x.name}")
@@ -232,7 +232,7 @@ def ask_rounds(
         progress = reduced(
             measured,
             f"{label}-merge",
-            _merge_reports,
+            _merge_results,
             _advanced,
             f"{label}-{turn}-{token}",
             progress=TaskRef((progress.name,)),
@@ -254,15 +254,15 @@ def ask_rounds(
 
 
 def _opening(chunk: Any, *, dtype: np.dtype[Any], probe: Measure, is_marked: bool) -> KnownChunks:
-    counts = kernels.report(chunk, dtype, probe)
+    counts = kernels.answer_probe(chunk, dtype, probe)
     return KnownChunks([counts], marks_of([chunk], ordered=False) if is_marked else NO_MARKS)
 
 
 def _merge_openings(parts: list[KnownChunks]) -> KnownChunks:
-    return KnownChunks.merge(_merge_reports, parts)
+    return KnownChunks.merge(_merge_results, parts)
 
 
-def _merge_reports(parts: list[list[Report] | None]) -> list[Report] | None:
+def _merge_results(parts: list[list[ProbeResult] | None]) -> list[ProbeResult] | None:
     """Merge the replies of all chunks to each probe; return None if there was no probe."""
     some = [part for part in parts if part is not None]
     return [merge(same) for same in zip(*some, strict=True)] if some else None
@@ -315,13 +315,13 @@ def _next_probe(strategy: Strategy, known: Known, replies: tuple[Reply, ...]) ->
 
 def _measured(
     read: Callable[[], Any], place: Any, progress: Progress, dtype: np.dtype[Any]
-) -> list[Report] | None:
+) -> list[ProbeResult] | None:
     probes = progress.probes
     if not probes:
         return None
     chunk = progress.same(read(), place)
     share = math.prod(np.shape(chunk)) / max(progress.n_valid + progress.n_missing, 1)
-    return [kernels.report(chunk, dtype, _for_share(probe, share)) for probe in probes]
+    return [kernels.answer_probe(chunk, dtype, _for_share(probe, share)) for probe in probes]
 
 
 def _for_share(probe: Measure, share: float) -> Measure:
@@ -330,9 +330,9 @@ def _for_share(probe: Measure, share: float) -> Measure:
 
 
 def _advanced(
-    parts: list[list[Report] | None], *, progress: Progress, strategy: Strategy
+    parts: list[list[ProbeResult] | None], *, progress: Progress, strategy: Strategy
 ) -> Progress:
-    measured = _merge_reports(parts)
+    measured = _merge_results(parts)
     if measured is None:
         return progress
     by_probe = dict(zip(progress.probes, measured, strict=True))
@@ -343,10 +343,12 @@ def _advanced(
     return _settled(replace(progress, wanted=wanted))
 
 
-def _continued(each: RankSearch, reports: dict[Measure, Report], strategy: Strategy) -> RankSearch:
+def _continued(
+    each: RankSearch, results: dict[Measure, ProbeResult], strategy: Strategy
+) -> RankSearch:
     if each.probe is None:
         return each
-    counts = reports[each.probe]
+    counts = results[each.probe]
     known = each.known.updated(each.probe, counts)
     replies = (*each.replies, Reply(known, counts))
     return RankSearch(known, replies, _next_probe(strategy, known, replies))
@@ -400,21 +402,21 @@ def _with_candidates(
 
 
 def _by_default(
-    asked: ArrayQuestion,
+    request: ArrayQuestion,
     plan: ElementPlan,
     reads: Reads,
-    found: DaskArray,
+    progress: DaskArray,
     label: str,
     token: str,
 ) -> DaskArray:
     """Answer a question by two loads, which do nothing unless a strategy has left something."""
-    x, question, form = asked.x, asked.question, asked.form
+    x, question, form = request.x, request.question, request.form
     name = f"{label}-rest-cuts-{token}"
-    cuts = each_if_needed(_cuts, name, reads, [], [found], x.dtype, plan.share)
-    begun = FirstLoad(asked, plan, cuts)
+    cuts = each_if_needed(_cuts, name, reads, [], [progress], x.dtype, plan.share)
+    begun = FirstLoad(request, plan, cuts)
     brackets = all_brackets([begun], f"{label}-rest", None)
     name = f"{label}-rest-candidates-{token}"
-    loads = [each_if_needed(_rest, name, reads, [], [found, *brackets], x.dtype)]
+    loads = [each_if_needed(_rest, name, reads, [], [progress, *brackets], x.dtype)]
     narrow([begun], brackets, loads, f"{label}-rest")
     (load,) = loads
     answer = reduced(
@@ -425,7 +427,7 @@ def _by_default(
         f"{label}-{token}",
         form.key_index,
         proven=TaskRef((brackets[0].name,)),
-        found=TaskRef((found.name,)),
+        progress=TaskRef((progress.name,)),
         question=question,
         form=form,
     )
@@ -433,16 +435,16 @@ def _by_default(
 
 
 def _cuts(
-    read: Callable[[], Any], place: Any, found: Progress, dtype: np.dtype[Any], share: int
+    read: Callable[[], Any], place: Any, progress: Progress, dtype: np.dtype[Any], share: int
 ) -> Cuts:
-    chunk = found.same(read(), place) if found.is_left else np.empty(0, dtype)
+    chunk = progress.same(read(), place) if progress.is_left else np.empty(0, dtype)
     return kernels.cuts(chunk, dtype, share)
 
 
 def _rest(
-    read: Callable[[], Any], place: Any, found: Progress, proven: Proven, dtype: np.dtype[Any]
+    read: Callable[[], Any], place: Any, progress: Progress, proven: Proven, dtype: np.dtype[Any]
 ) -> Gathered:
-    chunk = read() if found.is_left else np.empty(0, dtype)
+    chunk = read() if progress.is_left else np.empty(0, dtype)
     return Gathered(proven.tally(chunk, place, dtype))
 
 
@@ -450,17 +452,17 @@ def _answer(
     parts: list[Gathered],
     *,
     proven: Proven,
-    found: Progress,
+    progress: Progress,
     question: ElementQuestion,
     form: Form,
 ) -> Any:
-    elements = found.elements
-    if found.is_left:
+    elements = progress.elements
+    if progress.is_left:
         tally = Gathered.merge(parts).tally
-        if tally is None or tally.n_valid != found.n_valid:
+        if tally is None or tally.n_valid != progress.n_valid:
             raise _changed()
-        ranks = np.unique(np.stack(found.rest()))
+        ranks = np.unique(np.stack(progress.rest()))
         rest = order_statistics(proven.brackets, tally, ranks)
         elements = elements | dict(zip(ranks.tolist(), rest, strict=True))
-    selected = Selected(found.n_valid, found.n_missing, elements, Trace())
-    return form.made(question.answer_by(found.n_valid, found.n_missing, selected.at))
+    selected = Selected(progress.n_valid, progress.n_missing, elements, Trace())
+    return form.made(question.answer_by(progress.n_valid, progress.n_missing, selected.at))

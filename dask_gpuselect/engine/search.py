@@ -14,7 +14,7 @@ from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, IntArray, Ra
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.keys import extreme_keys, from_keys, selection_dtype
 from dask_gpuselect.strategies.known import ContradictionError, Known, Reply, Strategy
-from dask_gpuselect.strategies.probes import Copy, Draw, Measure, Report
+from dask_gpuselect.strategies.probes import Copy, Draw, Measure, ProbeResult
 
 
 @dataclass
@@ -114,11 +114,11 @@ class _Array:
     trace: Trace
     whole: int
 
-    def measure(self, probe: Measure) -> Report:
+    def measure(self, probe: Measure) -> ProbeResult:
         self.trace.rounds += 1
         if not isinstance(probe, Draw):
             self._count_read()
-        return kernels.report(self.values, self.dtype, probe)
+        return kernels.answer_probe(self.values, self.dtype, probe)
 
     def gathered(self, brackets: Brackets, most: int) -> Tally:
         """Gather the elements strictly inside the brackets, on the array's device."""

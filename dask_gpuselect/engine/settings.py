@@ -113,7 +113,7 @@ SETTINGS: dict[str, tuple[Kind, str]] = {
     "cache-limit": (SIZE, "bytes of elements that a process may cache from first reads"),
     "cache-spill": (DIRECTORY, "whether what exceeds `cache-limit` is written to disk"),
     "scratch-directory": (DIRECTORY, "where columns of chunks that exceed `column-limit` go"),
-    "scratch-reads": (NUMBER, "reads of each chunk from which on columns are written to disk"),
+    "scratch-reads": (NUMBER, "number of reads at which columns are written to disk instead"),
     "scratch-limit": (SIZE, "bytes that one array may take in `scratch-directory`"),
     "root-limit": (SIZE, "bytes of partial results that one task gathers"),
     "spill-limit": (SIZE, "bytes of an array up to which `sort` holds its pieces in memory"),

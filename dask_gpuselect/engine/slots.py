@@ -111,25 +111,25 @@ class OfSlots(Question):
     def resolve(self, brackets: Brackets, tally: Tally) -> Any:
         return over_slots(self.of_each.resolve)(brackets, tally)
 
-    def more(self, brackets: Brackets, found: Any) -> Any:
-        more = over_slots(self._more)(brackets, found)
+    def more(self, brackets: Brackets, resolved: Any) -> Any:
+        more = over_slots(self._more)(brackets, resolved)
         return more if any(map(_is_some, every(more))) else None
 
-    def _more(self, brackets: Brackets, found: Any) -> Brackets:
+    def _more(self, brackets: Brackets, resolved: Any) -> Brackets:
         """Return the brackets of a slot's third load, which are empty if it needs none."""
-        more = self.of_each.more(brackets, found)
+        more = self.of_each.more(brackets, resolved)
         return Brackets(brackets.ends[:0], np.zeros(1, np.bool_)) if more is None else more
 
     def finish(
-        self, found: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
+        self, resolved: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
     ) -> Any:
-        return over_slots(self._finish)(found, more, tally, sums)
+        return over_slots(self._finish)(resolved, more, tally, sums)
 
     def _finish(
-        self, found: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
+        self, resolved: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
     ) -> Any:
         more = more if more is not None and _is_some(more) else None
-        return self.of_each.finish(found, more, None if more is None else tally, sums)
+        return self.of_each.finish(resolved, more, None if more is None else tally, sums)
 
 
 def _is_some(brackets: Brackets) -> bool:
@@ -141,7 +141,7 @@ def takes_slots(x: Any, question: Question, grouping: Grouping) -> bool:
     if not _can_be_slots(x, question, grouping):
         return False
     others, n = _without_slots(x, grouping), grouping.at_most
-    if others == "table" and _is_on_device(x):  # which sorts the elements of all groups together
+    if others == "table" and _is_on_device(x):  # the device sorts all groups together
         return False
     size = float(math.prod(x.shape))
     in_a_chunk = size / max(x.npartitions if _is_lazy(x) else 1, 1)
@@ -164,7 +164,7 @@ def _is_on_device(x: Any) -> bool:
 
 
 def _without_slots(x: Any, grouping: Grouping) -> str:
-    """Return what one task would take of groups that are no slots: a key of `FEWER`."""
+    """Return what one task would take if groups were no slots: a key of `LEAST`."""
     if not _is_lazy(x) or x.nbytes <= one_lane_limit(Source.of(x)):
         return "table"
     return "everything" if grouping.is_lazy else "tables"

@@ -58,8 +58,8 @@ map_blocks: Callable[..., Any] = core.map_blocks
 optimize: Callable[..., Any] = optimization.optimize
 Graph = HighLevelGraph
 
-# What takes a chunk of an array-like, in the layer of `da.from_array`, or a slice of a chunk: how
-# these functions are called, in which modules.
+# Names and modules of dask's functions that take a chunk of an array-like, in the layer of
+# `da.from_array`, or a slice of a chunk.
 GETTERS = {"getter", "getter_inline", "getter_nofancy"}
 SLICES = {"getitem"}
 HOMES = {"dask.array.core", "dask_array._core_utils"}
@@ -68,7 +68,7 @@ HOMES |= {"_operator", "dask.array.chunk", "dask_array._chunk"}
 # Words in the names of what dask's reductions make in the end, of arrays and of frames.
 DASKS_REDUCTIONS = ("-aggregate-", "-tree-")
 
-# This many bytes are small, beside chunks of any size.
+# Bytes of a result that is small beside chunks of any size.
 SMALL_RESULT = 1024
 
 
@@ -242,8 +242,9 @@ def private_copy(
         }
         if waits:
             new_dependencies[new_name].add(after_layer)
-        if data := _data(layers[name]):  # for which the copy has other names
-            # Not all of the layer: its tasks are not wanted, and culling may not find that out.
+        if data := _data(layers[name]):  # the copy has other names for data
+            # The new layer has only the data: culling may keep the layer's tasks, which are not
+            # wanted.
             data_name = f"{new_name}-data"
             new_layers[data_name] = MaterializedLayer(data)
             new_dependencies[data_name] = set()
@@ -256,7 +257,7 @@ def private_copy(
 # of 73 x 10 float64 in passes, a median took 0.20 s to ask for and 0.52 to compute; left to dask,
 # 0.01 and 1.01 (processor time).
 MOST_IN_ONE = 1 << 10
-MOST_DEEP = 64  # tasks that are in each other: they run as calls do
+MOST_DEEP = 64  # most tasks that are nested: they run as nested calls
 
 
 def in_one_task_each(copy: DaskArray, x: DaskArray) -> DaskArray:
@@ -391,7 +392,7 @@ class Source(DaskArray):
         The chunks are data nodes or futures, or views of a NumPy or CuPy array in memory, or a
         concatenation of several such arrays.
         """
-        return all(each is not None for each in _held(self.name, self.dask))
+        return all(each is not None for each in _in_memory(self.name, self.dask))
 
     @cached_property
     def is_in_process(self) -> bool:
@@ -404,11 +405,11 @@ class Source(DaskArray):
 
         They are CuPy arrays in the graph, or views of one.
         """
-        devices = set(map(gpu_of, _held(self.name, self.dask)))
+        devices = set(map(gpu_of, _in_memory(self.name, self.dask)))
         return len(devices) == 1 and None not in devices
 
 
-def _held(name: str, graph: Graph) -> Iterator[Any]:
+def _in_memory(name: str, graph: Graph) -> Iterator[Any]:
     """Yield, for the chunks of a layer, the array or future that is in memory, or the viewed array.
 
     Yield None for chunks that tasks make.
@@ -418,7 +419,7 @@ def _held(name: str, graph: Graph) -> Iterator[Any]:
         yield None
     elif _hands_on(layer):
         for each in graph.dependencies[name]:
-            yield from _held(each, graph)
+            yield from _in_memory(each, graph)
     elif _is_in_memory(layer):
         yield from (getattr(value, "value", value) for value in _data(layer).values())
     else:
@@ -666,10 +667,10 @@ def largest_chunk_bytes(x: DaskArray) -> float:
 
 def _size(layer: Layer) -> float:
     """Return the bytes of all chunks of the array that a layer makes; infinite if unknown."""
-    says = layer.collection_annotations or {}
-    if "shape" not in says or "dtype" not in says or says["dtype"] is None:
+    annotations = layer.collection_annotations or {}
+    if "shape" not in annotations or "dtype" not in annotations or annotations["dtype"] is None:
         return math.inf
-    size = math.prod(says["shape"]) * says["dtype"].itemsize
+    size = math.prod(annotations["shape"]) * annotations["dtype"].itemsize
     return math.inf if math.isnan(size) else size
 
 
@@ -776,9 +777,9 @@ class _Renaming:
     def _copy_task(self, new_key: Key, key: Key, task: GraphNode | None) -> tuple[GraphNode, bool]:
         """Copy a task under its new key, and return whether it needs no other copied task."""
         if task is None:
-            return Alias(new_key, key), True  # data stays; the copy has another name for it
+            return Alias(new_key, key), True  # data is not copied
         renamed = self._renamed(task)
-        if isinstance(task, Alias):  # whose own substitute keeps its key if the target stays
+        if isinstance(task, Alias):  # Alias.substitute keeps the old key if the target stays
             return Alias(new_key, renamed.get(task.target, task.target)), not renamed
         return task.substitute(renamed, key=new_key), not renamed
 

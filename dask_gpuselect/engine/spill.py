@@ -99,13 +99,19 @@ class SpillFile:
             self._file = cast(BinaryIO, tempfile.TemporaryFile(dir=directory, buffering=0))  # noqa: SIM115
         except OSError as error:
             raise self._noted(error) from None
-        # Of what follows, and of the file's position where reads and writes cannot name theirs.
+        # The lock guards the fields below, and the file's position if reads and writes cannot name
+        # theirs.
         self._lock = threading.Lock()
         self._end = 0
         self._gaps: dict[int, int] = {}  # sizes of what was given back, by offset
         self._process = os.getpid()
-        # Not in `__del__`: while it runs, another thread may still find the file by its name.
+        # While `__del__` runs, another thread may still find the file by its name.
         finalize(self, self._file.close)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing is stored in the file."""
+        return self._end == 0
 
     def write(self, array: Any) -> Spilled:
         """Append an array of NumPy or CuPy. Several threads write at the same time."""
@@ -182,7 +188,7 @@ class SpillFile:
         """Fill a contiguous array with the bytes at an offset."""
         self.read_runs_into(array, (offset,), array.nbytes)
 
-    def _found(self, n: int) -> int:
+    def _not_none(self, n: int) -> int:
         if not n:
             raise OSError(
                 f"a temporary file in {self._directory} is shorter than what was "
@@ -200,7 +206,7 @@ class SpillFile:
                 run = data[start : start + n]
                 n_read = self._read_some(run, offset)
                 while n_read < n:
-                    n_read += self._found(self._read_some(run[n_read:], offset + n_read))
+                    n_read += self._not_none(self._read_some(run[n_read:], offset + n_read))
         except OSError as error:
             raise self._noted(error) from None
 

@@ -145,7 +145,7 @@ def run(
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class LaneRequest:
     """A question about every lane, with the form of the answer.
 
     Parameters
@@ -181,10 +181,10 @@ class Asked:
         made = None if self.question.further else answers(merged, known)
         return self.resolved(last.finish(merged, known)) if made is None else made
 
-    def resolved(self, found: Any) -> Any:
+    def resolved(self, order: Any) -> Any:
         """Compute the answers from order statistics, or what a further load needs to know."""
         further = self.question.further
-        return self.question.finished(found) if further is None else further.known(found)
+        return self.question.finished(order) if further is None else further.known(order)
 
     def made(self, answers: Any, block: Block) -> Any:
         """Return the block of the answer for a block of data of that shape."""
@@ -192,41 +192,41 @@ class Asked:
 
 
 def stages_by_counts(
-    x: DaskArray, asked: Asked, plan: LanePlan, label: str, token: str
+    x: DaskArray, request: LaneRequest, plan: LanePlan, label: str, token: str
 ) -> list[Stage]:
     """Count all values; questions about the same lanes or groups share the counts."""
-    question = asked.question
+    question = request.question
     return [
         Stage(
             name=f"value-counts-{question.slots.at_most:.0f}",
             measure=question.count_values,
             reduce=merging(question.merge_value_counts, TALLIES_EVERY),
-            settle=asked.counted,
+            settle=request.counted,
         )
     ]
 
 
 def stages_by_tails(
-    x: DaskArray, asked: Asked, plan: LanePlan, label: str, token: str
+    x: DaskArray, request: LaneRequest, plan: LanePlan, label: str, token: str
 ) -> list[Stage]:
     """Keep the tails of every lane, and answer from the merged tails."""
-    tails = asked.question.tails(sum(lane_sizes(x, asked.shape.axes)))
+    tails = request.question.tails(sum(lane_sizes(x, request.shape.axes)))
     assert tails is not None  # the plan has checked that
     return [
         Stage(
             name=f"{label}-kept",
             measure=tails.measure,
             reduce=merging(tails.merge, plan.passes.merge_every),
-            settle=partial(asked.answered, last=tails),
+            settle=partial(request.answered, last=tails),
         )
     ]
 
 
 def stages_in_passes(
-    x: DaskArray, asked: Asked, plan: LanePlan, label: str, token: str
+    x: DaskArray, request: LaneRequest, plan: LanePlan, label: str, token: str
 ) -> list[Stage]:
     """Narrow the brackets of each column load by load; then make the question's further load."""
-    steps = asked.question.steps
+    steps = request.question.steps
     passes = [
         Stage(
             name="quantile-lane-cuts",
@@ -242,15 +242,15 @@ def stages_in_passes(
         name=f"{label}-candidates",
         measure=steps.last.measure,
         reduce=merging(steps.last.merge, TALLIES_EVERY),
-        settle=partial(asked.answered, last=steps.last, answers=steps.answers),
+        settle=partial(request.answered, last=steps.last, answers=steps.answers),
         finds="order",
     )
-    return [*passes, last, *further_stages(asked, label)]
+    return [*passes, last, *further_stages(request, label)]
 
 
-def further_stages(asked: Asked, label: str) -> list[Stage]:
+def further_stages(request: LaneRequest, label: str) -> list[Stage]:
     """Return the stage of the question's further load, if there is one."""
-    further = asked.question.further
+    further = request.question.further
     if further is None:
         return []
     return [

@@ -157,8 +157,8 @@ def _few_of_each(group: list[Column], ranges: list[Ranges], *, most: int) -> lis
     ]
 
 
-def _ranges_of_each(found: list[Cuts], parts: list[Question]) -> list[Ranges]:
-    cuts = merge(found)
+def _ranges_of_each(cuts_of_groups: list[Cuts], parts: list[Question]) -> list[Ranges]:
+    cuts = merge(cuts_of_groups)
     return [part.ranges(cuts) for part in parts]
 
 
@@ -178,10 +178,10 @@ def _all_in_order(parts: list[list[Gathered]]) -> list[Gathered]:
     return _in_order([*itertools.chain(*parts)])
 
 
-def _ordered(found: Gathered) -> Gathered:
-    assert found.tally is not None
-    tally = replace(found.tally, candidates=found.tally.candidates.ordered())
-    return replace(found, tally=tally)
+def _ordered(gathered: Gathered) -> Gathered:
+    assert gathered.tally is not None
+    tally = replace(gathered.tally, candidates=gathered.tally.candidates.ordered())
+    return replace(gathered, tally=tally)
 
 
 def _tallies(chunks: list[Gathered]) -> list[Tally]:
@@ -194,9 +194,9 @@ def _counts_of(chunks: list[Gathered]) -> Tally:
     return Tally.merge([replace(tally, candidates=none) for tally in tallies])
 
 
-def _by_counts(found: list[Tally], together: Brackets, parts: list[Question]) -> list[Brackets]:
+def _by_counts(tallies: list[Tally], together: Brackets, parts: list[Question]) -> list[Brackets]:
     """Narrow the joined brackets to those of each stretch, by the counts at every end."""
-    cuts = cuts_of_counts(together, Tally.merge(found))
+    cuts = cuts_of_counts(together, Tally.merge(tallies))
     return [narrower(together, part.bracket(cuts)) for part in parts]
 
 

@@ -44,7 +44,7 @@ class LaneCounts(LaneQuestion):
 
     @property
     def steps(self) -> PassSteps:
-        last = LaneLoad(_counted, _sum, of_merged(_sum, _found))
+        last = LaneLoad(_counted, _sum, of_merged(_sum, _without_elements))
         return PassSteps(LaneLoad(_counted, _sum, _sum), last)
 
     def finished(self, lanes: Lanes) -> Any:
@@ -92,7 +92,7 @@ def _sum(partials: Sequence[IntArray], known: Any = None, m: int = 0) -> IntArra
     return np.asarray(np.sum(partials, axis=0))
 
 
-def _found(counts: IntArray, known: Any) -> Lanes:
+def _without_elements(counts: IntArray, known: Any) -> Lanes:
     """Return counts as the result of lanes, without order statistics."""
     none = np.empty((len(counts), 0))
     return Lanes(none, none, counts, np.zeros_like(counts))

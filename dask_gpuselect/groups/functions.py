@@ -73,8 +73,8 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
         The axes to reduce; all of them by default.
     groups : sequence, optional
         The labels of the wanted groups, in this order. Elements with other labels are left out. The
-        answer for a group without elements is NaN. By default, the groups are all labels that
-        occur, in ascending order; categories keep their own order.
+        answer for a group without elements is NaN, or the `fill_value` of the method. By default,
+        the groups are all labels that occur, in ascending order; categories keep their own order.
 
     Returns
     -------

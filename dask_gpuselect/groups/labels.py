@@ -292,10 +292,10 @@ LABEL_WORDS = {
 }
 
 
-def _check_dtype(dtype: np.dtype[Any], what: str = "labels") -> None:
+def _check_dtype(dtype: np.dtype[Any], name: str = "labels") -> None:
     """Raise unless labels can have this dtype."""
     if dtype.kind not in LABEL_WORDS:
-        raise TypeError(f"{what} must be numbers, bools, strings or dates, not {dtype}")
+        raise TypeError(f"{name} must be numbers, bools, strings or dates, not {dtype}")
 
 
 def _names(groups: Any, dtype: np.dtype[Any]) -> Labels:

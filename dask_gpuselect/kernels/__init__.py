@@ -223,7 +223,7 @@ def tally_in_place(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: i
 
 
 def _with_others(tally: Tally | None, chunk: Any, n_nat: int) -> Tally | None:
-    """Add to a tally what its kernel has not seen: the number of NaT and of masked elements."""
+    """Add to a tally what its kernel does not count: the number of NaT and of masked elements."""
     if tally is None or not (n_nat or isinstance(chunk, Accompanied | Several)):
         return tally
     n_missing = tally.n_missing + n_nat
@@ -261,9 +261,13 @@ def _weighted_tally(
 
 
 @one_way
-def weight_squares(chunk: Accompanied, dtype: np.dtype[Any]) -> ExactSums:
-    """Sum the squares of the weights of the valid elements of a chunk."""
-    return _squares(_weighed(chunk, dtype)[2])
+def weight_squares(chunk: Accompanied, dtype: np.dtype[Any], tally: Tally) -> ExactSums:
+    """Sum the squares of the weights of the valid elements of a chunk, whose tally is known."""
+    weights = chunk.weights
+    assert weights is not None
+    if tally.n_missing or chunk.keeps is not None or numpy_dtype(weights).kind != "f":
+        weights = _weighed(chunk, dtype)[2]
+    return _squares(weights.reshape(-1))  # those of elements without weight are 0
 
 
 def _squares(weights: Any) -> ExactSums:
@@ -322,10 +326,10 @@ def _elements_in_cells(part: Any, ends: NDArray[Any], cells: NDArray[np.bool_], 
     return part.values[is_some if part.keeps is None else is_some & part.keeps]
 
 
-def report(chunk: Any, dtype: np.dtype[Any], probe: probes.Measure) -> probes.Report:
+def answer_probe(chunk: Any, dtype: np.dtype[Any], probe: probes.Measure) -> probes.ProbeResult:
     """Measure what a strategy's probe asks of a chunk of any shape."""
     values, n_nat = elements_of(chunk, dtype)
-    answer: probes.Report = backend_for(values).measures.report(values, probe)
+    answer: probes.ProbeResult = backend_for(values).measures.answer_probe(values, probe)
     return replace(answer, n_missing=answer.n_missing + n_nat) if n_nat else answer
 
 
@@ -538,10 +542,10 @@ def box_alone(
     """
     if isinstance(array, Accompanied | Several):
         return None
-    found: tuple[PartialBox, Moments] | None = backend_for(array).lanes.box_alone(
+    box_and_sums: tuple[PartialBox, Moments] | None = backend_for(array).lanes.box_alone(
         checked(array, dtype), question, rule
     )
-    return found
+    return box_and_sums
 
 
 def box_lanes(
@@ -774,9 +778,9 @@ def merge_lane_tails(parts: Sequence[LaneTails], sizes: TailSizes) -> LaneTails:
     """Merge the tails of several parts of lanes."""
     if len(parts) == 1:
         return parts[0]
-    kernels = backend_for(parts[0].kept).lane_passes
+    kernels = backend_for(parts[0].elements).lane_passes
     n_unused = np.sum([part.n_unused for part in parts], axis=0)
-    tails = kernels.tails([part.kept for part in parts], sizes, n_unused)
+    tails = kernels.tails([part.elements for part in parts], sizes, n_unused)
     counts = {
         name: np.sum([getattr(part, name) for part in parts], axis=0)
         for name in ("n_valid", "n_missing")

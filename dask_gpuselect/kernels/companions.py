@@ -192,8 +192,8 @@ def words_of(
 ) -> T:
     """Return the unmasked elements of a chunk as words of their bits.
 
-    The last two arguments are the functions `kept` and `elements_of` of a backend, whose arrays
-    must have views of another dtype.
+    The last two arguments are the functions `unmasked` and `elements_of` of a backend, whose
+    arrays must have views of another dtype.
     """
     native, word = dtype.newbyteorder("="), np.dtype(f"u{dtype.itemsize}")
     words = values_of(chunk).astype(native, copy=False).view(word)

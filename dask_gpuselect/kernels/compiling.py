@@ -114,12 +114,12 @@ def called_with(**options: Any) -> Callable[[AnyKernel], AnyKernel]:
     """Decorate a function that kernels may call, with Numba's options."""
 
     def keep(function: AnyKernel) -> AnyKernel:
-        def tell() -> object:
+        def register() -> object:
             from numba.extending import register_jitable
 
             return register_jitable(**options)(function) if options else register_jitable(function)
 
-        _awaiting_numba.append(tell)
+        _awaiting_numba.append(register)
         return function
 
     return keep
@@ -135,12 +135,12 @@ def by_types(choose: Kernel) -> Kernel:
     def stub(*arguments: Any) -> Any:
         raise NotImplementedError(f"{choose.__name__} can only be called by compiled kernels")
 
-    def tell() -> object:
+    def register() -> object:
         from numba.extending import overload
 
         return overload(stub, strict=False)(choose)
 
-    _awaiting_numba.append(tell)
+    _awaiting_numba.append(register)
     return stub
 
 
@@ -292,7 +292,7 @@ class _Made(NamedTuple):
     folder: str | None
 
 
-_untold: ContextVar[list[_Made] | None] = ContextVar("_untold", default=None)
+_unlogged: ContextVar[list[_Made] | None] = ContextVar("_untold", default=None)
 """Kernels that the current call has compiled so far; None outside of calls."""
 
 
@@ -300,16 +300,16 @@ _untold: ContextVar[list[_Made] | None] = ContextVar("_untold", default=None)
 def logged_together() -> Iterator[list[_Made]]:
     """Log all kernels that are compiled inside this context in one line, at its end."""
     made: list[_Made] = []
-    token = _untold.set(made)
+    token = _unlogged.set(made)
     try:
         yield made
     finally:
-        _untold.reset(token)
+        _unlogged.reset(token)
         if made:
-            _tell(made)
+            _log(made)
 
 
-def _tell(made: Sequence[_Made]) -> None:
+def _log(made: Sequence[_Made]) -> None:
     message = "compiled %s for %s in %.1f s; %s. See dask_gpuselect.warm"
     number = "1 kernel" if len(made) == 1 else f"{len(made)} kernels"
     dtypes = ", ".join(sorted({each.dtype for each in made}))
@@ -325,11 +325,11 @@ def jit(kernel: Kernel, signature: tuple[Any, ...]) -> Kernel:
     if not cast(Any, dispatcher).stats.cache_hits:
         dtype = str(getattr(signature[0], "dtype", signature[0]))
         made = _Made(dtype, time.perf_counter() - begin, folder)
-        untold = _untold.get()
-        if untold is None:
-            _tell([made])
+        unlogged = _unlogged.get()
+        if unlogged is None:
+            _log([made])
         else:
-            untold.append(made)
+            unlogged.append(made)
     return dispatcher
 
 

@@ -72,6 +72,6 @@ class Atoms:
         atom_of[some] = np.repeat(np.arange(len(begins)), np.diff(starts))
         members = [np.unique(atom_of[window]) for window in windows]
         first_member = np.append(0, np.cumsum([len(each) for each in members], dtype=np.int64))
-        found = cls(some, starts, np.concatenate([EMPTY, *members]), first_member)
-        is_right = np.array_equal(found.sizes, [len(window) for window in windows])
-        return found if is_right else None
+        atoms = cls(some, starts, np.concatenate([EMPTY, *members]), first_member)
+        is_right = np.array_equal(atoms.sizes, [len(window) for window in windows])
+        return atoms if is_right else None

@@ -231,8 +231,8 @@ def bracket_box(
     begins, ends = np.array(cells, np.int64).T
     lo, hi = np.concatenate([lo, begins]), np.concatenate([hi, ends])
     is_inside = ((tied[:, None] > lo) & (tied[:, None] < hi)).any(axis=1)
-    found = Brackets.covering(values, lo, hi, counted=tied[is_inside])
-    return replace(found, spared=tuple(spared) if any(map(len, spared)) else None)
+    brackets = Brackets.covering(values, lo, hi, counted=tied[is_inside])
+    return replace(brackets, spared=tuple(spared) if any(map(len, spared)) else None)
 
 
 Cells = tuple[tuple[int, int], tuple[int, int]]
@@ -314,11 +314,11 @@ class _Uncertain(NamedTuple):
         begins, ends = np.array([*fences, *extremes], np.int64).T
         return np.append(self.lo, begins), np.append(self.hi, ends)
 
-    def with_sums(self, found: Brackets, rule: Rule) -> Brackets:
+    def with_sums(self, brackets: Brackets, rule: Rule) -> Brackets:
         """Sum the elements between the two ends of windows of weight."""
         if self.of_weights is None:
-            return found
-        return self.of_weights.with_sums(found, self.lo, self.hi, rule.method)
+            return brackets
+        return self.of_weights.with_sums(brackets, self.lo, self.hi, rule.method)
 
 
 def bracket_from_cuts(cuts: Cuts, rule: Rule, room: int | None = None) -> Brackets:
@@ -398,9 +398,9 @@ class BoxGuess:
     """Places in a sorted sample where a device finds the ends of a box's brackets.
 
     With these a device does by itself what `bracket_from_sample` does in the usual case, without a
-    wait for the host. The brackets are (-inf, a), three about the quartiles, and (b, inf): a and b
-    are the outermost elements of the sample inside the fences, wherever the quartiles are in their
-    brackets.
+    wait for the host. The brackets are one about each fence, wherever the quartiles are in their
+    brackets, three about the quartiles, and one of the most extreme elements on each side. Their
+    ends ascend, but those of the outer brackets may be equal.
 
     Parameters
     ----------
@@ -408,16 +408,23 @@ class BoxGuess:
         Places of the ends of the quartiles' brackets.
     whis : float
         Length of the whiskers in interquartile ranges.
-    most_beyond : int
-        Largest number of sampled elements that may lie before a, or behind b.
+    n_extreme : int
+        Number of sampled elements that may be among the most extreme ones of a side.
+    most_near : int
+        Largest number of sampled elements that may be near a fence.
     most_tied : int
         Largest number of sampled elements that may equal each other inside a bracket.
     """
 
     places: tuple[int, ...]
     whis: float
-    most_beyond: int
+    n_extreme: int
+    most_near: int
     most_tied: int
+
+    @property
+    def n_ends(self) -> int:
+        return len(self.places) + 6
 
     @staticmethod
     def brackets(ends: NDArray[Any]) -> Brackets:
@@ -426,18 +433,25 @@ class BoxGuess:
 
 
 @lru_cache(maxsize=16)  # arrays of the same size are asked about again and again
-def box_guess(rule: Rule, size: int) -> BoxGuess | None:
-    """Prepare a guess for a device, for a sample of `size` elements; None in unusual cases."""
+def box_guess(rule: Rule, size: int, rate: float) -> BoxGuess | None:
+    """Prepare a guess for a device, for a sample of `size` elements; None in unusual cases.
+
+    `rate` is the share of all elements that is in the sample.
+    """
     if isinstance(rule.whis, tuple) or size == 0:
         return None
     wanted = rule.ranks(size)
     lo, hi = pilot_bracket(wanted.lower, wanted.upper, size)
     if lo[0] < 0 or hi[-1] >= size or (lo[1:] <= hi[:-1]).any():
         return None
-    beyond = np.arange(1 + int(LITTLE * SAMPLED_ROOM * size))
-    is_little = beyond + _reach(beyond, size, PILOT_SIGMA) <= len(beyond) - 1
+    most_near = int(SAMPLED_ROOM * size)
+    first = np.arange(most_near)
+    least_upto = np.maximum.accumulate(first - _reach(first, size, PILOT_SIGMA))
+    n_extreme = int(np.searchsorted(least_upto, math.ceil(max(rule.max_fliers, 1) * rate)))
+    if n_extreme == most_near:
+        return None
     places = tuple(np.stack([lo, hi], axis=1).ravel().tolist())
-    return BoxGuess(places, rule.whis, int(is_little.sum()) - 1, max(size // HEAVY_SHARE, 1))
+    return BoxGuess(places, rule.whis, n_extreme, most_near, max(size // HEAVY_SHARE, 1))
 
 
 def ladder_of_sample(taken: NDArray[Any], size: int) -> tuple[Ladder, IntArray, Ladder]:
@@ -497,19 +511,19 @@ def _reach(places: IntArray, size: int, sigma: float) -> NDArray[np.int64]:
     return np.ceil(reach).astype(np.int64)
 
 
-def bracket_fences(spared: Spared, found: PartialBox) -> Brackets | None:
+def bracket_fences(spared: Spared, box: PartialBox) -> Brackets | None:
     """Bracket the fences, now known, among the spared values; None if the box is complete."""
-    if found.is_complete:
+    if box.is_complete:
         return None
-    is_known = found.below is not None, found.above is not None
+    is_known = box.below is not None, box.above is not None
     low, high = (each[:0] if known else each for each, known in zip(spared, is_known, strict=True))
     values = np.unique(np.concatenate([low, high]))
     cells = []
     if len(low):
-        first = _first_from(values, found.fences[0])
+        first = _first_from(values, box.fences[0])
         cells.append((first - 1, first))
     if len(high):
-        last = _last_to(values, found.fences[1])
+        last = _last_to(values, box.fences[1])
         cells.append((last, last + 1))
     lo, hi = np.array(cells, np.int64).T
     return Brackets.covering(values, lo, hi, counted=lo[:0])
@@ -856,9 +870,9 @@ def resolve(brackets: Brackets, tally: Tally, rule: Rule) -> PartialBox:
     # few more elements take little longer.
     others = _last_fliers(rule, n)
     others = others[are_gathered(brackets, tally, others)]
-    found = order_statistics(brackets, tally, np.concatenate([pairs, others]))
-    lower, upper = found[: len(pairs)].reshape(2, -1)
-    known = dict(zip(others.tolist(), found[len(pairs) :], strict=True))
+    elements = order_statistics(brackets, tally, np.concatenate([pairs, others]))
+    lower, upper = elements[: len(pairs)].reshape(2, -1)
+    known = dict(zip(others.tolist(), elements[len(pairs) :], strict=True))
     q = interpolate(lower, upper, wanted.weight, method, np.dtype(np.float64)).astype(np.float64)
     return resolve_beyond(brackets, tally, rule, q, known)
 

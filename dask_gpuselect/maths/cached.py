@@ -23,7 +23,7 @@ from dask_gpuselect.maths.weight_finish import InOrder
 
 
 def covers(cached: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
-    """Return whether a chunk's tally at the `kept` brackets determines its tally at `wanted` ones.
+    """Return whether a chunk's tally at the `cached` brackets determines its tally at `wanted`.
 
     `weighs` is True if candidates have individual weights. Elements that were only counted have
     none.
@@ -42,7 +42,7 @@ def covers(cached: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
     # overlap it.
     first = np.append(0, wanted.ends.searchsorted(cached.ends, "right"))
     last = np.append(wanted.ends.searchsorted(cached.ends), len(wanted.ends))
-    return not ((first < last) | wanted.asked[last])[is_left_out].any()
+    return not ((first < last) | wanted.needed[last])[is_left_out].any()
 
 
 @over_slots
@@ -88,14 +88,14 @@ def cell_tally_by(
     among : ndarray of int, shape (cached.n_slots,)
         Number of each cached slot among the wanted slots.
     """
-    of_slot, found = wanted.by_slot(), {}
+    of_slot, tallies = wanted.by_slot(), {}
     for slot, old, some in tally.each(cached):
         number = int(among[slot])
         own = of_slot(number)
         if not covers(old, own):
             return None
-        found[number] = tally_by(old, some, own)
-    return CellTally.of_each(wanted, found)
+        tallies[number] = tally_by(old, some, own)
+    return CellTally.of_each(wanted, tallies)
 
 
 def _places_inside(wanted: Brackets, n: int, places: Places) -> IntArray:

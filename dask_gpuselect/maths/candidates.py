@@ -59,10 +59,10 @@ class Candidates(Protocol):
     def survey(
         self, intervals: Sequence[Sequence[tuple[Any, Any]]], listed: Sequence[Listed]
     ) -> tuple[Sequence[Survey], Sequence[NDArray[Any]]]:
-        """Survey intervals [low, high], and list the elements of `kept` ones, on the host.
+        """Survey the elements in intervals, and list those of the intervals `listed`, on the host.
 
         There are at most four intervals to survey, grouped with their neighbours, and at most two
-        in `kept`.
+        in `listed`.
         """
 
     def counts(self, values: NDArray[Any]) -> Counts:

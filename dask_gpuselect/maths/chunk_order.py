@@ -49,9 +49,9 @@ class ChunkOrder:
 
     def turns(self) -> IntArray:
         """Compute for each chunk at which turn it is taken, counted from 0."""
-        found = np.empty(self.n, np.int64)
-        found[self.chunks(0, self.n)] = np.arange(self.n)
-        return found
+        turn_of = np.empty(self.n, np.int64)
+        turn_of[self.chunks(0, self.n)] = np.arange(self.n)
+        return turn_of
 
 
 def _largest_quotient(a: int, b: int) -> int:

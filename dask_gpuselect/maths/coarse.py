@@ -62,13 +62,13 @@ def coarsened(cuts: Cuts, most: int) -> Cuts:
         some = np.union1d(*(_spread(each.lower, each.least, half) for each in measures))
     upper = envelope.upper[some]
     pivots, below = envelope.values[some], upper - envelope.ties[some]
-    found = Cuts.of_chunk(pivots, below, upper, None, envelope.least, int(cuts.n_missing.sum()))
-    found = replace(found, least=envelope.lower[some])
+    merged = Cuts.of_chunk(pivots, below, upper, None, envelope.least, int(cuts.n_missing.sum()))
+    merged = replace(merged, least=envelope.lower[some])
     if of_weights is None:
-        return found
+        return merged
     weights = of_weights.weights
     return replace(
-        found,
+        merged,
         weight_below=weights.upper[some] - weights.ties[some],
         weight_upto=weights.upper[some],
         weight_least=weights.lower[some],
@@ -93,11 +93,11 @@ def _coarsened_slots(cuts: Cuts, most: int) -> Cuts:
     shares = _shares(n_valid, most)
     is_large = (n_pivots > shares) | (n_runs > shares)
     few = cuts.of_chunks(np.flatnonzero(~is_large[number]))
-    found = [replace(few, least=few.least_upto)]
+    runs = [replace(few, least=few.least_upto)]
     large = cuts.each(slots[is_large])
     for (slot, own), share in zip(large, shares[is_large].tolist(), strict=True):
-        found.append(coarsened(own, share).as_run(slot))
-    return Cuts.merge(found)
+        runs.append(coarsened(own, share).as_run(slot))
+    return Cuts.merge(runs)
 
 
 def _shares(n: IntArray, most: int) -> IntArray:
@@ -166,12 +166,12 @@ def cuts_of_tally(brackets: Brackets, tally: Tally, most: int) -> Cuts:
     ordered = tally.candidates.ordered() if order is None else order.ordered
     places = _even(len(ordered), max(most // 2, 1) if tally.weighs else most)
     if len(ordered) and order is not None:
-        # Only which pivots are taken depends on the rounding of this sum.
+        # The rounding of this sum decides only which pivots are taken.
         passed = np.cumsum(order.own_weights / max(order.own_weights.max(), 1))
         by_weight = np.searchsorted(passed, np.linspace(0, passed[-1], len(places)))
         places = np.union1d(places, np.minimum(by_weight, len(ordered) - 1))
     pivots = np.unique(np.concatenate([brackets.ends, ordered.elements_at(places)]))
-    # Where a pivot is no element, its counts equal those of its neighbours, which does no harm.
+    # If a pivot is no element, its counts equal those of its neighbours, which does no harm.
     below, upto = counts_at(brackets, tally, pivots, ordered.places)
     cuts = Cuts.of_chunk(pivots, below, upto, None, tally.n_valid, tally.n_missing)
     if order is None:
@@ -202,21 +202,21 @@ def cuts_of_cells(brackets: Brackets, tally: CellTally, most: int) -> Cuts:
     return Cuts.merge([none, *runs])
 
 
-def narrower(brackets: Brackets, found: Brackets) -> Brackets:
+def narrower(brackets: Brackets, ranges: Brackets) -> Brackets:
     """Intersect brackets with narrower ones of the same ranks.
 
     The wanted elements are inside both. Ends of the narrower ones that the tally of the first
     cannot count are left out. Elements that were summed, or spared, stay so. Former candidates that
     are between the ends of a window are summed from now on.
     """
-    cell, is_end = places_among(brackets.ends, found.ends)
-    ends = np.union1d(brackets.ends, found.ends[brackets.wanted[cell] & ~is_end])
-    before, now = cells_of(brackets, ends), cells_of(found, ends)
+    cell, is_end = places_among(brackets.ends, ranges.ends)
+    ends = np.union1d(brackets.ends, ranges.ends[brackets.wanted[cell] & ~is_end])
+    before, now = cells_of(brackets, ends), cells_of(ranges, ends)
     was_wanted = brackets.wanted[before]
-    wanted = was_wanted & found.wanted[now]
-    if found.summed is None or brackets.summed is None:
+    wanted = was_wanted & ranges.wanted[now]
+    if ranges.summed is None or brackets.summed is None:
         return Brackets(ends, wanted, spared=brackets.spared)
-    summed = (brackets.summed[before] | was_wanted & found.summed[now]) & ~wanted
+    summed = (brackets.summed[before] | was_wanted & ranges.summed[now]) & ~wanted
     return Brackets(ends, wanted, summed=summed, spared=brackets.spared)
 
 

@@ -122,7 +122,7 @@ class Cuts(Joined):
         Slot of each run. None if there is one slot.
     doubt : float
         Share of all elements by which the counts of all chunks together may be off. It is 0, except
-        for the expected cuts of `maths.seen`.
+        for the expected cuts of `maths.chunk_sample`.
     weight_below, weight_upto : ndarray of int64, shape (P,), optional
         Upper bounds of the weight of the elements < and <= the pivot, in units of ``2**unit``. None
         if elements have no weights; then all columns below are None, too. Elements of weight 0 are
@@ -331,7 +331,7 @@ class Cuts(Joined):
             pieces.append(replace(piece, slots=self.slots[runs] - np.int32(first)))
         return pieces
 
-    # --- For expected cuts: see `maths.seen` ---
+    # --- For expected cuts: see `maths.chunk_sample` ---
 
     def by_mass(self) -> Cuts:
         """Return the cuts of the measure whose shares quantiles are: weights, if there are any."""
@@ -422,7 +422,7 @@ class Brackets(Joined):
         return self.spared is None
 
     @property
-    def asked(self) -> NDArray[np.bool_]:
+    def needed(self) -> NDArray[np.bool_]:
         """Mask of the open cells for which a tally has more than the number of elements."""
         return self.wanted if self.summed is None else self.wanted | self.summed
 
@@ -488,7 +488,7 @@ class Brackets(Joined):
 
     @classmethod
     def of_each(cls, every: Sequence[Self]) -> Self:
-        """Join the brackets of each slot, of which there is at least one."""
+        """Join the brackets of one or more slots."""
         n_ends = [np.array([len(own.ends)], np.int64) for own in every]
         return cls.merge([replace(own, n_ends=n) for own, n in zip(every, n_ends, strict=True)])
 

@@ -157,11 +157,11 @@ def _only(cuts: CutsOf, is_taken: NDArray[np.bool_]) -> CutsOf:
     n_taken = np.append(np.int64(0), np.cumsum(is_taken, dtype=np.int64))
     stops = np.cumsum(cuts.sizes)
     sizes = n_taken[stops] - n_taken[stops - cuts.sizes]
-    found = cuts.at_pivots(is_taken, sizes)
-    if found.distance is None:
-        return found
+    some = cuts.at_pivots(is_taken, sizes)
+    if some.distance is None:
+        return some
     follows = np.append(np.False_, is_taken[:-1])
-    return replace(found, distance=np.where(follows[is_taken], found.distance, np.nan))
+    return replace(some, distance=np.where(follows[is_taken], some.distance, np.nan))
 
 
 def guess_brackets(
@@ -171,7 +171,7 @@ def guess_brackets(
 
     Parameters
     ----------
-    look : callable
+    take : callable
         Function from positions in the sorted sample to the elements there, on the host.
     size : int
         Number of elements of the sample: valid ones, drawn at the same rate everywhere.
@@ -203,8 +203,8 @@ def brackets_at(
     # positions that divide the bracket in sixteen.
     positions = lo[:, None] + np.multiply.outer(hi - lo, np.arange(17)) // 16
     places = np.clip(positions, 0, size - 1)
-    values, found = np.unique(take(places.ravel()), return_inverse=True)
-    at = found.reshape(positions.shape)
+    values, inverse = np.unique(take(places.ravel()), return_inverse=True)
+    at = inverse.reshape(positions.shape)
     is_tied = (at[:, 1:] == at[:, :-1]) & (places[:, 1:] > places[:, :-1])
     heavy = at[:, 1:][is_tied]
     lows = np.where(lo < 0, -1, at[:, 0])
@@ -252,7 +252,7 @@ class KnownAtPivots:
         """
 
         def summed(column: IntArray) -> IntArray:
-            # One column at a time: with very many pivots each is as large as the pivots.
+            # Columns are summed one at a time: each is as large as the pivots.
             return np.asarray(np.cumsum(column[order])[is_last])
 
         lower = summed(self.least_upto - _previous(cuts, self.least_upto, 0))

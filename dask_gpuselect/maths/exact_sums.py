@@ -277,11 +277,11 @@ class ExactSums(Arrays):
         digits = self.digits if len(self.digits) else np.zeros((1, *self.shape), np.int64)
         some = digits != 0
         top = np.maximum(len(digits) - 1 - np.argmax(some[::-1], axis=0), 0)
-        found = [
+        leading = [
             np.take_along_axis(digits, np.maximum(top - i, 0)[None], axis=0)[0] for i in range(n)
         ]
-        found = [np.where(top >= i, digit, 0).astype(np.int64) for i, digit in enumerate(found)]
-        return found, top, ~some.any(axis=0) | (np.argmax(some, axis=0) > top - n)
+        leading = [np.where(top >= i, digit, 0).astype(np.int64) for i, digit in enumerate(leading)]
+        return leading, top, ~some.any(axis=0) | (np.argmax(some, axis=0) > top - n)
 
     def magnitude(self) -> Self:
         """Compute absolute values."""
@@ -291,7 +291,9 @@ class ExactSums(Arrays):
         return self.carried(self.first, self.digits * times).trimmed()
 
     def integers(self, unit: int) -> NDArray[np.object_]:
-        """Convert to Python integers, in units of ``2**(32 * unit)``, of which all are multiples.
+        """Convert to Python integers, in units of ``2**(32 * unit)``.
+
+        All numbers must be multiples of the unit.
 
         Digits are read as bytes: with 135 digits that takes a twentieth of the time of adding them
         up.
@@ -314,8 +316,8 @@ class ExactSums(Arrays):
         """
         if math.prod(self.shape) <= FEW:
             units = self.integers(self.first).ravel().tolist()
-            found = [_as_float(each, DIGIT * self.first) for each in units]
-            return np.array(found, np.float64).reshape(self.shape)
+            floats = [_as_float(each, DIGIT * self.first) for each in units]
+            return np.array(floats, np.float64).reshape(self.shape)
         (a, b, c), top, is_all = self.leading_digits(3)
         bits = np.frexp(a.astype(np.float64))[1]  # of the highest digit
         shift = np.clip(DIGIT - bits, 0, DIGIT - 1).astype(np.uint64)
@@ -625,10 +627,10 @@ class Wholes:
             return cls(0, [weights & MASK, weights >> DIGIT])
         top = math.frexp(largest)[1]
         exponent = max(top + carry - 62, LEAST)
-        found = _scaled(weights, -exponent)
-        whole = found.astype(np.int64)
+        scaled = _scaled(weights, -exponent)
+        whole = scaled.astype(np.int64)
         # A number that scaling makes 0 is too small to be whole.
-        if (whole == found).all() and np.count_nonzero(whole) == np.count_nonzero(weights):
+        if (whole == scaled).all() and np.count_nonzero(whole) == np.count_nonzero(weights):
             return cls(exponent, [whole])
         least = float(np.where(weights > 0, weights, largest).min())
         exponent = max(math.frexp(least)[1] - 53, LEAST)
@@ -651,15 +653,15 @@ class Wholes:
         """Compute the sum of the squares of each row."""
         n_rows, n = self.limbs[0].shape
         # Split into pieces so small that sums of their products are exact as float64.
-        held = 64 if len(self.limbs) == 1 else DIGIT
-        size, at_once = (21, 1 << 11) if held == 64 and n <= 1 << 11 else (HALF, 1 << 20)
+        n_bits = 64 if len(self.limbs) == 1 else DIGIT
+        size, at_once = (21, 1 << 11) if n_bits == 64 and n <= 1 << 11 else (HALF, 1 << 20)
         pieces = [
             (
                 DIGIT * i + shift,
-                (limb >> shift & ((1 << min(size, held - shift)) - 1)).astype(np.float64),
+                (limb >> shift & ((1 << min(size, n_bits - shift)) - 1)).astype(np.float64),
             )
             for i, limb in enumerate(self.limbs)
-            for shift in range(0, held, size)
+            for shift in range(0, n_bits, size)
         ]
         pieces = [(place, piece) for place, piece in pieces if piece.any()]
         digits = np.zeros((2 * len(self.limbs) + 6, n_rows), np.int64)
@@ -668,8 +670,8 @@ class Wholes:
                 place, shift = divmod(i + j + (i != j), DIGIT)
                 for start in range(0, n, at_once):
                     some = slice(start, start + at_once)
-                    found = np.einsum("ij,ij->i", one[:, some], other[:, some]).astype(np.int64)
-                    low, high = (found & MASK) << shift, (found >> DIGIT) << shift
+                    sums = np.einsum("ij,ij->i", one[:, some], other[:, some]).astype(np.int64)
+                    low, high = (sums & MASK) << shift, (sums >> DIGIT) << shift
                     digits[place] += low & MASK
                     digits[place + 1] += (low >> DIGIT) + high
         return ExactSums.carried(0, digits).shifted(2 * self.exponent).trimmed()

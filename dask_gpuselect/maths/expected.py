@@ -149,16 +149,16 @@ class Expected(Arrays):
                     f"the second. {ADVICE}"
                 )
         least, most, is_pivot = self.least[i], self.most[i], self.is_pivot[i]
-        for where, at_least, at_most, found in (
+        for where, at_least, at_most, counts in (
             ("below", least, np.where(is_pivot, least, most), tally.below[self.checked]),
             ("up to", np.where(is_pivot, most, least), most, tally.upto[self.checked]),
         ):
-            differs = (found < at_least) | (found > at_most)
+            differs = (counts < at_least) | (counts > at_most)
             if differs.any():
                 end = int(differs.argmax())
                 raise ChunksChangedError(
                     f"chunk {chunk} had {at_least[end]} to {at_most[end]} elements {where} "
-                    f"{brackets.ends[self.checked[end]]!s} in the first read and {found[end]} in "
+                    f"{brackets.ends[self.checked[end]]!s} in the first read and {counts[end]} in "
                     f"the second. {ADVICE}"
                 )
         if self.unit is not None and tally.n_valid and not self._has_weights(i, tally):
@@ -277,5 +277,5 @@ def _most_candidates(
     least_upto = np.where(is_pivot, most, least)
     inside = np.hstack([most_below, n_valid[:, None]])
     inside[:, 1:] -= least_upto
-    found: IntArray = inside[:, wanted].sum(axis=1)
-    return found
+    n_candidates: IntArray = inside[:, wanted].sum(axis=1)
+    return n_candidates

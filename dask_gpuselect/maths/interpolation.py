@@ -78,8 +78,22 @@ def no_quantiles_of(dtype: np.dtype[Any]) -> str:
     """Say why elements of a dtype have no quantiles, and what to type; empty if they have."""
     if dtype.kind in "biufmM" and (dtype.kind != "f" or dtype.type in _FLOATS):
         return ""
-    advice = _CONVERSIONS.get("a record" if dtype.names else dtype.kind, "")
-    return f"quantiles need an array of real numbers, bools or dates, not {dtype}{advice}"
+    return (
+        "quantiles need an array of real numbers, bools or dates, not "
+        f"{dtype}{conversion_of(dtype)}"
+    )
+
+
+def conversion_of(dtype: np.dtype[Any]) -> str:
+    """Return the end of a message: what to type for elements without quantiles, or nothing."""
+    return _CONVERSIONS.get("a record" if dtype.names else dtype.kind, "")
+
+
+def check_numbers(dtype: np.dtype[Any], subject: str) -> None:
+    """Raise for bool and dates; `subject` is a plural, such as "box plots"."""
+    if dtype.kind in "bmM":
+        other = "x.astype('int8')" if dtype.kind == "b" else "x.astype('int64'), if none is NaT"
+        raise TypeError(f"{subject} need integers or floats, not {dtype}: pass {other}")
 
 
 def result_dtype(
@@ -228,8 +242,8 @@ def interpolate(
         return lower.astype(dtype, copy=False)
     if dtype.kind in "mM":
         first, last = (x.astype(dtype, copy=False).view(np.int64) for x in (lower, upper))
-        found = _middle(first, last) if method.averages else _between(first, last, weights, nearest)
-        return found.view(dtype)
+        mixed = _middle(first, last) if method.averages else _between(first, last, weights, nearest)
+        return mixed.view(dtype)
     with np.errstate(all="ignore"):
         a, b = lower.astype(np.float64, copy=False), upper.astype(np.float64, copy=False)
         answer = _mean(a, b) if method.averages else _lerp(a, b, weights)

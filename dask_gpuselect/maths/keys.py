@@ -77,7 +77,7 @@ def key_at(key: int, dtype: np.dtype[Any]) -> int:
 def extreme_keys(dtype: np.dtype[Any]) -> tuple[int, int]:
     """Return the keys of the least and of the largest value of a `selection_dtype`.
 
-    Those of floats are infinities.
+    For floats these are infinities.
     """
     if dtype.kind == "f":
         ends = np.array([-np.inf, np.inf], dtype)

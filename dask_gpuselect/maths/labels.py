@@ -109,9 +109,9 @@ def _distinct_objects(labels: Labels) -> Labels:
 def as_objects(labels: Iterable[Any]) -> Labels:
     """Put objects, which may be sequences themselves, into a one-dimensional array."""
     every = list(labels)
-    found = np.empty(len(every), object)
-    found[:] = every
-    return found
+    objects = np.empty(len(every), object)
+    objects[:] = every
+    return objects
 
 
 def union(several: Sequence[Labels]) -> Labels:
@@ -142,10 +142,10 @@ def codes_among(labels: Labels, names: Labels) -> Codes:
     if "O" in (labels.dtype.kind, names.dtype.kind):
         return _codes_of_objects(labels, names)
     if labels.dtype != names.dtype and names.dtype.kind not in "SUT":
-        names, held = _exactly(names, labels.dtype)
-        if not held.all():
-            codes = codes_among(labels, names[held])
-            return np.append(np.flatnonzero(held), -1).astype(np.int32)[codes]
+        names, is_exact = _exactly(names, labels.dtype)
+        if not is_exact.all():
+            codes = codes_among(labels, names[is_exact])
+            return np.append(np.flatnonzero(is_exact), -1).astype(np.int32)[codes]
     if labels.dtype.kind == names.dtype.kind == "b":
         labels, names = labels.view(np.uint8), names.view(np.uint8)
     if labels.dtype.kind in "iu" and names.dtype.kind in "iu":
@@ -164,8 +164,8 @@ def codes_among(labels: Labels, names: Labels) -> Codes:
 
 def _codes_of_objects(labels: Labels, names: Labels) -> Codes:
     places = {name: i for i, name in enumerate(names.tolist()) if not _is_none(name)}
-    found = np.fromiter((places.get(label, -1) for label in labels.flat), np.int32, labels.size)
-    return found.reshape(labels.shape)
+    codes = np.fromiter((places.get(label, -1) for label in labels.flat), np.int32, labels.size)
+    return codes.reshape(labels.shape)
 
 
 def _exactly(names: Labels, dtype: np.dtype[Any]) -> tuple[Labels, Flags]:
@@ -175,15 +175,15 @@ def _exactly(names: Labels, dtype: np.dtype[Any]) -> tuple[Labels, Flags]:
     other sign, as float64, where numbers beyond 2**53 equal their neighbours.
     """
     with np.errstate(all="ignore"):
-        found = _converted(names, dtype)
-        held = np.asarray(_converted(found, names.dtype) == names)
+        converted = _converted(names, dtype)
+        is_exact = np.asarray(_converted(converted, names.dtype) == names)
         if names.dtype.kind in "biuf":
-            held &= (found < 0) == (names < 0)
-    for ends, floats in ((dtype, names), (names.dtype, found)):
+            is_exact &= (converted < 0) == (names < 0)
+    for ends, floats in ((dtype, names), (names.dtype, converted)):
         if floats.dtype.kind == "f" and ends.kind in "iu":  # overflow depends on the processor
             info = np.iinfo(ends)
-            held &= (floats >= float(info.min)) & (floats < 2.0 ** (info.bits - (info.min < 0)))
-    return found, held
+            is_exact &= (floats >= float(info.min)) & (floats < 2.0 ** (info.bits - (info.min < 0)))
+    return converted, is_exact
 
 
 def _converted(values: Labels, dtype: np.dtype[Any]) -> Labels:
@@ -242,15 +242,15 @@ def together(parts: Sequence[Labels]) -> Labels:
     """
     parts = [np.asanyarray(each) for each in parts]
     shape = np.broadcast_shapes(*(each.shape for each in parts))
-    found = np.empty(shape, [(f"f{i}", each.dtype) for i, each in enumerate(parts)])
+    combined = np.empty(shape, [(f"f{i}", each.dtype) for i, each in enumerate(parts)])
     masks = []
     for i, each in enumerate(parts):
-        found[f"f{i}"], mask = _unmasked(each)
+        combined[f"f{i}"], mask = _unmasked(each)
         masks += [] if mask is None else [mask]
     if not masks:
-        return found
+        return combined
     mask = np.broadcast_to(np.any(np.broadcast_arrays(*masks), axis=0), shape)
-    return np.ma.MaskedArray(found, mask)
+    return np.ma.MaskedArray(combined, mask)
 
 
 def _distinct_together(labels: Labels) -> Labels:
@@ -258,12 +258,12 @@ def _distinct_together(labels: Labels) -> Labels:
     names = [distinct(labels[field]) for field in fields]
     codes = _place_of(labels, names)
     some = distinct(codes[codes >= 0])
-    found = np.empty(len(some), labels.dtype)
+    combined = np.empty(len(some), labels.dtype)
     sizes = [len(each) for each in names]
     if len(some):
         for field, each, place in zip(fields, names, np.unravel_index(some, sizes), strict=True):
-            found[field] = each[place]
-    return found
+            combined[field] = each[place]
+    return combined
 
 
 def _codes_together(labels: Labels, names: Labels) -> Codes:

@@ -1,9 +1,9 @@
 """Cuts of many lanes at once, and the brackets that they prove.
 
-The cuts of a part of the data are order statistics of every lane at even ranks. Those of all parts
-bracket every order statistic of the lane. Only the number of elements that are surely before and
-behind a pivot matters, not where the pivots of a part lie among those of others. It is enough to
-know that the order statistic of rank t lies between `low` and `high`. So several parts together
+The cuts of a part of the data are order statistics of every lane at even ranks. The cuts of all
+parts bracket every order statistic of the lane. Only the number of elements that are surely before
+and behind a pivot matters, not where the pivots of a part lie among those of others. It is enough
+to know that the order statistic of rank t lies between `low` and `high`. So several parts together
 take the same form, and can be reduced to few ranks again (a mergeable summary, Agarwal et al. 2012,
 section 3).
 
@@ -75,13 +75,13 @@ class LaneOrder(ElementOrder, Protocol):
     def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
         """Find the two ranks of each answer for each number of elements: a `RanksOfLanes`."""
 
-    def lane_answer(self, found: Lanes) -> NDArray[Any]:
+    def lane_answer(self, order: Lanes) -> NDArray[Any]:
         """Compute the answers, ``(n_answers, n_lanes)``, and warn of lanes that have none."""
 
-    def lane_values(self, found: Lanes) -> NDArray[Any]:
+    def lane_values(self, order: Lanes) -> NDArray[Any]:
         """Compute the answers, ``(n_answers, n_lanes)``, without warnings."""
 
-    def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
+    def warn_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Warn of lanes that have no element, or no valid one."""
 
 
@@ -94,8 +94,36 @@ TILE = 1 << 17
 """Entries of tables that are sorted together: 5 MB with their order and sums."""
 
 
+class Sent(Arrays):
+    """Base of tables that are pickled with int64 in as few bytes as hold them: mostly two."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        columns = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        narrowed = {id(column): _narrowed(column) for column in columns.values()}
+        # Of a column that has two names there is one copy, as before.
+        place = {key: i for i, key in enumerate(narrowed)}
+        places = {name: place[id(column)] for name, column in columns.items()}
+        return _received, (type(self), places, list(narrowed.values()))
+
+
+def _narrowed(column: Any) -> tuple[Any, bool]:
+    """Return int64 that are not negative in a smaller dtype, and whether that has been done."""
+    if getattr(column, "dtype", None) != np.int64 or not column.size:
+        return column, False
+    most = int(column.view(np.uint64).max())  # with a negative one, it is more than any other
+    return (column.astype(np.min_scalar_type(most)), True) if most < 1 << 32 else (column, False)
+
+
+def _received(kind: type[Any], places: dict[str, int], columns: list[tuple[Any, bool]]) -> Any:
+    """Make a table again of the columns that `Sent` has narrowed."""
+    each = [column.astype(np.int64) if is_narrow else column for column, is_narrow in columns]
+    return kind(**{name: each[place] for name, place in places.items()})
+
+
 @dataclass(frozen=True, eq=False)
-class LaneCuts(Arrays):
+class LaneCuts(Sent):
     """Order statistics of lanes at even ranks, of one part of the data or several together.
 
     In the first pass they are those of all elements, later of the elements strictly inside the
@@ -174,7 +202,7 @@ class LaneSizes:
 
 
 @dataclass(frozen=True, eq=False)
-class LaneBrackets(Arrays):
+class LaneBrackets(Sent):
     """Brackets ``[low, high]`` that hold the two order statistics of each question and lane.
 
     Parameters
@@ -203,7 +231,7 @@ class LaneBrackets(Arrays):
 
 
 @dataclass(frozen=True, eq=False)
-class LaneTally(Arrays):
+class LaneTally(Sent):
     """Counts of a part of the data at the ends of lane brackets, and its elements strictly inside.
 
     Parameters
@@ -408,8 +436,8 @@ def narrow(
     last = np.maximum(n_inside - 1, 0)
     lower, upper = (np.clip(place, 0, last)[..., None] for place in places)
     low, high = (
-        _or_end(place, n_inside, found[..., 0], brackets)
-        for place, found in zip(places, (find or bracketed)(parts, lower, upper), strict=True)
+        _or_end(place, n_inside, pivots[..., 0], brackets)
+        for place, pivots in zip(places, (find or bracketed)(parts, lower, upper), strict=True)
     )
     known = brackets.lower, brackets.upper, n_valid, n_missing, brackets.sizes
     return LaneBrackets(low, high, *known)
@@ -446,9 +474,9 @@ def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
         raise ChunksChangedError(f"a 1-D slice has other elements than in the first read. {ADVICE}")
     places = brackets.lower - tally.before, brackets.upper - tally.before
     last = np.maximum(tally.n_inside - 1, 0)
-    found = _select(tally, np.stack([np.clip(place, 0, last) for place in places], axis=-1))
+    selected = _select(tally, np.stack([np.clip(place, 0, last) for place in places], axis=-1))
     lower, upper = (
-        _or_end(place, tally.n_inside, found[..., i], brackets) for i, place in enumerate(places)
+        _or_end(place, tally.n_inside, selected[..., i], brackets) for i, place in enumerate(places)
     )
     return Lanes(lower, upper, n_valid, n_missing)
 
@@ -465,11 +493,11 @@ def known_of_all(parts: Sequence[Any]) -> tuple[IntArray, IntArray]:
 
 def check_lanes_unchanged(parts: Sequence[Any], known: Any) -> tuple[IntArray, IntArray]:
     """Check that every lane has as many elements as in the first load, and return their numbers."""
-    found = known_of_all(parts)
+    counts = known_of_all(parts)
     for kind, first, now in zip(
         ("valid", "missing (NaN or NaT)"),
         (known.n_valid, known.n_missing),
-        found,
+        counts,
         strict=True,
     ):
         if not np.array_equal(first, now):
@@ -478,33 +506,33 @@ def check_lanes_unchanged(parts: Sequence[Any], known: Any) -> tuple[IntArray, I
                 f"a 1-D slice had {first[lane]} {kind} elements in the first read and {now[lane]} "
                 f"in a later one. {ADVICE}"
             )
-    return found
+    return counts
 
 
 def _or_end(
     place: IntArray, n_inside: IntArray, inside: NDArray[Any], brackets: LaneBrackets
 ) -> NDArray[Any]:
-    """Return what was found inside, or an end of the bracket if the rank is before or behind."""
-    found: NDArray[Any] = np.where(place < n_inside, inside, brackets.high)
-    return np.where(place < 0, brackets.low, found)
+    """Return the elements inside, or an end of the bracket if the rank is before or behind."""
+    elements: NDArray[Any] = np.where(place < n_inside, inside, brackets.high)
+    return np.where(place < 0, brackets.low, elements)
 
 
 def _select(tally: LaneTally, wanted: IntArray) -> NDArray[Any]:
     """Select the candidates of some ranks of each bracket, shape ``(n_lanes, n_questions, k)``."""
     sizes, at = tally.n_inside.reshape(-1), as_rows(wanted)
     stops = np.cumsum(sizes)
-    found = np.zeros(at.shape, tally.candidates.dtype)
+    selected = np.zeros(at.shape, tally.candidates.dtype)
     for rows in table_tiles(len(sizes), int(sizes.max(initial=1))):
         size, stop = sizes[rows], stops[rows]
         if not size.any():
             continue
-        table = np.full((len(size), size.max()), last_of(found.dtype))
+        table = np.full((len(size), size.max()), last_of(selected.dtype))
         table[np.arange(table.shape[1]) < size[:, None]] = tally.candidates[
             stop[0] - size[0] : stop[-1]
         ]
         table.sort(axis=1)
-        found[rows] = np.take_along_axis(table, at[rows], axis=1)
-    return found.reshape(wanted.shape)
+        selected[rows] = np.take_along_axis(table, at[rows], axis=1)
+    return selected.reshape(wanted.shape)
 
 
 # --- Brackets from pivots -------------------------------------------------------------------------
@@ -522,7 +550,7 @@ def bracketed(
     lows, highs = ([as_rows(getattr(part, end)) for part in parts] for end in ("low", "high"))
     n = [part.n_inside.reshape(-1) for part in parts]
     lower, upper = as_rows(lower), as_rows(upper)
-    found = np.empty((2, len(lower), k), lows[0].dtype)
+    bounds = np.empty((2, len(lower), k), lows[0].dtype)
     widths = [table.shape[1] for table in lows]
     for rows in table_tiles(len(lower), sum(widths)):
         ranks = [even_ranks(size[rows], m) for size, m in zip(n, widths, strict=True)]
@@ -541,9 +569,9 @@ def bracketed(
                 ]
                 upto_ = least_upto(order, upto, [np.zeros_like(size) for size in sizes])
                 at = search(upto_, wanted[rows] + 1, width, upto=False)
-            found[end, rows] = taken(pivots, taken(order, at))
+            bounds[end, rows] = taken(pivots, taken(order, at))
     shape = (*parts[0].n_inside.shape, k)
-    return found[0].reshape(shape), found[1].reshape(shape)
+    return bounds[0].reshape(shape), bounds[1].reshape(shape)
 
 
 def most_below(order: IntArray, below: Sequence[IntArray], ends: Sequence[IntArray]) -> IntArray:

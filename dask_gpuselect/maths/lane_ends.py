@@ -59,9 +59,9 @@ class Outermost(Arrays):
     ----------
     measure : Measure, shape (n_lanes,)
         Number of elements beyond the bound, or their weight.
-    kept : ndarray of int64, shape (n_lanes,)
+    sizes : ndarray of int64, shape (n_lanes,)
         Number of values that are listed.
-    elements : ndarray, shape (kept.sum(),)
+    elements : ndarray, shape (sizes.sum(),)
         Values, lane by lane, the most extreme first.
     counts : ndarray of int64, of the same shape
         Number of elements that equal each value. Without weights, that of the last value of a lane
@@ -71,7 +71,7 @@ class Outermost(Arrays):
     """
 
     measure: Measure
-    kept: IntArray
+    sizes: IntArray
     elements: NDArray[Any]
     counts: IntArray
     weights: ExactSums | None = None
@@ -93,11 +93,11 @@ class Outermost(Arrays):
         The elements come lane by lane, and in any order within a lane.
         """
         n_lanes = len(measure)
-        found = np.bincount(lane, minlength=n_lanes)
-        order = _order_in_lanes(found, lane, elements)
+        sizes = np.bincount(lane, minlength=n_lanes)
+        order = _order_in_lanes(sizes, lane, elements)
         if is_high:
-            stops = np.cumsum(found)
-            order = order[np.repeat(2 * stops - found - 1, found) - np.arange(len(order))]
+            stops = np.cumsum(sizes)
+            order = order[np.repeat(2 * stops - sizes - 1, sizes) - np.arange(len(order))]
         elements = unsigned_zero(elements[order])
         is_first = np.ones(len(elements), np.bool_)
         is_first[1:] = (lane[1:] != lane[:-1]) | (elements[1:] != elements[:-1])
@@ -112,8 +112,8 @@ class Outermost(Arrays):
         takes = before - before[np.searchsorted(lane, lane)] < most
         if weights is not None:
             weights = weights[order].of_runs(first)[takes]
-        kept = np.bincount(lane[takes], minlength=n_lanes)
-        return cls(measure, kept, elements[takes], counts[takes], weights)
+        n_values = np.bincount(lane[takes], minlength=n_lanes)
+        return cls(measure, n_values, elements[takes], counts[takes], weights)
 
     @classmethod
     def merge(cls, parts: Sequence[Outermost], most: int, *, is_high: bool) -> Outermost:
@@ -122,7 +122,7 @@ class Outermost(Arrays):
         Each part has all of its elements that are more extreme than the last value that is left. So
         counts and weights are those of all parts.
         """
-        lane = np.concatenate([np.repeat(np.arange(len(part.kept)), part.kept) for part in parts])
+        lane = np.concatenate([np.repeat(np.arange(len(part.sizes)), part.sizes) for part in parts])
         order = np.argsort(lane, kind="stable")
         elements, counts = (
             np.concatenate([getattr(part, name) for part in parts])[order]
@@ -144,25 +144,25 @@ class Outermost(Arrays):
 
         Returns the number of elements of each lane, and the elements.
         """
-        lane = np.repeat(np.arange(len(self.kept)), self.kept)
+        lane = np.repeat(np.arange(len(self.sizes)), self.sizes)
         before = np.cumsum(self.counts) - self.counts
         times = np.minimum(self.counts, most - (before - before[np.searchsorted(lane, lane)]))
-        kept = np.zeros_like(self.kept)
-        np.add.at(kept, lane, times)
-        return kept, np.repeat(self.elements, times)
+        sizes = np.zeros_like(self.sizes)
+        np.add.at(sizes, lane, times)
+        return sizes, np.repeat(self.elements, times)
 
 
-def _order_in_lanes(found: IntArray, lane: IntArray, elements: NDArray[Any]) -> IntArray:
-    """Sort elements that are lane by lane, `found` in each, unless they are sorted already."""
+def _order_in_lanes(sizes: IntArray, lane: IntArray, elements: NDArray[Any]) -> IntArray:
+    """Sort elements lane by lane, unless they are sorted; each lane has `sizes` of them."""
     if ((elements[1:] >= elements[:-1]) | (lane[1:] != lane[:-1])).all():
         return np.arange(len(elements))
-    width = int(found.max(initial=0))
-    if len(found) * width > PADDED * len(elements):
+    width = int(sizes.max(initial=0))
+    if len(sizes) * width > PADDED * len(elements):
         return np.lexsort((elements, lane))
-    is_one = np.arange(width) < found[:, None]
+    is_one = np.arange(width) < sizes[:, None]
     table = np.full(is_one.shape, extremes_of(elements.dtype)[1], elements.dtype)
     table[is_one] = elements
-    order = np.argsort(table, axis=1, kind="stable") + (np.cumsum(found) - found)[:, None]
+    order = np.argsort(table, axis=1, kind="stable") + (np.cumsum(sizes) - sizes)[:, None]
     return np.asarray(order[is_one])
 
 
@@ -258,8 +258,8 @@ def ends_of_sorted(
     n_upto = np.where(np.isnan(bounds.high), n_valid, lanes.places(high, upto=True)[:, 0])
 
     def at(places: IntArray, is_some: NDArray[np.bool_], other: Any) -> NDArray[Any]:
-        found = taken(rows, places[:, None])[:, 0]
-        return np.where(is_some & (n_valid > 0), found, other.astype(rows.dtype))
+        elements = taken(rows, places[:, None])[:, 0]
+        return np.where(is_some & (n_valid > 0), elements, other.astype(rows.dtype))
 
     lane, place = np.nonzero(np.arange(rows.shape[1]) < n_valid[:, None])
     values = rows[lane, place]

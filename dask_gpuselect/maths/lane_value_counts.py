@@ -141,7 +141,7 @@ class LaneValueCounts(Arrays):
         """Lane of each value."""
         return np.repeat(np.arange(self.n_lanes), self.sizes)
 
-    def found(self, ranks: RanksOfLanes) -> Lanes:
+    def order_statistics(self, ranks: RanksOfLanes) -> Lanes:
         """Find the elements of some ranks in every lane."""
         n_valid = self.n_valid
         before = (np.cumsum(n_valid) - n_valid)[:, None]
@@ -173,15 +173,15 @@ class LaneValueCounts(Arrays):
         some = np.flatnonzero(self.sizes)
 
         def nearest(inside: NDArray[np.bool_], other: Any, find: Any) -> NDArray[Any]:
-            found = np.full(self.n_lanes, other, values.dtype)
+            elements = np.full(self.n_lanes, other, values.dtype)
             if len(some):
-                found[some] = find.reduceat(np.where(inside, values, other), first[some])
-            return found
+                elements[some] = find.reduceat(np.where(inside, values, other), first[some])
+            return elements
 
         def at(places: IntArray, other: Any) -> NDArray[Any]:
-            found = np.full(self.n_lanes, other, values.dtype)
-            found[some] = values[places[some]]
-            return found
+            elements = np.full(self.n_lanes, other, values.dtype)
+            elements[some] = values[places[some]]
+            return elements
 
         counts = self.counts.astype(np.int64)
 
@@ -230,6 +230,6 @@ def _extremes(kind: np.dtype[Any]) -> tuple[Any, Any]:
 
 
 def _sums_of_lanes(counts: IntArray, lanes: IntArray, n_lanes: int) -> IntArray:
-    found = np.zeros(n_lanes, np.int64)
-    np.add.at(found, lanes, counts)
-    return found
+    sums = np.zeros(n_lanes, np.int64)
+    np.add.at(sums, lanes, counts)
+    return sums

@@ -1,7 +1,7 @@
 """Weighted quantiles of many lanes in parts: cuts of each part, and the brackets that they prove.
 
 The cuts of a part are pivots at even steps by count and by weight, with bounds of the weights
-before and up to them. Those of all parts bracket every quantile, and the last load adds up
+before and up to them. The cuts of all parts bracket every quantile, and the last load adds up
 everything outside of the brackets exactly. The bounds are whole numbers of a unit that each lane
 has; no decision depends on rounded sums.
 

@@ -64,11 +64,13 @@ class Moments(Arrays):
         `counts` has how often each element occurs; then squares must be exact as float64. `weights`
         has what each one weighs.
         """
-        found = np.zeros((3, n_lanes), np.int64)
+        numbers = np.zeros((3, n_lanes), np.int64)
         is_finite = np.isfinite(values)
-        for row, some in zip(found, (is_finite, values == np.inf, values == -np.inf), strict=True):
+        for row, some in zip(
+            numbers, (is_finite, values == np.inf, values == -np.inf), strict=True
+        ):
             np.add.at(row, lane[some], 1 if counts is None else counts[some].astype(np.int64))
-        n, n_high, n_low = found
+        n, n_high, n_low = numbers
         lane, values = lane[is_finite], values[is_finite]
         times = [each[is_finite] for each in (counts, weights) if each is not None]
         squared = [values, values] if counts is None else [np.square(values, dtype=np.float64)]
@@ -89,16 +91,16 @@ class Moments(Arrays):
 
         They are NaN without elements, and as in NumPy where some elements are infinite.
         """
-        found = np.zeros((2, len(self.n)))
+        results = np.zeros((2, len(self.n)))
         for start in range(0, len(self.n), LANES):
             lanes = slice(start, start + LANES)
-            found[:, lanes] = _rounded_lanes(self.n[lanes], self.total[lanes], self.square[lanes])
+            results[:, lanes] = _rounded_lanes(self.n[lanes], self.total[lanes], self.square[lanes])
         infinite = np.where(self.n_high > 0, np.inf, 0.0)
         with np.errstate(invalid="ignore"):
             infinite = infinite + np.where(self.n_low > 0, -np.inf, 0.0)
         is_infinite = (self.n_high > 0) | (self.n_low > 0)
-        means = np.where(is_infinite, infinite, found[0])
-        return means, np.where(is_infinite, np.nan, found[1])
+        means = np.where(is_infinite, infinite, results[0])
+        return means, np.where(is_infinite, np.nan, results[1])
 
     def sample_std(self) -> list[float]:
         """Round the standard deviation with n - 1 degrees of freedom of each lane without weights.
@@ -128,8 +130,25 @@ class RoundedMoments(Arrays):
     mean: FloatArray
     std: FloatArray
 
+    @classmethod
+    def of_digits(cls, n: int, total: IntArray, square: IntArray) -> Self:
+        """Round those of n finite elements, from the digits of their sums that kernels add up.
+
+        For one lane this takes a fifth of the time of exact sums in arrays.
+        """
+        mean, std = rounded(n, integer_of(total), integer_of(square))
+        return cls(np.array([mean]), np.array([std]))
+
     def mean_and_std(self) -> tuple[FloatArray, FloatArray]:
         return self.mean, self.std
+
+
+def integer_of(digits: IntArray) -> int:
+    """Return the number with some digits of 32 bits, the lowest first. They may be any int64."""
+    number = 0
+    for digit in reversed(digits.tolist()):
+        number = (number << DIGIT) + digit
+    return number
 
 
 def sum_of(parts: Sequence[Any]) -> Any:
@@ -177,10 +196,10 @@ def means(n: IntArray, total: ExactSums, dtype: np.dtype[Any]) -> NDArray[Any]:
     """
     by, sizes = np.maximum(n, 1), total.magnitude()
     with np.errstate(all="ignore"):
-        found, is_sure = _quotient(_leading(sizes), by)
-        answers = np.where(total.is_negative, -found, found).astype(dtype)
+        quotients, is_sure = _quotient(_leading(sizes), by)
+        answers = np.where(total.is_negative, -quotients, quotients).astype(dtype)
     if dtype.itemsize < 8:  # rounded again, which is wrong if the first has made a tie
-        is_sure &= found.view(np.uint64) & np.uint64(EVEN_BITS) != 0
+        is_sure &= quotients.view(np.uint64) & np.uint64(EVEN_BITS) != 0
     unsure = np.flatnonzero(~is_sure | (n >= MANY))
     some = zip(total[unsure].integers(-TOTAL_POINT), by[unsure].tolist(), strict=True)
     answers[unsure] = [quotient(each, m << DIGIT * TOTAL_POINT, dtype) for each, m in some]
@@ -201,9 +220,9 @@ def _rounded_lanes(n: IntArray | ExactSums, total: ExactSums, square: ExactSums)
 
     Floats do that, or integers where floats may round wrongly or take longer.
     """
-    found, unsure = np.empty((2, len(n))), np.arange(len(n))
+    results, unsure = np.empty((2, len(n))), np.arange(len(n))
     if isinstance(n, np.ndarray) and not _are_integers_faster(len(n), len(total.digits)):
-        found, is_sure = _rounded_by_floats(n, total, square)
+        results, is_sure = _rounded_by_floats(n, total, square)
         unsure = np.flatnonzero(~is_sure)
     more = 0 if isinstance(n, np.ndarray) else TOTAL_POINT
     numbers = [
@@ -211,8 +230,8 @@ def _rounded_lanes(n: IntArray | ExactSums, total: ExactSums, square: ExactSums)
         for each, point in ((n, more), (total, more + TOTAL_POINT), (square, more + SQUARE_POINT))
     ]
     for i, lane in zip(unsure.tolist(), zip(*numbers, strict=True), strict=True):
-        found[:, i] = rounded(*lane)
-    return found
+        results[:, i] = rounded(*lane)
+    return results
 
 
 def _are_integers_faster(n_lanes: int, n_digits: int) -> bool:
@@ -236,8 +255,8 @@ def _rounded_by_floats(
         mean, is_known = _quotient(_leading(sizes), by)
         mean = np.where(total.is_negative, -mean, mean)
         deviation, is_sure = _root_over(_leading(_spread(by, sizes, square)), by)
-    found = np.where(n > 0, np.stack([mean, deviation]), np.nan)
-    return found, is_sure & is_known & (n < MANY)
+    results = np.where(n > 0, np.stack([mean, deviation]), np.nan)
+    return results, is_sure & is_known & (n < MANY)
 
 
 def _spread(n: IntArray, sizes: ExactSums, square: ExactSums) -> ExactSums:
@@ -348,14 +367,14 @@ def _rounded_sum(
     first, second = two_sum(first, second)
     error = np.where(is_exact, 0.0, np.abs(first) * ERROR)
     low, high = first + (second - error), first + (second + error)
-    found = np.ldexp(low, exponent)
-    is_sure = (low == high) & np.isfinite(found)
-    small = np.flatnonzero((found <= LEAST_NORMAL) & (first != 0))
+    sums = np.ldexp(low, exponent)
+    is_sure = (low == high) & np.isfinite(sums)
+    small = np.flatnonzero((sums <= LEAST_NORMAL) & (first != 0))
     if len(small):
-        found[small], is_sure[small] = _rounded_to_subnormal(
+        sums[small], is_sure[small] = _rounded_to_subnormal(
             first[small], second[small], error[small], exponent[small]
         )
-    return found, is_sure
+    return sums, is_sure
 
 
 LEAST_NORMAL, LEAST_EXPONENT = 2.0**-1022, -1074

@@ -129,11 +129,11 @@ def weights_of(distances: Floats, weights: Weights) -> Floats | None:
         with outside():
             return np.asarray(weights(distances), np.float64)
     with np.errstate(divide="ignore", over="ignore"):
-        found: Floats = 1.0 / distances
-    is_at = np.isinf(found)
+        inverses: Floats = 1.0 / distances
+    is_at = np.isinf(inverses)
     has_one = is_at.any(axis=1)
-    found[has_one] = is_at[has_one]
-    return found
+    inverses[has_one] = is_at[has_one]
+    return inverses
 
 
 def check_length(y: NDArray[Any], n_rows: float) -> None:
@@ -170,13 +170,13 @@ def means(nearest: Nearest, y: NDArray[Any], weights: Weights) -> NDArray[Any]:
     check_length(y, nearest.n_rows)
     known = y[nearest.index]  # (n_queries, k) or (n_queries, k, n_outputs)
     counts = weights_of(nearest.distances, weights)
-    found: NDArray[Any]
+    answer: NDArray[Any]
     if counts is None:
-        found = np.mean(known, axis=1)
-        return found
+        answer = np.mean(known, axis=1)
+        return answer
     shaped = counts if y.ndim == 1 else counts[:, :, None]
-    found = np.sum(known * shaped, axis=1) / np.sum(shaped, axis=1)
-    return found
+    answer = np.sum(known * shaped, axis=1) / np.sum(shaped, axis=1)
+    return answer
 
 
 def votes(nearest: Nearest, numbers: Ints, n_classes: int, weights: Weights) -> Floats:
@@ -207,11 +207,11 @@ def votes(nearest: Nearest, numbers: Ints, n_classes: int, weights: Weights) -> 
         raise ValueError(
             "All neighbors of some sample is getting zero weights: give weights that are not 0"
         )
-    found = np.zeros((len(nearest.index), n_classes))
-    every = np.arange(len(found))
+    class_votes = np.zeros((len(nearest.index), n_classes))
+    every = np.arange(len(class_votes))
     for place, of_one in zip(nearest.index.T, counts.T, strict=True):
-        found[every, numbers[place]] += of_one
-    return found
+        class_votes[every, numbers[place]] += of_one
+    return class_votes
 
 
 def majority(
@@ -243,6 +243,6 @@ def shares(
     nearest: Nearest, numbers: Ints, output: int, n_classes: int, weights: Weights
 ) -> Floats:
     """Compute the share of each class in the votes for one output, for each query."""
-    found = votes(nearest, numbers[:, output], n_classes, weights)
-    found /= found.sum(axis=1, keepdims=True)
-    return found
+    class_votes = votes(nearest, numbers[:, output], n_classes, weights)
+    class_votes /= class_votes.sum(axis=1, keepdims=True)
+    return class_votes

@@ -99,8 +99,8 @@ class SortedChunks:
     def splitters(self, brackets: Brackets, tally: Tally) -> Splitters:
         """Find the splitters from the tally of all chunks."""
         starts = self.starts(tally.n_valid + tally.n_missing)
-        found = order_statistics(brackets, tally, starts[starts < tally.n_valid])
-        return Splitters(starts, found)
+        elements = order_statistics(brackets, tally, starts[starts < tally.n_valid])
+        return Splitters(starts, elements)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +112,7 @@ class Splitters(Arrays):
     starts : ndarray of int64, shape (K,)
         Ascending ranks, repeated for empty chunks.
     values : ndarray, shape (V,), V <= K, dtype of the chunks
-        Elements of the first V ranks. Those of the others are missing (NaN or NaT).
+        Elements of the first V ranks. The splitters of the others are missing (NaN or NaT).
     """
 
     starts: IntArray

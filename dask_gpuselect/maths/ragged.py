@@ -322,6 +322,8 @@ def order_statistics_of_slots(about: Bracketed, tally: Tally, ranks: RanksOfLane
         return table.T
 
     lower, upper = ranks_in_one_order(n_valid, ranks)
-    found = elements(lower)
+    lower_elements = elements(lower)
     same = np.array_equal(lower, upper)
-    return Lanes(found, found if same else elements(upper), n_valid, about.n_missing)
+    return Lanes(
+        lower_elements, lower_elements if same else elements(upper), n_valid, about.n_missing
+    )

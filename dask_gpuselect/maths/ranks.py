@@ -249,8 +249,8 @@ def ranks(n: int | NDArray[np.int64], q: ArrayLike, method: str | Method) -> Ran
     where it makes no difference to finite data: it also fetches a neighbour of weight 0, whose
     infinity can turn the answer into NaN.
 
-    Beyond 2**52 elements a position has no room for a fraction, and NumPy's
-    ``closest_observation`` can step past the last element; it is held there.
+    Beyond 2**52 elements a position has no room for a fraction, and NumPy's ``closest_observation``
+    can step past the last element; then the rank is that of the last element.
 
     Examples
     --------

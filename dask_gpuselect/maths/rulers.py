@@ -125,8 +125,8 @@ class ByValue:
         """Find the cell of each value, in the arithmetic of the kernels."""
         with np.errstate(over="ignore", invalid="ignore"):
             place = np.clip((values - self.start) * self.step, 0, self.n)
-        found: IntArray = place.astype(np.int64)
-        return found
+        numbers: IntArray = place.astype(np.int64)
+        return numbers
 
     def ruler(self) -> Ruler:
         # Arithmetic rounds, so bars are found by bisection among the keys. They are near the exact
@@ -146,8 +146,8 @@ class ByValue:
 
     def _is_within(self, keys: NDArray[np.uint64], cells: IntArray) -> NDArray[np.bool_]:
         """Return whether elements are in some cells or before them."""
-        found: NDArray[np.bool_] = self.cells(from_keys(keys, self.start.dtype)) <= cells
-        return found
+        is_within: NDArray[np.bool_] = self.cells(from_keys(keys, self.start.dtype)) <= cells
+        return is_within
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +162,8 @@ class ByKey:
     def cells(self, values: NDArray[Any]) -> IntArray:
         keys = np.maximum(to_keys(values), np.uint64(self.first)) - np.uint64(self.first)
         place = np.minimum(keys >> np.uint64(self.shift), np.uint64(self.n))
-        found: IntArray = place.astype(np.int64)
-        return found
+        numbers: IntArray = place.astype(np.int64)
+        return numbers
 
     def ruler(self) -> Ruler:
         ends = self.first + (np.arange(1, self.n + 1, dtype=np.uint64) << np.uint64(self.shift)) - 1
@@ -181,8 +181,8 @@ def reached(ruler: Ruler, brackets: Brackets) -> NDArray[np.bool_]:
     first, last = np.append(0, cell)[brackets.wanted], np.append(cell, n)[brackets.wanted]
     begun = np.bincount(np.concatenate([cell, first]), minlength=n + 1)
     ended = np.bincount(np.concatenate([cell, last]) + 1, minlength=n + 2)[:-1]
-    found: NDArray[np.bool_] = np.cumsum(begun - ended) > 0
-    return found
+    is_reached: NDArray[np.bool_] = np.cumsum(begun - ended) > 0
+    return is_reached
 
 
 def tally_of_reached(
@@ -252,9 +252,11 @@ def ruled_cuts(
     pivots, below, upto, distance, slack = map(np.concatenate, parts)
     order = np.argsort(pivots)
     pivots, below, upto = pivots[order], below[order], upto[order]
-    held = np.append(below, tally.n_valid) - np.append(np.int64(0), upto)
+    n_between = np.append(below, tally.n_valid) - np.append(np.int64(0), upto)
     is_wanted = brackets.wanted[brackets.ends.searchsorted(pivots)]
-    if (held[:-1][~is_wanted] > most).any() or (held[-1] > most and not brackets.wanted[-1]):
+    if (n_between[:-1][~is_wanted] > most).any() or (
+        n_between[-1] > most and not brackets.wanted[-1]
+    ):
         return None
     return Cuts.of_chunk(
         pivots,

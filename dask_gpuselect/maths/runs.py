@@ -88,8 +88,8 @@ class Runs(WeightedOrder):
 
 def answered(runs: Runs, question: Any) -> NDArray[Any]:
     """Answer a question about the order of lanes for each run: ``(n_answers, n_runs)``."""
-    found = _weighted(runs, question.wanted) if runs.has_weights else _by_ranks(runs, question)
-    answers: NDArray[Any] = question.lane_answer(found)
+    lanes = _weighted(runs, question.wanted) if runs.has_weights else _by_ranks(runs, question)
+    answers: NDArray[Any] = question.lane_answer(lanes)
     return answers
 
 
@@ -146,8 +146,8 @@ def _ends(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:
     n_low, n_high = np.minimum(inner - starts, most), np.minimum(stops - outer, most)
     low_places, high_places = _ahead(starts, n_low, 1), _ahead(stops - 1, n_high, -1)
     singles = np.concatenate([starts, stops - 1, inner, outer - 1])
-    found = runs.elements(np.concatenate([singles.clip(0), low_places, high_places]))
-    ends, low, high = np.split(found, np.cumsum([len(singles), len(low_places)]))
+    elements = runs.elements(np.concatenate([singles.clip(0), low_places, high_places]))
+    ends, low, high = np.split(elements, np.cumsum([len(singles), len(low_places)]))
     least_of, most_of, low_of, high_of = ends.reshape(4, -1)
     is_inside = inner < stops, outer > starts
     is_number = ~np.isnan(bounds.low), ~np.isnan(bounds.high)

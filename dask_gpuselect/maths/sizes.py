@@ -50,8 +50,8 @@ def pivot_count(n: int, share: int = 1) -> int:
 # Peak bytes of the aggregating task for each pivot: 193 were measured, 40 of them the pivot's own,
 # as many of the merged copy, and those of `envelope.Envelope`. The rest is for Python.
 PIVOT_BYTES, PIVOT_WORK = 40, 256
-# Candidates of a rank, in units of elements / pivots: 1.09 by counts alone, of which distances save
-# a quarter to a half.
+# Candidates of a rank, in units of elements / pivots: 1.09 by counts alone. Distances save a
+# quarter to a half.
 CANDIDATES = 0.8
 # Kernels round `pivot_count` down to a power of two, so they make at least half as many.
 FEWER_PIVOTS = 2
@@ -61,10 +61,10 @@ CANDIDATE_COPIES = 3
 COMMON_RANGES = 4
 # Cuts wait on the workers. They may take one byte for so many bytes of the chunks.
 WAITING_SHARE = 32
-# Least number of pivots for each range and chunk that come to one task: with fewer, a look would
-# leave more than a quarter of the pivots.
+# Least number of pivots for each range and chunk that come to one task: with fewer, a preview
+# would leave more than a quarter of the pivots.
 LEAST_PIVOTS = 4
-MOST_LOOKS = 8
+MOST_PREVIEWS = 8
 # A group of cuts may take one byte for so many bytes of the limit. `dask.order` takes time for each
 # group and chunk: with 60,000 chunks 10 s for 2,400 groups, and 4.4 for 150.
 GROUP_SHARE = 4
@@ -73,8 +73,8 @@ LEAST_GROUPS, MOST_GROUPS = 128, 4096
 IN_GROUP_EVERY = 16
 # A group of candidates is in memory twice: as they come, and in order.
 WAITING_COPIES = 2
-# So many merged parts come to one task, and hand on as many pivots as fit there. They hand on at
-# least `LEAST_COARSE`: each merge makes a bracket wider by one in so many of all elements.
+# Number of merged parts that come to one task, and least number of pivots that they hand on. Each
+# merge makes a bracket wider by one in `LEAST_COARSE` of all elements.
 COARSE_EVERY, LEAST_COARSE = 32, 64
 # Largest number of times that candidates are narrowed where they wait. At the default limit, each
 # time leaves about a thousandth of a quantile's candidates.
@@ -91,7 +91,7 @@ class Narrowing:
     ----------
     share : int
         Factor for `pivot_count`: more pivots leave fewer candidates.
-    looks : int
+    previews : int
         Number of times that some of the pivots come to one task, before those come that matter. 0
         if cuts are merged on the way instead: see `coarse`.
     room : int
@@ -106,7 +106,7 @@ class Narrowing:
         Approximate bytes of the cuts and candidates that wait on all workers together.
     coarse : int
         Number of pivots that a merge hands on. Candidates are merged so, and also cuts if there are
-        no looks, because even those that matter are too many.
+        no previews, because even those that matter are too many.
     rounds : int
         Number of times that candidates are narrowed where they wait, before they come.
     stretches : int
@@ -117,7 +117,7 @@ class Narrowing:
     """
 
     share: int
-    looks: int
+    previews: int
     room: int
     groups: int
     gathered: int
@@ -160,6 +160,8 @@ def plan_narrowing(
     itemsize: float,
     limit: int,
     *,
+    is_known_large: bool = False,
+    may_preview: bool = True,
     can_wait: bool = False,
     halves: int = 1,
     can_divide: bool = False,
@@ -180,6 +182,10 @@ def plan_narrowing(
         Bytes of a candidate.
     limit : int
         Largest number of bytes in one task.
+    is_known_large : bool
+        True if the pivots, or the candidates, are known not to fit one task.
+    may_preview : bool
+        True if few ranges contain the pivots that matter, whatever the data.
     can_wait : bool
         True if candidates can be narrowed where they are.
     halves : int
@@ -193,7 +199,8 @@ def plan_narrowing(
     Narrowing or None
         None if the cuts need not be narrowed, or if any of them may matter.
     """
-    if fit_one_place(n_chunks, size, share, limit) or not n_ranges:
+    is_large = is_known_large or not fit_one_place(n_chunks, size, share, limit)
+    if not (is_large and n_ranges):
         return None
     n, limit = n_chunks * size, max(limit, 1)
     if can_wait and not can_divide and n_ranges > FEW_QUANTILES:
@@ -207,13 +214,13 @@ def plan_narrowing(
         share *= 4
         pivots = pivot_count(size, share)
     for_each = max(limit // (PIVOT_WORK * n_chunks), LEAST_PIVOTS * n_ranges)
-    looks, left = 0, pivots
-    while left > for_each and looks < MOST_LOOKS:
+    previews, left = 0, pivots
+    while may_preview and left > for_each and previews < MOST_PREVIEWS:
         # A bracket by every k-th pivot has 1.09 k of them for each chunk, and one at each side.
-        kept = math.ceil(n_ranges * (1.09 * left / for_each + 2))
-        if 2 * kept > left:
+        fewer = math.ceil(n_ranges * (1.09 * left / for_each + 2))
+        if 2 * fewer > left:
             break
-        looks, left = looks + 1, kept
+        previews, left = previews + 1, fewer
     gathered = n_chunks * max(min(for_each, pivots), left)
     coarse = max(limit // (2 * PIVOT_WORK * COARSE_EVERY), LEAST_COARSE)
     in_bracket = CANDIDATES / pivots
@@ -222,8 +229,8 @@ def plan_narrowing(
     merges = merge_levels(-(-of_group // coarse), IN_GROUP_EVERY)
     merges += merge_levels(min(_groups_of(cuts, limit), n_chunks), COARSE_EVERY)
     stretches = 1
-    if not looks or PIVOT_WORK * gathered > limit:
-        looks, gathered = 0, COARSE_EVERY * coarse
+    if not previews or PIVOT_WORK * gathered > limit:
+        previews, gathered = 0, COARSE_EVERY * coarse
         if can_divide:
             stretches = -(-n_ranges // max(coarse // RANKS_SHARE, 1))
         in_bracket = 1.09 * FEWER_PIVOTS / pivots + halves * merges / (coarse * stretches)
@@ -238,14 +245,14 @@ def plan_narrowing(
     groups = _groups_of(waiting, limit)
     n_groups = min(groups, max(n_chunks, 1))
     of_group = cuts // n_groups
-    if not looks:
+    if not previews:
         of_group += PIVOT_WORK * IN_GROUP_EVERY * coarse  # beside its own cuts
     of_group = max(of_group, WAITING_COPIES * left_to_wait // n_groups)
     candidates /= stretches
     works = PIVOT_WORK * gathered, math.ceil(CANDIDATE_COPIES * candidates), of_group
     return Narrowing(
         share,
-        looks,
+        previews,
         n_chunks * for_each,
         groups,
         max(PIVOT_BYTES * gathered, math.ceil(candidates)),
@@ -269,7 +276,7 @@ def _groups_of(waiting: int, limit: int) -> int:
 GROUP_BYTES = 4
 # Least number of pivots of a group that a merge hands on.
 LEAST_OF_GROUP = 16
-# So many pivots of each group are worth a tree; with fewer, groups are better divided among
+# Number of pivots of each group that are worth a tree; with fewer, groups are better divided among
 # several.
 ENOUGH_OF_GROUP = 1024
 
@@ -325,9 +332,9 @@ def plan_group_narrowing(
     gathered = max(PIVOT_BYTES * COARSE_EVERY * coarse, in_place)
     work = max(*works, of_lot)
     waiting = waiting if rounds else 0
-    share, looks, room = pivot_share(n_brackets), 0, 0
+    share, previews, room = pivot_share(n_brackets), 0, 0
     how = gathered, work, waiting, coarse, rounds, n_roots, lots
-    return Narrowing(share, looks, room, waits, *how)
+    return Narrowing(share, previews, room, waits, *how)
 
 
 # A sample of so many elements brackets a rank to within one part in about 110 of all elements. It
@@ -455,16 +462,18 @@ def plan_one_pass(
     *,
     pivot: int = 0,
     counts: int = TWO_COUNTS,
+    candidate: float = CANDIDATE,
+    few: int = FEW_QUANTILES,
 ) -> Passes | None:
     """Plan one pass at as few ranks as cost least, if there is ample room.
 
-    Parameters are as in `plan_passes`. The plan is the same for any few questions, so that those
-    about one array share their cuts.
+    Parameters are as in `plan_passes`, and the cost of a candidate in units of a pivot. The plan is
+    the same for up to `few` questions, so that those about one array share their cuts.
     """
     n = sum(sizes)
-    most = max(n_questions, FEW_QUANTILES)
-    share = n_questions if n_questions > FEW_QUANTILES else 1
-    width = math.isqrt(4 * CANDIDATE * share * n // len(sizes))
+    most = max(n_questions, few)
+    share = n_questions if n_questions > few else 1
+    width = math.isqrt(int(4 * candidate * share * n) // len(sizes))
     if width < 2:
         return None
     left = 2 * _slack_of_parts(sizes, width)
@@ -473,6 +482,25 @@ def plan_one_pass(
     if 2 * left > n or gathered > room:
         return None
     return Passes((width,), max(len(sizes), 2), gathered)
+
+
+# The same if partial results are sent between workers. Of a part, about half the candidates that
+# the bound allows are there, and those of the part where they are merged stay.
+SENT_CANDIDATE = 0.5
+SENT_COUNT = 2  # bytes of a count where it is sent: see `lane_cuts.Sent`
+
+
+def sent_in_one_pass(sizes: Sequence[int], n_questions: int, itemsize: int, width: int) -> int:
+    """Estimate the bytes that are sent for each lane if the largest part is where all are merged.
+
+    There are cuts, the brackets that they prove, counts, and about half the candidates that the
+    bound allows.
+    """
+    cuts = width * itemsize + 4 * SENT_COUNT
+    brackets = n_questions * (2 * itemsize + 2 * SENT_COUNT) + 2 * SENT_COUNT
+    candidates = _slack_of_parts(sizes, width) * itemsize // len(sizes)
+    tally = n_questions * (4 * SENT_COUNT + candidates) + 2 * SENT_COUNT
+    return (len(sizes) - 1) * (cuts + brackets + tally)
 
 
 def pass_cost(sizes: Sequence[int], n_lanes: int, itemsize: int, passes: Passes) -> float:
@@ -608,9 +636,9 @@ def nearest_to_the_best(plans: Sequence[tuple[int, float, T]]) -> tuple[int, flo
     """
     least = min(loads for loads, *_ in plans)
     some = [plan for plan in plans if plan[0] <= MORE_LOADS * least]
-    looks = min(plan[1] for plan in some)
+    least_work = min(plan[1] for plan in some)
 
     def how_far(plan: tuple[int, float, T]) -> tuple[float, int, float]:
-        return max(plan[0] / least, ELEMENTS_TIME * plan[1] / looks), plan[0], plan[1]
+        return max(plan[0] / least, ELEMENTS_TIME * plan[1] / least_work), plan[0], plan[1]
 
     return min(some, key=how_far)

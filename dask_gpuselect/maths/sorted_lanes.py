@@ -1,6 +1,6 @@
 """Tables of sorted lanes, with or without masks and weights, and questions that they answer.
 
-Here are order statistics, cuts and tallies by count. Those by weight are in `lane_weights` and
+Here are order statistics, cuts and tallies by count. Cuts by weight are in `lane_weights` and
 `lane_weight_cuts`.
 """
 
@@ -32,8 +32,8 @@ class SortedLanes(Arrays):
     Parameters
     ----------
     values : ndarray, shape (n_lanes, n)
-        Valid elements first, ascending; with weights, only those of weight above 0. What follows is
-        arbitrary.
+        Valid elements first, ascending; with weights, only those of weight above 0. The rest of a
+        row is arbitrary.
     n_valid, n_missing : ndarray of int64, shape (n_lanes,)
         Number of valid elements, and of NaN or NaT. With weights, only those of weight above 0
         count.
@@ -150,8 +150,8 @@ def pick(lanes: SortedLanes, ranks: RanksOfLanes) -> Lanes:
 def cuts_of_sorted(lanes: SortedLanes, brackets: LaneBrackets | None, m: int) -> LaneCuts:
     """Make the cuts of some lanes at `m` ranks, inside their brackets if there are any."""
     first, stop = inside_of(lanes, brackets)
-    found = taken(lanes.values, first[..., None] + even_ranks(stop - first, m))
-    return LaneCuts(found, found, stop - first, first, lanes.n_valid, lanes.n_missing)
+    pivots = taken(lanes.values, first[..., None] + even_ranks(stop - first, m))
+    return LaneCuts(pivots, pivots, stop - first, first, lanes.n_valid, lanes.n_missing)
 
 
 def tally_of_sorted(lanes: SortedLanes, brackets: LaneBrackets) -> LaneTally:

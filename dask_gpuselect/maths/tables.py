@@ -40,8 +40,8 @@ def merge(parts: Sequence[Any]) -> Any:
 
 def merge_any(parts: Sequence[T | None]) -> T | None:
     """Merge the partial results that are not None; return None if all are."""
-    found = [part for part in parts if part is not None]
-    return merge(found) if found else None
+    present = [part for part in parts if part is not None]
+    return merge(present) if present else None
 
 
 def merge_all(parts: Sequence[T | None]) -> T | None:

@@ -51,8 +51,8 @@ class TailSizes:
         shares = np.asarray(q, np.float64)
         low, high = np.floor(n * shares + 2.5), np.floor(n * (1 - shares) + 3)
         is_low = low <= high
-        found = [int(of[some].max(initial=0)) for of, some in ((low, is_low), (high, ~is_low))]
-        return cls(n, *found) if n <= MOST and sum(found) < n else cls(n, n, 0)
+        sizes = [int(of[some].max(initial=0)) for of, some in ((low, is_low), (high, ~is_low))]
+        return cls(n, *sizes) if n <= MOST and sum(sizes) < n else cls(n, n, 0)
 
     def width(self, n: int) -> int:
         """Return how many of `n` elements are in the tails."""
@@ -65,21 +65,21 @@ class LaneTails(Arrays):
 
     Parameters
     ----------
-    kept : ndarray, shape (n_lanes, width)
+    elements : ndarray, shape (n_lanes, width)
         The least and the largest valid elements of each lane, ascending, or all of them if there
         are no more than `width`. The rest of a row is arbitrary, and sorted last.
     n_valid, n_missing : ndarray of int64, shape (n_lanes,)
         Number of all valid elements, and of NaN or NaT.
     """
 
-    kept: NDArray[Any]
+    elements: NDArray[Any]
     n_valid: IntArray
     n_missing: IntArray
 
     @property
     def n_unused(self) -> IntArray:
         """Number of places of each lane without an element."""
-        width = np.int64(self.kept.shape[1])
+        width = np.int64(self.elements.shape[1])
         unused: IntArray = width - np.minimum(self.n_valid, width)
         return unused
 
@@ -92,8 +92,8 @@ def tails_of_sorted(lanes: SortedLanes, sizes: TailSizes) -> LaneTails:
     if width == n:
         return LaneTails(rows.copy(), n_valid, n_missing)
     if (n_valid == n).all():
-        kept = np.concatenate([rows[:, : sizes.low], rows[:, n - sizes.high :]], axis=1)
-        return LaneTails(kept, n_valid, n_missing)
+        tails = np.concatenate([rows[:, : sizes.low], rows[:, n - sizes.high :]], axis=1)
+        return LaneTails(tails, n_valid, n_missing)
     place = np.arange(width)
     beyond = np.maximum(n_valid - width, 0)[:, None]
     at = np.where(place < sizes.low, place, place + beyond)
@@ -113,11 +113,11 @@ def lanes_in_tails(tails: LaneTails, ranks: RanksOfLanes, sizes: TailSizes) -> L
         raise ChunksChangedError(
             f"a 1-D slice has more elements than its size, {sizes.n}. {ADVICE}"
         )
-    if not tails.kept.size:  # no elements, or no lanes
+    if not tails.elements.size:  # no elements, or no lanes
         n_questions = len(ranks(np.ones(1, np.int64))[0])
-        none = np.zeros((len(n_valid), n_questions), tails.kept.dtype)
+        none = np.zeros((len(n_valid), n_questions), tails.elements.dtype)
         return Lanes(none, none, n_valid, n_missing)
-    beyond = np.maximum(n_valid - tails.kept.shape[1], 0)
+    beyond = np.maximum(n_valid - tails.elements.shape[1], 0)
     lanes = slice(None) if (n_valid == n_valid[:1]).all() else None
     if lanes is not None:  # the same columns for all lanes
         n_valid = n_valid[:1]
@@ -126,7 +126,9 @@ def lanes_in_tails(tails: LaneTails, ranks: RanksOfLanes, sizes: TailSizes) -> L
         for rank in ranks_of_each(n_valid, ranks)
     )
     lower, upper = (
-        tails.kept[:, at[0]] if lanes is not None else np.take_along_axis(tails.kept, at, axis=1)
+        tails.elements[:, at[0]]
+        if lanes is not None
+        else np.take_along_axis(tails.elements, at, axis=1)
         for at in places
     )
     return Lanes(lower, upper, tails.n_valid, n_missing)

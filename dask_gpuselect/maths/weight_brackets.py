@@ -123,20 +123,20 @@ class WeightEnvelope:
                 lo[i], hi[i] = lo_by_rank[each.rank], hi_by_rank[each.rank]
         return lo, hi
 
-    def with_sums(self, found: Brackets, lo: IntArray, hi: IntArray, method: str) -> Brackets:
+    def with_sums(self, brackets: Brackets, lo: IntArray, hi: IntArray, method: str) -> Brackets:
         """Sum the unwanted cells between the brackets of both ends of each window.
 
         `lo` and `hi` are as of `positions`.
         """
         if method != "linear":
-            return found
-        ends = np.searchsorted(self.counts.values, found.ends)
+            return brackets
+        ends = np.searchsorted(self.counts.values, brackets.ends)
         # From where the first bracket ends to where the second begins, unless they overlap.
         begin, end = hi[::2], lo[1::2]
         is_apart = begin < end
         between = covered(ends, begin[is_apart], end[is_apart])
-        summed = between & ~found.wanted & (most_inside(self.counts, ends) > 0)
-        return replace(found, summed=summed)
+        summed = between & ~brackets.wanted & (most_inside(self.counts, ends) > 0)
+        return replace(brackets, summed=summed)
 
     def tied_inside(self, lo: IntArray, hi: IntArray) -> IntArray:
         """Find the pivots inside brackets with more ties than a cell has elements, as positions.

@@ -126,7 +126,7 @@ def window_means(
     """Compute weighted quantiles of type 7: the means of windows of the weight.
 
     The window of q begins behind the weight ``q (W - S/W)`` and is ``S/W`` wide, where W is the sum
-    of all weights and S that of their squares: Kish's effective number of elements is W*W/S. Of n
+    of all weights and S that of their squares: Kish's effective number of elements is W*W/S. For n
     equal weights it begins behind ``q (n - 1)`` elements and is one element wide.
 
     Returns
@@ -301,7 +301,7 @@ class InOrder(WeightedOrder):
     def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
         cell, is_end, place = self._parts(np.concatenate([starts, stops]))
         segment, brackets, tally = 2 * cell + is_end, self.brackets, self.tally
-        is_unknown = (inside(tally) > 0) & ~brackets.asked
+        is_unknown = (inside(tally) > 0) & ~brackets.needed
         n_unknown = np.append(np.int64(0), is_unknown.cumsum())[(segment + 1) // 2]
         if (n_unknown[: len(starts)] != n_unknown[len(starts) :]).any():
             raise _left()

@@ -130,7 +130,7 @@ def shares_inside(
 
 
 def refined(
-    brackets: Brackets, tally: Tally, narrow: Brackets, found: Tally
+    brackets: Brackets, tally: Tally, narrow: Brackets, narrow_tally: Tally
 ) -> tuple[Brackets, Tally]:
     """Add the ends of narrower brackets among the candidates to brackets, and to their tally.
 
@@ -141,7 +141,7 @@ def refined(
         Tally of all elements, at these brackets.
     narrow : Brackets
         Each end is one of the candidates.
-    found : Tally
+    narrow_tally : Tally
         Tally of the candidates of `tally`, at the narrower brackets.
 
     Returns
@@ -160,14 +160,14 @@ def refined(
     other_weights = cells[0] - gathered_before(brackets, cells)[:-1]
 
     def merged(name: str) -> IntArray:
-        was, new = getattr(tally, name), getattr(found, name)
+        was, new = getattr(tally, name), getattr(narrow_tally, name)
         both = np.empty(len(ends), np.int64)
         both[is_old] = was[cell[is_old]]
         both[~is_old] = others[cell[~is_old]] + new[at[~is_old]]
         return both
 
     def merged_weights(name: str) -> ExactSums:
-        was, new = getattr(tally, name), getattr(found, name)
+        was, new = getattr(tally, name), getattr(narrow_tally, name)
         at_new = other_weights[cell] + new[np.minimum(at, last[1] - 1)] if last[1] else was[:0]
         places = np.where(is_old, cell, last[0] + np.arange(len(ends)))
         return ExactSums.joined([was, at_new])[places].packed()
@@ -176,8 +176,8 @@ def refined(
         tally,
         below=merged("below"),
         upto=merged("upto"),
-        candidates=found.candidates,
+        candidates=narrow_tally.candidates,
         weight_below=merged_weights("weight_below"),
         weight_upto=merged_weights("weight_upto"),
-        weights=found.weights,
+        weights=narrow_tally.weights,
     )

@@ -120,8 +120,8 @@ class RowWindows:
     def sums(self, marks: NDArray[Any]) -> IntArray:
         """Count the marks in each window."""
         before = np.concatenate([np.zeros(1, np.int64), np.cumsum(marks, dtype=np.int64)])
-        found: IntArray = before[self.ends] - before[self.begins]
-        return found
+        counts: IntArray = before[self.ends] - before[self.begins]
+        return counts
 
 
 @lru_cache(maxsize=16)  # slabs ask the same again and again

@@ -42,7 +42,8 @@ class _Neighbors(BaseEstimator):  # type: ignore[misc]
         ----------
         X : dask array or array_like, shape (n_queries, n_features), optional
             The queries. By default these are the fitted rows, and no row counts as its own
-            neighbour. The fitted rows are then read twice, and held in one piece as float64.
+            neighbour. The fitted rows are then read twice, and are in memory in one piece, as
+            float64.
         n_neighbors : int, optional
             The number of neighbours of each query. By default that of the estimator.
         return_distance : bool, default True
@@ -192,7 +193,7 @@ class _Supervised(_Neighbors):
             Rows as for the function `kneighbors`. A dask array stays lazy.
         y : dask array or array_like, shape (n,) or (n, n_outputs)
             The target of each row: finite numbers for regression, classes that can be sorted for
-            classification. A dask array is computed and held in memory.
+            classification. A dask array is computed, and stays in memory.
 
         Returns
         -------
@@ -270,7 +271,7 @@ class KNeighborsRegressor(RegressorMixin, _Supervised):  # type: ignore[misc]
 
     Notes
     -----
-    Each prediction reads every chunk of the fitted rows once. The targets are held in memory.
+    Each prediction reads every chunk of the fitted rows once. The targets are in memory.
 
     References
     ----------
@@ -349,7 +350,7 @@ class KNeighborsClassifier(ClassifierMixin, _Supervised):  # type: ignore[misc]
     -----
     If several classes have the most votes, the first of them in `classes_` is predicted.
 
-    Each prediction reads every chunk of the fitted rows once. The classes are held in memory.
+    Each prediction reads every chunk of the fitted rows once. The classes are in memory.
 
     {References}
 

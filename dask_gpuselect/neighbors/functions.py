@@ -68,8 +68,8 @@ def kneighbors(X: Any, Q: Any, k: int) -> tuple[Any, Any]:
     Memory: a worker holds, for each thread, one chunk and one tile of distances (queries by rows).
     A tile has at most ``dask_gpuselect.distance-limit`` bytes (dask config; 64 MiB, or 512 MiB for
     CuPy chunks), and up to five more arrays of its size are needed. NumPy chunks need only 1 MiB
-    for this. In addition, the queries are held in one piece as float64, and each chunk returns 17
-    bytes for each query and neighbour.
+    for this. In addition, the queries are in memory in one piece, as float64, and each chunk
+    returns 17 bytes for each query and neighbour.
 
     Algorithm: for NumPy chunks, all distances are computed by differences. For other chunks, a
     matrix product, or a kernel on a GPU, finds the rows that may be near. Its rounding error is

@@ -130,7 +130,7 @@ def check_k(k: int, n: float, n_queries: float) -> None:
     if k > n:
         raise ValueError(
             f"Expected n_neighbors <= n_samples_fit, but n_neighbors = {k}, "
-            f"n_samples_fit = {n}, n_samples = {n_queries}"
+            f"n_samples_fit = {n}, n_samples = {n_queries}: there are {n} rows to search"
         )
 
 
@@ -139,7 +139,7 @@ def check_k_of_others(k: int, n: float) -> None:
     if k >= n:
         raise ValueError(
             f"Expected n_neighbors < n_samples_fit, but n_neighbors = {k}, "
-            f"n_samples_fit = {n}, n_samples = {n}"
+            f"n_samples_fit = {n}, n_samples = {n}: no row is its own neighbour"
         )
 
 

@@ -1,6 +1,6 @@
 """Questions about a column of a frame: its quantiles and its description.
 
-Answers are plain values, of which frames are made. None stands for a missing answer, without a
+Answers are plain values, from which frames are made. None stands for a missing answer, without a
 warning, as in pandas.
 """
 

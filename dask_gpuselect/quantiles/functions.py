@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,10 @@ from dask_gpuselect.arguments import (
     same_kind,
 )
 from dask_gpuselect.arrays import numpy_dtype
-from dask_gpuselect.engine.asking import Asking, ask, ask_each, plan, unfolded
+from dask_gpuselect.engine.asking import Asking, ask, ask_each, unfolded
 from dask_gpuselect.engine.groups import Grouped
-from dask_gpuselect.engine.plans import Plan
-from dask_gpuselect.engine.source import DaskArray, Source
+from dask_gpuselect.engine.plans import Plan, explained
+from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.interpolation import is_weak, precision_of, result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
@@ -68,7 +69,8 @@ def median(
         so uint16 stays uint16. Here, NaN and NaT equal themselves.
     fill_value : scalar, optional
         The answer if no element is used: if all elements are masked, left out by `where` or equal
-        to `nodata`, and for an empty array or group. It must fit the dtype of the answer. No
+        to `nodata`, and for an empty array or group. For functions that ignore NaN, also if all
+        elements are NaN. It must fit the dtype of the answer. No
         warning is given. By default, the answer is then NaN, NaT or masked; if the dtype of the
         answer is an integer, an IndexError is raised.
 
@@ -128,7 +130,7 @@ def median(
     chunk of n elements returns about sqrt(n) pivots (40 bytes each) and about as many candidates.
     While chunks are first read, each process caches up to ``dask_gpuselect.cache-limit`` (dask
     config; 1 GiB; on a worker of `distributed` at most a tenth of its memory) of their elements. A
-    chunk of which enough was cached is read once; if chunks have similar distributions, that is
+    chunk is read once if enough of it was cached. If chunks have similar distributions, that is
     nearly every chunk. CuPy chunks that fit that limit together (by default a sixteenth of the
     memory of their device) stay there until one task answers. If all pivots together exceed
     ``dask_gpuselect.root-limit`` (dask config; 1 GiB), only those that may matter are gathered in
@@ -579,26 +581,32 @@ def nanpercentile(
 @public("a", "weights", "where")
 def explain(
     a: DaskArray,
-    q: ArrayLike = 0.5,
+    q: ArrayLike | Callable[..., Any] = 0.5,
     axis: Axis = None,
     *,
     strategy: Strategy | str | None = None,
     weights: Any = None,
     where: Any = None,
     nodata: Any = None,
+    **options: Any,
 ) -> Plan:
-    """Return the plan by which quantiles of a dask array would be computed: reads and memory.
+    """Return the plan by which a dask array's question would be answered: reads and memory.
 
     Parameters
     ----------
     a : dask array
         Of any dtype that has quantiles.
-    q : float or array_like of floats, default 0.5
-        In [0, 1], as for `quantile`. The number of q matters.
+    q : float, array_like of floats, or callable, default 0.5
+        The question. Numbers in [0, 1] ask for quantiles, as for `quantile`; how many there are
+        matters. A callable is a function of this package, such as `describe_boxplot`,
+        `robust.mad`, `sort` or `quantile_bins`, or one that calls it:
+        ``lambda x: rolling(x, 5).median()``.
     axis : None, int or tuple of ints, optional
         Axes to reduce; all of them by default.
     strategy, weights, where, nodata : optional
         As for `quantile`. The bytes of arrays count as part of the chunks.
+    **options
+        Further arguments of the function: ``explain(x, quantile_bins, n_bins=64)``.
 
     Returns
     -------
@@ -606,17 +614,8 @@ def explain(
         Printed, it is one line. ``plan.table()`` is a table, which a notebook shows, with the
         number of reads, and the time in units of that of ``x.sum()``. Its attributes:
 
-        - ``name``, a part of the names of the answer's layers. For all elements: "bracket" reads
-          each chunk once or twice. "guess" reads data in memory once. "held" reads CuPy chunks that
-          are in the memory of one device, or stay there, once, in one task. "counts" reads elements of one or two bytes once, and
-          counts or weighs every value. Along an axis: "lanes" reads chunks of whole 1-D slices
-          once. "counts" is for few long slices, and for few groups of all elements. "column" takes
-          all chunks of an output chunk in one task, or slabs of them, and reads them once for each
-          slab. "tails" takes some of the chunks at a time, reads them once, and keeps the elements
-          near the ends of slices. "scratch" reads chunks once, writes them to local disk, and reads
-          whole slices back. "p2p" does the same on a cluster, by dask's peer-to-peer rechunk.
-          "passes" takes some of the chunks at a time, several times. With a strategy, the name is
-          that of the strategy, which may end before all its reads.
+        - ``name``: one of the names below, which is a part of the names of the answer's layers. With
+          a strategy, the name is that of the strategy, which may end before all its reads.
         - ``reads``: number of reads of every chunk, at most. Chunks in memory are read in place.
           "guess" and "held" need two more reads in one of about 150,000 cases.
         - ``task_bytes``: bytes of the chunks that one task takes at most, without scratch. Labels
@@ -638,10 +637,37 @@ def explain(
 
         Bytes are -1 if chunk sizes are unknown.
 
+        Plans for all elements:
+
+        - "bracket" reads each chunk once or twice.
+        - "guess" reads data in memory once.
+        - "held" reads CuPy chunks once, in one task, if they are, or can stay, in the memory of one
+          device.
+        - "counts" reads elements of one or two bytes once, and counts or weighs every value.
+
+        Plans along an axis, and for groups:
+
+        - "lanes" reads chunks of whole 1-D slices once.
+        - "counts" counts every value, for few long slices and for few groups of all elements.
+        - "column" takes all chunks of an output chunk in one task, or slabs of them, and reads them
+          once for each slab.
+        - "tails" takes some of the chunks at a time, reads them once, and returns the elements near
+          the ends of slices.
+        - "scratch" reads chunks once, writes them to local disk, and reads whole slices back.
+        - "p2p" does the same on a cluster, by dask's peer-to-peer rechunk.
+        - "passes" takes some of the chunks at a time, several times.
+
+        Plans of other functions:
+
+        - "sort" reads each chunk once more than it takes to find where the chunks of the result
+          begin.
+        - "windows" and "once" read each chunk once, and gather next to nothing.
+
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        As `quantile` does; and a TypeError for a plain array, which has no plan.
+        As `quantile` or the function does; and a TypeError for a plain array, which has no plan,
+        and for a function that asks this package nothing.
 
     See Also
     --------
@@ -650,18 +676,22 @@ def explain(
 
     Notes
     -----
-    Reads: none. The plan depends on sizes, and for all elements also on whether chunks depend on
-    the same tasks. To find that out, the tasks of the source are searched, which takes four seconds
-    for 60,000 chunks. The graph is not built.
+    Reads: none. The call is made and ends where its plan is chosen, so the plan is the one that
+    would run. The plan depends on sizes, and for all elements also on whether chunks depend on the
+    same tasks. To find that out, the tasks of the source are searched, which takes four seconds for
+    60,000 chunks. The graph is not built, but for a median absolute deviation in passes, which is
+    composed of two medians.
 
     Examples
     --------
     >>> import dask
     >>> import dask.array as da
-    >>> from dask_gpuselect import explain
+    >>> from dask_gpuselect import describe_boxplot, explain
     >>> x = da.ones((3650, 2000, 2000), chunks=(365, 250, 250), dtype="f4")
     >>> print(explain(x, [0.25, 0.5, 0.75]))
     bracket: reads each chunk once or twice; 87.02 MiB of chunks per task; 116.60 MiB of partial results in one task; caches at most 1.00 GiB per process
+    >>> explain(x, describe_boxplot).reads, explain(x, describe_boxplot, axis=0).name
+    (3, 'column')
     >>> print(explain(x, axis=0))
     column: reads each chunk once; 870.23 MiB of chunks per task; no partial results
     >>> less = {"dask_gpuselect.column-limit": "200 MiB", "dask_gpuselect.scratch-directory": False}
@@ -687,17 +717,23 @@ def explain(
             f"a must be a dask array, not {kind}: explain describes the plan of a lazy array; "
             "pass da.from_array(a)"
         )
-    method = "lower" if weights is None else "inverted_cdf"
-    how: dict[str, Any] = {"weights": weights, "where": where, "nodata": nodata}
-    about, question, axes, _ = _asked(a, q, axis, method, **how)
-    planned = plan(Asking(about, question, axes), _chosen(strategy, weights))
-    grid = [array.numblocks[axis] for axis in range(array.ndim) if axis not in (axes or ())]
-    return replace(
-        planned,
-        n_chunks=array.npartitions,
-        n_columns=1 if axes is None else math.prod(grid),
-        is_in_memory=Source.of(array).is_in_memory,
-    )
+    given = {"axis": axis, "strategy": strategy, "weights": weights, "where": where}
+    how = {name: value for name, value in (given | {"nodata": nodata}).items() if value is not None}
+    if callable(q):
+        name = getattr(q, "__name__", repr(q))
+        planned = explained(partial(q, a, **how, **options))
+    elif options:
+        raise TypeError(f"explain takes {next(iter(options))} only with a function: pass it as q")
+    else:
+        method, name = "lower" if weights is None else "inverted_cdf", "quantile"
+        about: dict[str, Any] = {"keepdims": False, "axis": None, **how}
+        planned = explained(partial(ask_quantiles, name, a, q, method=method, **about))
+    if planned is None:
+        raise TypeError(
+            f"{name} has no plan of this package: pass a function that asks for order statistics, "
+            "such as dask_gpuselect.robust.mad"
+        )
+    return planned
 
 
 # --- Checking arguments -------------------------------------------------------------------------
@@ -725,7 +761,7 @@ def ask_quantiles(
     a, q, axis, method, keepdims, strategy, weights, where
         As of `quantile`, with q in ``[0, scale]``.
     **how
-        For `_asked`. `fill_value` or `if_none` is the answer where no element takes part;
+        For `_question_of`. `fill_value` or `if_none` is the answer where no element takes part;
         by default that follows from the kind of the arrays.
     """
     chosen = _chosen(strategy, weights)
@@ -735,7 +771,7 @@ def ask_quantiles(
     each_where = for_each(where, a, name="where", **of_each)
     askings = []
     for array, own, mask in zip(arrays, each_weights, each_where, strict=True):
-        about, question, axes, is_scalar = _asked(
+        about, question, axes, is_scalar = _question_of(
             array, q, axis, method, weights=own, where=mask, **how
         )
         form: dict[str, Any] = {"keepdims": keepdims, "is_scalar": is_scalar}
@@ -755,7 +791,7 @@ def _chosen(strategy: Strategy | str | None, weights: Any) -> Strategy | None:
     return None if strategy is None else strategy_of(strategy)
 
 
-def _asked(
+def _question_of(
     a: Any,
     q: Any,
     axis: Axis,

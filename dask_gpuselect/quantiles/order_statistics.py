@@ -64,7 +64,8 @@ def order_statistic(
     ------
     TypeError
         At the call, for complex, object and string arrays; for a k that is not an integer; if
-        `strategy` is neither a Strategy nor a str; for a `where` whose dtype is not bool.
+        `strategy` is neither a Strategy nor a str; for a `where` whose dtype is not bool, and a
+        `nodata` of another kind than the data.
     ValueError
         At the call, for a k of two dimensions or more; for a negative k if the size of the array is
         unknown or elements are left out; for an unknown name of a strategy; for a `where` that does
@@ -101,9 +102,9 @@ def order_statistic(
     References
     ----------
     G. Beliakov, "Parallel calculation of the median and order statistics on GPUs with application
-    to robust regression", 2011, section IV: the cutting planes, of which the default algorithm has
-    one bundle for each chunk. J. I. Munro and M. S. Paterson, "Selection and sorting with limited
-    storage", 1980: two reads are the fewest. Each strategy names its own source.
+    to robust regression", 2011, section IV: the cutting planes. The default algorithm has one
+    bundle of them for each chunk. J. I. Munro and M. S. Paterson, "Selection and sorting with
+    limited storage", 1980: two reads are the fewest. Each strategy names its own source.
 
     Examples
     --------

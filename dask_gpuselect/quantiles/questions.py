@@ -152,10 +152,10 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
             return masked(answer, np.broadcast_to(is_empty, answer.shape))
         if is_missing.any():
             is_all_missing = bool((is_missing & ~is_empty).any())
-            self._tell_none(is_empty=bool(is_empty.any()), is_all_missing=is_all_missing)
+            self._warn_none(is_empty=bool(is_empty.any()), is_all_missing=is_all_missing)
         return self.lane_values(order)
 
-    def _tell_none(self, *, is_empty: bool, is_all_missing: bool) -> None:
+    def _warn_none(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Warn of lanes without valid elements, or raise if the answer's dtype has no NaN."""
         if is_empty and self.if_none == "missing":
             if self.dtype.kind in "biu":
@@ -165,7 +165,7 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
                 )
             warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
             is_empty = False
-        self.tell_missing(is_empty=is_empty, is_all_missing=is_all_missing)
+        self.warn_missing(is_empty=is_empty, is_all_missing=is_all_missing)
 
     def lane_values(self, order: Lanes) -> NDArray[Any]:
         weight: Any = 0.5
@@ -200,13 +200,13 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
     def mixes(self) -> int:
         return 0 if self._method.discrete else 1 if self._method.averages else 2
 
-    def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
+    def warn_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         if is_empty and self.q:
-            self._tell_empty()
+            self._warn_empty()
         if is_all_missing and self.skips_missing and not isinstance(self.if_none, Filled):
             warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
 
-    def _tell_empty(self) -> None:
+    def _warn_empty(self) -> None:
         """Warn of an empty array or lane, or raise if the answer's dtype has no NaN."""
         if self.dtype.kind in "biu":
             raise IndexError(
@@ -234,11 +234,11 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
     def _is_missing(self, n_valid: int, n_missing: int) -> bool:
         """Return whether all answers are NaN or NaT, with NumPy's warning or error."""
         if n_valid == n_missing == 0 and self.if_none == "missing":
-            self._tell_none(is_empty=True, is_all_missing=False)
+            self._warn_none(is_empty=True, is_all_missing=False)
             return True
         if n_valid == n_missing == 0:
             check_not_empty(self._method, skips_missing=self.skips_missing)
-            self._tell_empty()
+            self._warn_empty()
             return True
         if n_valid == 0 and self.skips_missing:
             warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)

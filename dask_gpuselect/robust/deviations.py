@@ -28,7 +28,6 @@ from dask_gpuselect.maths.coarse import cells_of, narrower
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, Cuts, IntArray, Tally
 from dask_gpuselect.maths.envelope import (
     Envelope,
-    Ranges,
     positions_among,
     positions_of,
     tied_inside,
@@ -334,7 +333,7 @@ def _most_gathered(ladder: Ladder, shells: Shells, room: int) -> int:
     """Return an upper bound on the elements in shells that do not have a heavy value."""
     begins, ends = np.array(shells.cells, np.int64).T
     heavy = _heavy_inside(ladder, begins, ends, room)
-    # For a sample: the estimate itself, without the likely error.
+    # A sample gives the estimate itself, without the likely error.
     most = sum(Ladder.most_between(ladder, lo, hi) for lo, hi in shells.cells)
     return most - int((ladder.least_upto[heavy] - ladder.most_below[heavy]).sum())
 
@@ -376,21 +375,6 @@ def bracket_from_cuts(
     return bracket_median_and_shells(Ladder.of(envelope), lo, hi, tied, rooms, dtype)
 
 
-def ranges_of_deviations(cuts: Cuts, dtype: np.dtype[Any]) -> Ranges:
-    """Prove between which values the pivots lie that `bracket_from_cuts` needs.
-
-    The cuts have some of the pivots of all chunks. With more pivots, the median's bracket and its
-    shells are narrower, and inside these ranges.
-    """
-    n = int(cuts.n_valid.sum())
-    if n == 0:
-        return Ranges(0, cuts.pivots[:0], cuts.pivots[:0])
-    ladder, lo, hi, shells, _ = _median_and_shells(cuts, n, dtype)
-    begins, ends = np.array(shells.cells, np.int64).T
-    begins = np.minimum(begins, ends - 1)  # for an empty cell, both sides matter
-    return Ranges.between(ladder.values, np.append(lo, begins), np.append(hi, ends))
-
-
 def narrower_deviations(
     brackets: DeviationBrackets, cuts: Cuts, dtype: np.dtype[Any]
 ) -> DeviationBrackets:
@@ -405,9 +389,20 @@ def narrower_deviations(
     if brackets.is_whole:
         begins, ends = np.array(shells.cells, np.int64).T
         lo, hi = np.append(lo, begins), np.append(hi, ends)
-    both = narrower(brackets, Brackets.covering(ladder.values, lo, hi, counted=counted))
-    inner = brackets.inner[cells_of(brackets, both.ends)] | _with_inner(both, ladder, shells).inner
-    return DeviationBrackets(both.ends, both.wanted, inner & ~both.wanted, spared=brackets.spared)
+    covering = Brackets.covering(ladder.values, lo, hi, counted=counted)
+    return _inside_both(brackets, _with_inner(covering, ladder, shells))
+
+
+def narrower_about(brackets: DeviationBrackets, cuts: Cuts, centre: Any) -> DeviationBrackets:
+    """Narrow the shells about a median that is known, by the cuts of all chunks at candidates."""
+    return _inside_both(brackets, bracket_known(Ladder.of(Envelope.of(cuts)), centre))
+
+
+def _inside_both(brackets: DeviationBrackets, other: DeviationBrackets) -> DeviationBrackets:
+    both = narrower(brackets, other)
+    before, now = cells_of(brackets, both.ends), cells_of(other, both.ends)
+    inner = (brackets.inner[before] | other.inner[now]) & ~both.wanted
+    return DeviationBrackets(both.ends, both.wanted, inner, spared=brackets.spared)
 
 
 def _median_and_shells(

@@ -23,25 +23,26 @@ from dask_gpuselect.engine.source import DaskArray, blockwise, computed_once, ma
 from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.boxes import rungs_of
+from dask_gpuselect.maths.chunk_sample import most_cached
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
-from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import MEDIAN
-from dask_gpuselect.maths.seen import most_cached
 from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quiet import quiet
 from dask_gpuselect.robust.deviations import (
+    LEAST_ROOM,
+    ROOM,
     DeviationBrackets,
     around,
     bracket_from_cuts,
     bracket_from_sample,
     bracket_known,
     distances_of_ranks,
+    narrower_about,
     narrower_deviations,
-    ranges_of_deviations,
 )
 
 
@@ -49,7 +50,7 @@ from dask_gpuselect.robust.deviations import (
 class QuietMedian(Quantiles):
     """The median of distances, without warnings: the median of the elements gives them."""
 
-    def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
+    def warn_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Give no warning."""
 
 
@@ -115,8 +116,8 @@ class DeviationQuestion(Question):
     def n_ranges(self) -> int:
         return 5  # one of the median, and two for each of two shells
 
-    def ranges(self, cuts: Cuts) -> Ranges:
-        return ranges_of_deviations(cuts, self.dtype)
+    def most_candidates(self, n_pivots: int) -> int:
+        return max(ROOM * n_pivots, LEAST_ROOM)
 
     def narrower(self, brackets: Brackets, cuts: Cuts) -> DeviationBrackets:
         assert isinstance(brackets, DeviationBrackets)
@@ -145,6 +146,12 @@ class DeviationQuestion(Question):
         assert isinstance(brackets, DeviationBrackets)
         assert brackets.spared is not None
         return bracket_known(brackets.spared, resolved.median[0])
+
+    def narrower_again(
+        self, resolved: ResolvedMedian, more: Brackets, cuts: Cuts
+    ) -> DeviationBrackets:
+        assert isinstance(more, DeviationBrackets)
+        return narrower_about(more, cuts, resolved.median[0])
 
     def resolve_again(
         self, resolved: ResolvedMedian, more: Brackets, tally: Tally
@@ -218,12 +225,14 @@ class LaneDeviationQuestion(LaneQuestion):
     def counted(self, counts: LaneValueCounts, dtype: np.dtype[Any]) -> Any:
         """Return the deviations of lanes, by the counts of all values that occur."""
         question = self.of_all
-        median = question.median.lane_answer(counts.found(question.median.lane_ranks))
+        median = question.median.lane_answer(counts.order_statistics(question.median.lane_ranks))
         (centres,) = np.ma.getdata(median)
         distances = counts.mapped(
             lambda values, lanes: kernels.deviations(values, centres[lanes], question.dtype)
         )
-        deviations = question.distances.lane_answer(distances.found(question.distances.lane_ranks))
+        deviations = question.distances.lane_answer(
+            distances.order_statistics(question.distances.lane_ranks)
+        )
         return _finished(deviations, median, question)
 
     def composed(self, x: DaskArray, label: str, shape: AnswerAxes) -> DaskArray:
@@ -233,7 +242,8 @@ class LaneDeviationQuestion(LaneQuestion):
         """
         question, dtype, every = self.of_all, self.of_all.dtype, tuple(range(x.ndim))
         with_axes = replace(shape, keepdims=True)
-        median = ask_lanes(x, question.median, f"{label}-median", with_axes, dtype, seen=True)
+        about = x, question.median, f"{label}-median", with_axes, dtype
+        median = computed_once(ask_lanes(*about, marked=True))
         measure = partial(_distances_of_same, axes=shape.axes)
         distances = self._distances(measure, x, median, every, label)
         deviation = ask_lanes(distances, question.distances, label, with_axes, dtype)

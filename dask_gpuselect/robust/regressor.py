@@ -299,7 +299,9 @@ def _is_within(value: Any, least: float, most: float) -> bool:
 def _aligned(X: DaskArray, y: Any) -> DaskArray:
     """Return y with the chunks of X, or raise if they cannot match."""
     if y.ndim != 1:
-        raise ValueError(f"y must be one-dimensional, not of shape {y.shape}")
+        raise ValueError(
+            f"y must be one-dimensional, not of shape {y.shape}: pass one column of it"
+        )
     known, of_y = math.isfinite(X.shape[0]), math.isfinite(y.shape[0])
     if known and of_y and X.shape[0] != y.shape[0]:
         raise ValueError(

@@ -15,7 +15,7 @@ from dask.base import tokenize
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import as_float64, concatenate, in_kind, namespace, to_host
 from dask_gpuselect.engine import threads
-from dask_gpuselect.engine.graphs import each_chunk, held, reduced
+from dask_gpuselect.engine.graphs import each_chunk, literals, reduced
 from dask_gpuselect.engine.marks import KnownChunks, Marks, marks_of
 from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.kernels.registry import backend_for
@@ -222,7 +222,7 @@ class LazyRows:
             self.x.name, self.y.name, own, list(arguments.items()), self.sizes, self.marks
         )
         about = self._about(own)
-        each = held(f"{label}-own-{token}", about, (len(about), 1))
+        each = literals(f"{label}-own-{token}", about, (len(about), 1))
         name = f"{label}-{token}"
         parts = each_chunk(
             _of_chunk, name, [self.x, self.y, each], measure=measure, arguments=arguments
@@ -243,7 +243,7 @@ class LazyRows:
         meta = namespace(self.x._meta).zeros((0,), dtype=bool)
         token = tokenize(self.x.name, self.y.name, self.sizes, self.marks, list(arguments.items()))
         about = self._about([None] * len(self.sizes))
-        own = held(f"{label}-own-{token}", about, (len(about),))
+        own = literals(f"{label}-own-{token}", about, (len(about),))
         rows = (self.x, (0, 1), self.y, (0, 1), own, (0,))
         how = {"name": f"{label}-{token}", "dtype": bool, "meta": meta, "align_arrays": False}
         return blockwise(

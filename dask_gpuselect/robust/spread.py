@@ -23,7 +23,7 @@ from dask_gpuselect.arguments import (
 from dask_gpuselect.arrays import as_type, in_kind, is_kind, masked, numpy_dtype, to_host
 from dask_gpuselect.engine.asking import Asking, ask, mapped
 from dask_gpuselect.maths.envelope import exact_gap
-from dask_gpuselect.maths.interpolation import result_dtype
+from dask_gpuselect.maths.interpolation import check_numbers, result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, check_method
 from dask_gpuselect.quantiles.documentation import documented_like
 from dask_gpuselect.quantiles.functions import ask_quantiles, median, quantile
@@ -108,8 +108,8 @@ def mad(
 
     Along some of the axes: each chunk is read once if the chunks of a column, in the dtype of the
     result, fit ``dask_gpuselect.column-limit`` (dask config; 1 GiB), or the column is a single
-    chunk. A larger column is read as often as for two medians, mostly four times (see `explain` of
-    ``x.astype(float)``).
+    chunk. A larger column is read as often as for two medians, mostly four times:
+    ``explain(x, mad, axis=0)`` shows how often.
 
     Memory: as for `median`. One task holds up to 40 more elements for each pivot. For data in
     memory that are read once, these are 4 % of normal data, and at most 11 % of any data. For a
@@ -412,9 +412,7 @@ def _iqr(
     """Check the arguments of `iqr` and `naniqr`, and ask for both quantiles."""
     source = numpy_dtype(as_accompanied(x, how["where"], how["nodata"]))
     check_method(method)
-    if source.kind in "bmM":
-        other = "x.astype('int8')" if source.kind == "b" else "x.astype('int64'), if none is NaT"
-        raise TypeError(f"interquartile ranges need integers or floats, not {source}: pass {other}")
+    check_numbers(source, "interquartile ranges")
     result_dtype(source, METHODS[method], weak_q=False)  # raises for dtypes without quantiles
     dtype = source.newbyteorder("=") if source.kind == "f" else np.dtype(np.float64)
     factor = scale_factor(scale, NORMAL_IQR, np.dtype(np.float64))

@@ -240,7 +240,7 @@ class CutElements(Quantiles):
     def _method(self) -> Method:
         return replace(METHODS["lower"], position=CutRanks(self.proportion))
 
-    def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
+    def warn_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Give no warning: the mean gives it."""
 
     def n_cut(self, n: IntArray) -> IntArray:
@@ -366,7 +366,7 @@ class LaneTrimmedMean(LaneQuestion):
         return in_kind(self.mean.lane_answer(join(pieces)), values_of(chunks[0]))
 
     def counted(self, counts: LaneValueCounts, dtype: np.dtype[Any]) -> Any:
-        cuts = self.cuts.lane_answer(counts.found(self.cuts.lane_ranks))
+        cuts = self.cuts.lane_answer(counts.order_statistics(self.cuts.lane_ranks))
         clipped = counts.mapped(lambda values, lanes: kernels.clipped(values, *cuts[:, lanes]))
         ends = clipped.ends(_no_bounds(cuts, dtype), 1)
         return self.mean.lane_answer(self.means(ends, cuts))

@@ -10,6 +10,7 @@ from dask.array.utils import meta_from_array
 
 from dask_gpuselect.arguments import Axis, as_array, check_most, each_of, public, same_kind
 from dask_gpuselect.arrays import to_host
+from dask_gpuselect.engine.plans import choose, plan_once
 from dask_gpuselect.engine.source import DaskArray, from_array
 from dask_gpuselect.kernels import bins as kernel
 from dask_gpuselect.kernels import radix
@@ -70,7 +71,7 @@ def quantile_bins(
     Notes
     -----
     Reads and memory: as for `nanquantile` with as many quantiles. Along axes, many quantiles may
-    need more than one does: ``explain(x, numpy.arange(n_bins + 1) / n_bins, axis)`` shows the plan.
+    need more than one does: ``explain(x, quantile_bins, axis, n_bins=64)`` shows the plan.
 
     Examples
     --------
@@ -155,7 +156,9 @@ def digitize(x: Any, bins: Any, *, right: bool = False) -> Any:
     """
     x, bins = as_array(x, "x"), as_array(bins, "bins")
     if bins.ndim != 1:
-        raise ValueError(f"bins must be one-dimensional, not of shape {bins.shape}")
+        raise ValueError(
+            f"bins must be one-dimensional, not of shape {bins.shape}: pass bins.ravel()"
+        )
     for array in (x, bins):
         radix.check_kind(getattr(array, "_meta", array), "digitize")
     kernel.check_dtypes(x.dtype, bins.dtype)
@@ -164,5 +167,6 @@ def digitize(x: Any, bins: Any, *, right: bool = False) -> Any:
         if not isinstance(x, DaskArray):
             return kernel.digitized(x, bins, right=right)
     x = x if isinstance(x, DaskArray) else from_array(x, asarray=False)
+    choose(plan_once(x))
     meta = meta_from_array(x._meta, dtype=np.int64)
     return x.map_blocks(kernel.digitized, edges=bins, right=right, dtype=np.int64, meta=meta)

@@ -13,7 +13,7 @@ from dask_gpuselect.arguments import as_array, public, same_kind
 from dask_gpuselect.arrays import is_array
 from dask_gpuselect.engine.source import DaskArray, from_array
 from dask_gpuselect.kernels import ordering, radix
-from dask_gpuselect.maths.interpolation import result_dtype
+from dask_gpuselect.maths.interpolation import conversion_of, result_dtype
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.sorting.graph import (
     Chunks,
@@ -301,7 +301,7 @@ def _key(x: Any, name: str) -> tuple[Any, np.dtype[Any]]:
     except TypeError:
         raise TypeError(
             f"{name} takes bool, integers, float16 to float64, datetime64 and timedelta64, "
-            f"not {x.dtype}"
+            f"not {x.dtype}{conversion_of(x.dtype)}"
         ) from None
 
 

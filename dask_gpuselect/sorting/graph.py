@@ -23,7 +23,8 @@ import math
 import operator
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,10 +36,11 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import as_dtype, in_kind, namespace, to_host
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.exchange import Stages, exchanged
-from dask_gpuselect.engine.graphs import each_chunk, held, in_one_place, reduced, reduced_items
+from dask_gpuselect.engine.graphs import each_chunk, in_one_place, literals, reduced, reduced_items
 from dask_gpuselect.engine.graphs import split_every as parts_merged
 from dask_gpuselect.engine.loads import by_chunk
 from dask_gpuselect.engine.partials import Gathered
+from dask_gpuselect.engine.plans import Plan, adjusted, choose, described, known_bytes
 from dask_gpuselect.engine.resident import fit_one_device
 from dask_gpuselect.engine.source import (
     Alias,
@@ -198,7 +200,7 @@ def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
         )
     places = _places_of(plan, x.npartitions)
     name = f"{label}-edges-{tokenize(splitters.name, plan.stages, len(places))}"
-    which = held(f"{label}-which-{tokenize(name)}", [[each.splitters for each in places]], ())
+    which = literals(f"{label}-which-{tokenize(name)}", [[each.splitters for each in places]], ())
     edges = each_chunk(_edges, name, [loaded.tallies], [loaded.brackets, splitters, which])
     how: dict[str, Any] = {"order": loaded.order, "stages": plan.stages}
     arguments = [{"some": some, "splitters": TaskRef((splitters.name,)), **how} for some in places]
@@ -206,6 +208,26 @@ def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
     if len(places) == 1:
         return reduced(edges, merge, _merge_edges, _make_only_deal, name, **arguments[0])
     return reduced_items(edges, merge, Edges.merge, _make_deal, name, arguments, _joined_deals)
+
+
+def _with_pieces(found: Plan, arrays: Sequence[DaskArray], plan: SortPlan) -> Plan:
+    """Add the load of the pieces, which wait in memory or on disk, to the plan of the splitters."""
+    rows = sum(x.dtype.itemsize * math.prod(x.shape[1:]) for x in arrays) + 8 * plan.has_places
+    task_bytes = known_bytes(
+        rows * max([*arrays[0].chunks[0], *(plan.wanted.sizes or ())], default=0)
+    )
+    waiting = 0 if plan.spill is not None else known_bytes(rows * arrays[0].size)
+    return described(
+        replace(
+            found,
+            name="sort",
+            loads=found.loads + 1,
+            task_bytes=max(found.task_bytes, task_bytes),
+            waiting_bytes=max(found.waiting_bytes, waiting),
+            why="",
+        ),
+        arrays[0],
+    )
 
 
 @dataclass(frozen=True)
@@ -441,7 +463,8 @@ def sorted_columns(
     Dask would fuse a task that takes the only column of a tuple, and order the tasks inside at each
     run.
     """
-    deal = _deal_of(key, plan)
+    with adjusted(partial(_with_pieces, arrays=(key, *payload), plan=plan)):
+        deal = _deal_of(key, plan)
     turn = {"after": (deal.name,), "after_layer": deal.name}
     sources = [private_copy(x, f"load 3 after {deal.name}", **turn) for x in (key, *payload)]
     grids = [x if x.ndim == 1 else _rows(x) for x in sources]
@@ -566,6 +589,8 @@ def column(
 
 def sorted_at_once(plan: SortPlan, key: DaskArray, dtype: np.dtype[Any]) -> DaskArray:
     """Return the chunks of the only column of the result, of a key that one device can hold."""
+    n_bytes = known_bytes(key.nbytes)
+    choose(described(Plan("held", 1, n_bytes, n_bytes), key))
     name = f"{plan.label}-{tokenize(plan, key.name)}"
     whole = in_one_place(
         key, _sort_all, f"{plan.label}-all-{tokenize(name)}", dtype=dtype, plan=plan

@@ -38,8 +38,8 @@ class SplitterQuestion(Question):
     def keeps(self) -> bool:
         """Whether the first load caches elements.
 
-        It does unless there are too many splitters. For n elements in random order, of which a
-        quarter has been read, it would cache about 7 / sqrt(n) of them around each splitter.
+        It does unless there are too many splitters. If a quarter of n elements in random order has
+        been read, it would cache about 7 / sqrt(n) of them around each splitter.
         """
         sizes = self.wanted.sizes
         return sizes is None or MANY * self.wanted.n_chunks <= math.sqrt(sum(sizes))

@@ -30,7 +30,7 @@ from dask_gpuselect.kernels import elements_at
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.finish import unsigned_zero
-from dask_gpuselect.maths.interpolation import interpolate, result_dtype
+from dask_gpuselect.maths.interpolation import check_numbers, interpolate, result_dtype
 from dask_gpuselect.maths.ranks import METHODS, Ranks, ranks
 
 LINEAR = METHODS["linear"]
@@ -132,8 +132,7 @@ def describe_sorted(ordered: DaskArray, whis: float = 1.5) -> SortedBox:
     if not whis >= 0:
         raise ValueError(f"whis must be a number of at least 0, not {whis}")
     dtype = numpy_dtype(ordered)
-    if dtype.kind in "bmM":
-        raise TypeError(f"box plots need integers or floats, not {dtype}")
+    check_numbers(dtype, "box plots")
     result_dtype(dtype, LINEAR, weak_q=False)  # raises for other unsupported dtypes
     rule = Rule(float(whis), autorange=False, max_fliers=0, method=LINEAR.name)
     return _box_of(entered(ordered), rule)

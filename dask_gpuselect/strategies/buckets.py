@@ -42,11 +42,11 @@ class Bucket:
     Source: Alabi et al. 2012, section 2.3, algorithms 4 and 5; distributive partitioning (Allison &
     Noga 1980). Reads: one for the extremes, one for each round.
 
-    The paper's weak spots are avoided. Its "bucket killer" (section 4.2.5) is data of which each
-    round removes only a few elements, while all others share a bucket. A round that leaves more
-    than half of the elements, or the eighth round, makes the next ones divide by ordered keys, 10
-    bits a round. So there are at most 7 more rounds. Data near machine zero, for which the paper
-    divides by zero, are divided by keys too, and so are infinities.
+    The paper's weak spots are avoided. In its "bucket killer" data (section 4.2.5), each round
+    removes only a few elements, while all others share a bucket. A round that leaves more than half
+    of the elements, or the eighth round, makes the next ones divide by ordered keys, 10 bits a
+    round. So there are at most 7 more rounds. Data near machine zero, for which the paper divides
+    by zero, are divided by keys too, and so are infinities.
     """
 
     n_buckets: int = 1024

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dask_gpuselect.strategies import spaces
 from dask_gpuselect.strategies.known import SELECT, Known, Reply, Search, Sorting
-from dask_gpuselect.strategies.probes import Extent, ExtentReport, Points, PointsReport
+from dask_gpuselect.strategies.probes import Extent, ExtentResult, Points, PointsResult
 from dask_gpuselect.strategies.spaces import VALUE, Space
 
 
@@ -91,7 +91,7 @@ class Kelley:
             left, right = (cut, right) if is_left else (left, cut)
 
 
-def _first_cuts(known: Known, space: Space, extent: ExtentReport) -> tuple[Cut, Cut]:
+def _first_cuts(known: Known, space: Space, extent: ExtentResult) -> tuple[Cut, Cut]:
     """Compute the lines at the extremes, from their values and the total.
 
     See Beliakov 2011, end of section IV.
@@ -108,7 +108,7 @@ def _first_cuts(known: Known, space: Space, extent: ExtentReport) -> tuple[Cut, 
 
 
 def _cut(
-    known: Known, space: Space, key: int, measured: PointsReport, i: int, *, is_left: bool
+    known: Known, space: Space, key: int, measured: PointsResult, i: int, *, is_left: bool
 ) -> Cut:
     """Compute the line at a pivot that is steepest towards the minimum."""
     n, target = known.n, known.target

@@ -17,7 +17,7 @@ from dask_gpuselect.strategies import probes
 
 
 class ContradictionError(Exception):
-    """Raised if a report contradicts an earlier one: the data have changed in between."""
+    """Raised if a result contradicts an earlier one: the data have changed in between."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Known:
     lower, upper : int or None
         Keys of the two elements once they are found.
     is_proven : bool
-        True if a single report proves them. Several reports do so only if the data have not changed
+        True if a single result proves them. Several results do so only if the data have not changed
         in between.
     """
 
@@ -82,12 +82,12 @@ class Known:
         """Number of elements up to a value between the wanted ones, or up to the middle of one."""
         return (self.first + self.last + 1) / 2
 
-    def updated(self, probe: probes.Measure, measured: probes.Report) -> Known:
+    def updated(self, probe: probes.Measure, measured: probes.ProbeResult) -> Known:
         """Update the known facts by what a probe measured."""
-        if isinstance(measured, probes.ExtentReport):
+        if isinstance(measured, probes.ExtentResult):
             self._check(measured.n_valid)
             return self._updated_by_extent(measured.least, measured.largest)
-        if isinstance(measured, probes.PointsReport):
+        if isinstance(measured, probes.PointsResult):
             assert isinstance(probe, probes.Points)
             self._check(measured.n_valid)
             known = self
@@ -98,7 +98,7 @@ class Known:
                         key, *counts, measured.previous[i], measured.next[i]
                     )
             return known
-        if isinstance(measured, probes.BinsReport):
+        if isinstance(measured, probes.BinsResult):
             assert not isinstance(probe, probes.Points)
             return self._updated_by_bins(probe, measured)  # type: ignore[arg-type]
         return self
@@ -124,7 +124,7 @@ class Known:
             previous if self.first < below else key, next_ if self.last >= upto else key
         )
 
-    def _updated_by_bins(self, bins: probes.Bins, measured: probes.BinsReport) -> Known:
+    def _updated_by_bins(self, bins: probes.Bins, measured: probes.BinsResult) -> Known:
         self._check(measured.n_valid)
         upto = measured.n_before + np.cumsum(measured.counts)
         i, j = self.bins_of(measured)
@@ -134,7 +134,7 @@ class Known:
         edges = bins.edge(i) - 1, bins.edge(j + 1)
         return self._narrowed(*edges, before, int(upto[j]), is_alone=True)
 
-    def bins_of(self, measured: probes.BinsReport) -> tuple[int, int]:
+    def bins_of(self, measured: probes.BinsResult) -> tuple[int, int]:
         """Find the bins of the wanted elements."""
         upto = measured.n_before + np.cumsum(measured.counts)
         i, j = (int(np.searchsorted(upto, rank, side="right")) for rank in (self.first, self.last))
@@ -145,7 +145,7 @@ class Known:
     ) -> Known:
         """Narrow the bracket, which never gets wider; `upto` elements are below `hi`.
 
-        `is_alone` is True if a single report says all of this.
+        `is_alone` is True if a single result says all of this.
         """
         is_alone = is_alone and self.lo <= lo and hi <= self.hi
         if lo < self.lo:
@@ -197,10 +197,10 @@ SELECT, SORT = Sorting(is_whole=False), Sorting(is_whole=True)
 
 
 class Reply(NamedTuple):
-    """Reply to a probe: what is known by now, and the report on the probe."""
+    """Reply to a probe: what is known by now, and the result."""
 
     known: Known
-    report: Any
+    result: Any
 
 
 Search = Generator[probes.Probe, Reply, None]

@@ -1,8 +1,8 @@
-"""Probes: questions of a strategy to the data in one read, and their reports.
+"""Probes: questions of a strategy to the data in one read, and the results.
 
 A `Probe` is what a strategy proposes: pivots, bins, or a few elements drawn at random. Each chunk
-answers with a `Report`, and the reports of all chunks are merged into one. Counts are int64 and
-exact, and only they move a bracket. Sums are float64, and only suggest the next pivot.
+answers with a `ProbeResult`, and the results of all chunks are merged into one. Counts are int64
+and exact, and only they move a bracket. Sums are float64, and only suggest the next pivot.
 
 Elements are represented by their ordered keys (`dask_gpuselect.maths.keys`), as Python integers.
 """
@@ -141,7 +141,7 @@ class Draw:
 class Copy:
     """Statement that from here on only the elements inside the bracket are wanted.
 
-    They are copied out of a plain array. There is no report, and the chunks of a dask array stay as
+    They are copied out of a plain array. There is no result, and the chunks of a dask array stay as
     they are.
     """
 
@@ -151,12 +151,12 @@ Measure = Extent | Points | KeyBins | LinearBins | Draw
 Probe = Measure | Copy
 
 
-# --- Reports --------------------------------------------------------------------------------------
+# --- Results --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Report:
-    """Base of reports: numbers of the elements that were read. They are 0 in `Drawn`.
+class ProbeResult:
+    """Base of results: numbers of the elements that were read. They are 0 in `Drawn`.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ class Report:
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
-        """Merge the reports of all chunks."""
+        """Merge the results of all chunks."""
         names = [field.name for field in fields(cls)]
         columns = {name: [getattr(part, name) for part in parts] for name in names}
         with np.errstate(over="ignore", invalid="ignore"):
@@ -177,8 +177,8 @@ class Report:
 
 
 @dataclass(frozen=True)
-class ExtentReport(Report):
-    """Report on `Extent`: keys, and the total of all coordinates."""
+class ExtentResult(ProbeResult):
+    """Result of `Extent`: keys, and the total of all coordinates."""
 
     least: int
     largest: int
@@ -186,8 +186,8 @@ class ExtentReport(Report):
 
 
 @dataclass(frozen=True, eq=False)
-class PointsReport(Report):
-    """Report on `Points`, with an entry for each pivot.
+class PointsResult(ProbeResult):
+    """Result of `Points`, with an entry for each pivot.
 
     Parameters
     ----------
@@ -210,16 +210,16 @@ class PointsReport(Report):
 
 
 @dataclass(frozen=True, eq=False)
-class BinsReport(Report):
-    """Report on `KeyBins` or `LinearBins`: number of elements before the first bin, and in each."""
+class BinsResult(ProbeResult):
+    """Result of `KeyBins` or `LinearBins`: number of elements before the first bin, and in each."""
 
     n_before: int
     counts: IntArray
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn(Report):
-    """Report on `Draw`: keys, in any order.
+class Drawn(ProbeResult):
+    """Result of `Draw`: keys, in any order.
 
     Its counts are 0, because only few elements were read.
     """
@@ -239,4 +239,4 @@ MERGED: Mapping[str, Callable[..., Any]] = {
     "keys": np.concatenate,
     **dict.fromkeys(("below", "upto", "low", "high", "counts"), partial(np.sum, axis=0)),
 }
-"""Functions that merge the fields of several chunks' reports, by name; other fields are summed."""
+"""Functions that merge the fields of several chunks' results, by name; other fields are summed."""

@@ -53,8 +53,8 @@ class Space:
         the same coordinate: otherwise an end of the bracket would be tried again and again.
         """
         first, last = key_at(lo + 1, dtype), hi - 1
-        tells = self.coordinate(first, dtype) < self.coordinate(last, dtype)
-        if not (tells and math.isfinite(coordinate)):
+        is_below = self.coordinate(first, dtype) < self.coordinate(last, dtype)
+        if not (is_below and math.isfinite(coordinate)):
             return key_at((first + last) // 2, dtype)
         return key_at(min(max(self._key(coordinate, dtype), first), last), dtype)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind, numpy_dtype
 from dask_gpuselect.engine.halos import Halo, of_array, with_halos
-from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.engine.plans import Plan, choose, described, known_bytes
+from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.maths.windows import Frame, RowWindows
 from dask_gpuselect.windows.questions import WindowAnswers, WindowQuestion
 
@@ -72,7 +74,18 @@ def ask_windows(
         return answers[0] if is_one else answers
     windows = WindowAnswers(frame_of(reaches, footprint), question, numpy_dtype(array), is_one)
     if isinstance(array, DaskArray):
+        choose(_plan(array, reaches))
         how = (windows.result, fill, windows.new_axes)
         return with_halos(windows, label, array, reaches, *how)
     answers = windows(of_array(array, reaches, fill))
     return in_kind(answers, answers)
+
+
+def _plan(x: DaskArray, reaches: Sequence[Halo]) -> Plan:
+    """Plan windows: a task takes a chunk, and of its neighbours what the windows reach."""
+    sizes = [
+        max(sizes) + reach.before + reach.after
+        for sizes, reach in zip(x.chunks, reaches, strict=True)
+    ]
+    task_bytes = known_bytes(math.prod(sizes) * Source.of(x).element_bytes())
+    return described(Plan("windows", 1, task_bytes, 0), x, range(x.ndim))

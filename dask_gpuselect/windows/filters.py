@@ -79,12 +79,12 @@ def rank_filter(
     Raises
     ------
     TypeError
-        For arrays that `quantile` does not take.
+        For arrays that `quantile` does not take, and for sizes and origins that are not integers.
     RuntimeError
         If neither `size` nor `footprint` is given; if the number of sizes, modes or origins is not
         the number of axes; for a rank that is not in the window. SciPy raises this type too.
     ValueError
-        For an origin outside the window, an unknown mode, and unknown chunk sizes.
+        For a size below 1, an origin outside the window, an unknown mode, and unknown chunk sizes.
 
     See Also
     --------
@@ -95,8 +95,8 @@ def rank_filter(
     Notes
     -----
     Without NaN, the answer equals that of ``scipy.ndimage.rank_filter``, which is not defined for
-    NaN.
-    -0.0 and 0.0 count as equal, and the answer is 0.0. Reads and memory are those of `rolling`.
+    NaN. -0.0 and 0.0 count as equal, and the answer is 0.0. Reads and memory are those of
+    `rolling`.
 
     Examples
     --------
@@ -278,7 +278,7 @@ class _Windows(NamedTuple):
 
 def _reach(size: Any, mode: str, origin: Any) -> Halo:
     """Find how far windows reach along an axis."""
-    n, shift = operator.index(size), operator.index(origin)
+    n, shift = _integer(size, "size"), _integer(origin, "origin")
     if n < 1:
         raise ValueError(f"size must be 1 or more, not {n}")
     if mode not in MODES:
@@ -290,3 +290,11 @@ def _reach(size: Any, mode: str, origin: Any) -> Halo:
             f"{(n - 1) // 2} for a window of {n}"
         )
     return Halo(before, n - 1 - before, 1, MODES[mode])
+
+
+def _integer(value: Any, name: str) -> int:
+    """Convert an argument to an int; raise if it is no integer."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {value!r}") from None

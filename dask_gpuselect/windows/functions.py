@@ -93,7 +93,8 @@ def rolling(
     Raises
     ------
     TypeError
-        For a window or a step that is not an integer, and for dtypes that `quantile` does not take.
+        For a window or a step that is not an integer. By the methods, for dtypes that `quantile`
+        does not take.
     ValueError
         For a window below 1, or one that has other axes than `axis`; for `min_periods` above the
         size of the window; for a `boundary` or `closed` that is not listed. By the methods, for

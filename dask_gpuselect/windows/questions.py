@@ -73,7 +73,7 @@ class WindowQuestion:
     def lane_values(self, order: Lanes) -> NDArray[Any]:
         return self.quantiles.lane_values(order)
 
-    def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
+    def warn_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Give no warning: windows of too few elements are expected."""
 
     def finished(self, answers: Any, n_valid: Any) -> Any:

@@ -350,8 +350,8 @@ class ExactDataset(_LabelledAccessor):
             Not supported: for boxes along dimensions, describe each variable by itself.
         **how
             For `dask_gpuselect.describe_boxplot`, except `axis`. A `where` and `weights` that are
-            DataArrays are broadcast by the names of their dimensions, all of which each variable
-            must have.
+            DataArrays are broadcast by the names of their dimensions. Each variable must have all
+            of these.
 
         Returns
         -------

@@ -248,8 +248,8 @@ class _Statistic:
         method = self.how.get("method", "linear")
         has_answer = is_answered(self.pair.name, array.dtype, method)
         if set(groups.dims).isdisjoint(array.dims):
-            is_asked = not set(dims).isdisjoint(array.dims)
-            return self.is_carried and (has_answer or not is_asked)
+            is_reduced = not set(dims).isdisjoint(array.dims)
+            return self.is_carried and (has_answer or not is_reduced)
         return has_answer
 
     def of(self, obj: Any, groups: LabelledGroups, dims: Sequence[Hashable]) -> Any:
@@ -288,8 +288,8 @@ def _statistic(pair: Pair, *, is_carried: bool = False) -> Callable[..., Any]:
         statistic = _Statistic(pair, how, keeps(keep_attrs), skipna, is_carried=is_carried)
         return self._of(statistic, dim)
 
-    what = "for each group", "those of the groups by default, and others in addition"
-    return documented(method, pair.every, "groupby(...)", what)
+    scope = "for each group", "those of the groups by default, and others in addition"
+    return documented(method, pair.every, "groupby(...)", scope)
 
 
 class ExactGroupBy(Advising):
@@ -430,5 +430,8 @@ class ExactGroupBy(Advising):
         dims = all_dims(dim, self._obj, self._groups)
         left_out = [str(each) for each in self._groups.dims if each not in dims]
         if left_out:
-            raise ValueError(f"dim must include the dimensions of the groups, and lacks {left_out}")
+            raise ValueError(
+                f"dim must include the dimensions of the groups, and lacks {left_out}: add "
+                "them, or leave out dim"
+            )
         return dims

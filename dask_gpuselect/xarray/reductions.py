@@ -84,7 +84,7 @@ ALONG = "along dimensions", "all of them by default"
 
 
 def documented(
-    method: Any, function: Callable[..., Any], owner: str, what: tuple[str, str]
+    method: Any, function: Callable[..., Any], owner: str, scope: tuple[str, str]
 ) -> Callable[..., Any]:
     """Give a method for labelled arrays its name and its docstring.
 
@@ -96,24 +96,25 @@ def documented(
         The function of arrays.
     owner : str
         The object with the method, as in ``exact.median``.
-    what : tuple of two str
+    scope : tuple of two str
         What is answered, and which dimensions are reduced by default.
     """
     name, full = function.__name__, public_name(function)
+    is_weighted = "weights" in inspect.signature(function).parameters
     has_q = "q" in inspect.signature(method).parameters
     method.__name__, method.__qualname__ = name, f"{owner}.{name}"
     called = f"``{owner}.{name}({'q, ' if has_q else ''}dim=None)``"
-    method.__doc__ = f"""Compute `{full}` {what[0]}: {called}.
+    method.__doc__ = f"""Compute `{full}` {scope[0]}: {called}.
 
     Parameters
     ----------
     {"q : float or 1-D array_like of floats" if has_q else "..."}
     dim : hashable, iterable of hashable or ..., optional
-        Dimensions to reduce; {what[1]}.
+        Dimensions to reduce; {scope[1]}.
     skipna : bool, optional
         Whether NaN and NaT are left out. Otherwise one of them makes the answer missing. By default
         they are left out of floating-point data, as in xarray.
-    where, weights : DataArray or array, optional
+    {"where, weights" if is_weighted else "where"} : DataArray or array, optional
         A DataArray has the labels of the data, and is broadcast by the names of its dimensions.
     keep_attrs : bool, optional
         Whether attributes are kept: by default as xarray's options say, and otherwise True.
@@ -124,7 +125,7 @@ def documented(
     Returns
     -------
     DataArray or Dataset
-        Lazy if the data, a mask or weights are.
+        Lazy if the data or {"one of these arguments" if is_weighted else "`where`"} is.
     """.replace("    ...\n", "")
     return method  # type: ignore[no-any-return]
 

@@ -33,13 +33,13 @@ except ImportError:  # before 2025.4
 KEEP_ATTRS = inspect.Parameter("keep_attrs", inspect.Parameter.KEYWORD_ONLY, default=None)
 
 
-def _statistic(pair: Pair, what: str) -> Callable[..., Any]:
+def _statistic(pair: Pair, statistic: str) -> Callable[..., Any]:
     """Return the method for a statistic of each window."""
 
     def method(self: ExactRolling, *, keep_attrs: bool | None = None, **how: Any) -> Any:
         return self._answered(pair, keep_attrs, how)
 
-    summary = f"Return the {what} of each window."
+    summary = f"Return the {statistic} of each window."
     return as_method(method, pair.every, "ExactRolling", summary, more=[KEEP_ATTRS])
 
 

@@ -89,3 +89,6 @@ def test_no_docstring_speaks_of_arguments_that_the_function_lacks(name: str) -> 
     parameters = inspect.signature(function).parameters
     named = {word for word in ("q", "weights") if re.search(rf"\b{word}\b", function.__doc__ or "")}
     assert named == parameters.keys() & {"q", "weights"}
+    grouped = DOCUMENTED.get(f"dask_gpuselect.xarray.ExactGroupBy.{name.split('.')[-1]}")
+    if grouped is not None:
+        assert ("weights" in (grouped.__doc__ or "")) == ("weights" in parameters)

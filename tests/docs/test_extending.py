@@ -14,6 +14,7 @@ from scipy.stats import trim_mean
 
 from dask_gpuselect.engine import pilot
 from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.settings import OURS, RENAMED
 from examples.trimmed_mean import trimmed_mean
 from tests.data import make, uniform
 from tests.docs.programs import EXAMPLES, ROOT
@@ -77,6 +78,12 @@ def test_stable_names_exist(name: str) -> None:
     """Where the page says, and with a docstring."""
     module, _, last = name.rpartition(".")
     assert getattr(importlib.import_module(module), last).__doc__
+
+
+@pytest.mark.any_dask
+def test_deprecated_settings_are_listed() -> None:
+    rows = re.findall(r"^\| setting `(.+)` \| `(.+)` \|", PAGE, flags=re.MULTILINE)
+    assert {f"{OURS}{old}": f"{OURS}{new}" for old, new in rows} == RENAMED
 
 
 @pytest.mark.any_dask

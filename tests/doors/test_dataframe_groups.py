@@ -21,6 +21,7 @@ from dask_gpuselect.maths.cuts import ChunksChangedError
 from tests.data import hashed
 from tests.doors.test_dataframe import COLUMNS, INTERPOLATIONS, PARTITIONS, Counting, loads_of
 from tests.graphs import tasks_of
+from tests.spies import noted
 
 Q = [0.9, 0.25, 0.5]
 N = 400
@@ -153,14 +154,7 @@ def test_columns_of_several_levels() -> None:
 @pytest.mark.parametrize("kind", KEYS)
 def test_keys_of_a_few_partitions_at_a_time(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_frames, "AT_ONCE", 8)
-    made = []
-    together = engine_frames.KeyNames._together
-
-    def noted(parts: Any) -> Any:
-        made.append(len(parts))
-        return together(parts)
-
-    monkeypatch.setattr(engine_frames.KeyNames, "_together", noted)
+    made = noted(monkeypatch, engine_frames.KeyNames, "_together", lambda _, parts: len(parts))
     x, df = keyed(kind, 20)
     for by, sort in (("k", True), ("k", False), (["b", "k"], False)):
         how: dict[str, Any] = {"sort": sort, "dropna": False}

@@ -24,6 +24,7 @@ from dask_gpuselect.engine import group_tables
 from dask_gpuselect.engine.key_classes import classes, forms
 from tests.data import hashed
 from tests.doors.test_dataframe_groups import PLACES, frames, n_roots
+from tests.spies import noted
 
 MANY = 1 << 16
 ROOTS = {"dask_gpuselect.root-limit": "100 MB"}
@@ -176,14 +177,10 @@ def test_partitions_of_other_dtypes(name: str, sort: bool) -> None:
 
 
 def test_a_root_holds_the_reports_of_its_class_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = []
-    bracketed = group_tables.GroupedColumns.bracketed
+    def size(_: Any, question: Any, reports: Any, *others: Any) -> int:
+        return sum(each.__sizeof__() for each in reports)
 
-    def noted(self: Any, reports: Any, *others: Any) -> Any:
-        held.append(sum(each.__sizeof__() for each in reports))
-        return bracketed(self, reports, *others)
-
-    monkeypatch.setattr(group_tables.GroupedColumns, "bracketed", noted)
+    held = noted(monkeypatch, group_tables.GroupedColumns, "bracketed", size)
     n = 20_000
     df = pd.DataFrame({"k": np.random.default_rng(1).integers(0, n, n), "v": hashed(np.arange(n))})
     x, df = frames(df, 4)

@@ -248,9 +248,11 @@ MISTAKES: Refusals = {
             for limit in ("1 GiB", "20 MB")  # one root, and several
             for name in ("median", "count")
         ],
-        "box plots need integers or floats ... not datetime64[s]": lambda: describe_boxplot(
-            X.astype("M8[s]")
+        "box plots need integers or floats ... not datetime64[s] ... pass x.astype('int64')": (
+            lambda: describe_boxplot(X.astype("M8[s]"))
         ),
+        "sort takes bool, integers ... not complex128: pass a.real": lambda: sort(X + 0j),
+        "size must be an integer, not 2.5": lambda: median_filter(X, size=2.5),  # type: ignore[arg-type]
         "x of dtype float64 ... datetime64[D] ... bins.astype(x.dtype)": lambda: digitize(
             X, np.array(["2025-01-01"], "M8[D]")
         ),

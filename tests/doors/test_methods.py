@@ -23,6 +23,7 @@ from dask_gpuselect.accessor import Exact
 from dask_gpuselect.routing import METHODS, OURS
 from tests.data import normal
 from tests.sources import Source
+from tests.spies import noted
 
 NAMES = list(OURS)
 
@@ -227,16 +228,8 @@ def test_many_threads_at_once(is_permanent: bool) -> None:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which of dask's own functions have been called."""
     called: list[str] = []
-
-    def noting(name: str, original: Any) -> Any:
-        def function(*args: Any, **kwargs: Any) -> Any:
-            called.append(name)
-            return original(*args, **kwargs)
-
-        return function
-
-    for name, original in dasks().items():
-        monkeypatch.setattr(da, name, noting(name, original))
+    for name in NAMES:
+        noted(monkeypatch, da, name, lambda *_, name=name, **__: name, called)
     return called
 
 

@@ -35,7 +35,6 @@ REACHING = {
     ("importlib.resources", "kernels/cuda/source.py"): "reads the package's own CUDA sources",
     ("mmap", "engine/source.py"): "asks whether an array is in memory or on disk",
     ("os", "engine/settings.py"): "os.PathLike and os.fspath",
-    ("errno", "engine/moves.py"): "the number of an error of a disk",
     ("errno", "engine/scratch.py"): "the number of an error of a disk",
     ("os", "engine/spill.py"): "os.PathLike, os.fspath, os.getpid, os.preadv and os.pwrite",
     ("pathlib", "engine/scratch.py"): "which file systems are in memory, by /proc/mounts",

@@ -80,8 +80,10 @@ def test_advice_is_in_the_table() -> None:
     with dask.config.set({"dask_gpuselect.column-limit": "200 MiB"}):
         plan = gs.explain(stack, axis=0)
     assert plan.loads == 2
-    assert plan.rows["advice"] == plan.advice  # type: ignore[attr-defined]
+    assert plan.rows["advice"] == plan.advice
     assert plan.rows["time"].startswith("about 2 × ")
+    plan = gs.explain(stack)  # all plans have these
+    assert (plan.advice, plan.disk_bytes) == ("", 0)
 
 
 def test_no_time_is_told_where_loads_take_none() -> None:

@@ -566,8 +566,7 @@ def test_a_warning_once_without_pinned_memory(machine: Machine) -> None:
     x = to_gpu(da.from_array(whole, chunks=100))
     with pytest.warns(RuntimeWarning, match=r"of 8.00 MiB of pinned memory .* CUDA device 0"):
         np.testing.assert_array_equal(x.compute(scheduler="threads", num_workers=4), whole)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         np.testing.assert_array_equal(x.compute(), whole)
     assert machine.links[0][0].copied == 20
 

@@ -42,8 +42,7 @@ def test_medians_are_those_of_xarray(center: bool, least: int | None, windows: A
     # By windows that are unfolded.
     every = expected.construct({name: f"of_{name}" for name in windows})
     dims = [f"of_{name}" for name in windows]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         quantiles = every.quantile([0.08, 0.5], dims).where(expected.count().notnull())
     answer = found.quantile([0.08, 0.5])
     assert answer.dims == ("quantile", "time", "y", "x")

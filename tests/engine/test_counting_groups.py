@@ -14,6 +14,7 @@ import pytest
 from dask_gpuselect.engine import lane_plans
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.groups import groupby
+from tests.spies import noted
 
 pytestmark = pytest.mark.any_dask
 
@@ -29,8 +30,7 @@ def parts_of_few_chunks(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def compute(*lazy: Any, **how: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         return dask.compute(*lazy, **({"scheduler": "sync"} | how))
 
 
@@ -64,14 +64,11 @@ def test_counts_are_few_beside_the_elements(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_reports_take_what_explain_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where every value occurs in every group."""
-    sizes: list[int] = []
-    merge = GroupedElements.merge_value_counts
 
-    def noted(self: Any, reports: Any) -> Any:
-        sizes.append(sum(report.__sizeof__() for report in reports))
-        return merge(self, reports)
+    def size(_: Any, question: Any, reports: Any) -> int:
+        return sum(report.__sizeof__() for report in reports)
 
-    monkeypatch.setattr(GroupedElements, "merge_value_counts", noted)
+    sizes = noted(monkeypatch, GroupedElements, "merge_value_counts", size)
     x = da.arange(1 << 20, chunks=1 << 17).astype("u2")
     grouped = groupby(x, np.arange(1 << 20) % 3)
     compute(grouped.median())

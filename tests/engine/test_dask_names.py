@@ -17,7 +17,7 @@ from dask._task_spec import Alias, DataNode, Task, TaskRef
 from dask.highlevelgraph import MaterializedLayer
 from dask.layers import ArrayBlockwiseDep
 
-from dask_gpuselect.engine.graphs import worker_memory
+from dask_gpuselect.engine.graphs import worker_memory, workers_here
 from dask_gpuselect.engine.source import (
     GETTERS,
     SLICES,
@@ -92,3 +92,8 @@ def test_a_worker_without_a_word_has_the_memory_of_the_machine(cluster_here: Any
     assert 0 < limit <= machine
     assert cluster_here.submit(asked, forget=True).result() == (machine, machine)
     assert worker_memory() == np.inf
+
+
+def test_a_worker_counts_the_workers_and_its_threads(cluster: Any) -> None:
+    (threads,) = set(cluster.nthreads().values())
+    assert cluster.submit(workers_here, pure=False).result() == (2, 2, threads)

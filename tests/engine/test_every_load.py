@@ -246,8 +246,7 @@ def flat(found: Any) -> list[NDArray[Any]]:
 
 
 def answer(case: Case, x: da.Array) -> list[NDArray[Any]]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return flat(dask.compute(case.run(x)))
 
 

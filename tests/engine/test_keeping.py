@@ -35,6 +35,7 @@ from dask_gpuselect.robust import mad
 from tests.backends import CUPY
 from tests.data import normal
 from tests.sources import Source
+from tests.spies import noted
 
 N, N_CHUNKS = 8_000, 60
 QUARTILES = [0.25, 0.5, 0.75]
@@ -196,20 +197,11 @@ def test_a_worker_keeps_a_tenth_of_its_memory() -> None:
 
 
 def test_what_is_kept_never_exceeds_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    most = 0
-    take = boards.Room.take
-
-    def noted(self: boards.Room, n: int, limit: float) -> bool:
-        nonlocal most
-        taken = take(self, n, limit)
-        most = max(most, self.taken)
-        return taken
-
-    monkeypatch.setattr(boards.Room, "take", noted)
+    taken = noted(monkeypatch, boards.Room, "take", lambda _, room, n, limit: room.taken)
     limit = 30_000
     with dask.config.set({"dask_gpuselect.cache-limit": limit, "scheduler": "threads"}):
         dask.compute(*(quantile(source().lazy(N), QUARTILES) for _ in range(2)))
-    assert limit / 2 < most <= limit
+    assert limit / 2 < max(taken) <= limit
     gc.collect()
     assert boards.room.taken == 0
     assert not boards._boards

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import dask
@@ -25,17 +23,11 @@ from dask_gpuselect.engine import lanes, marks
 from dask_gpuselect.kernels import fingerprints
 from tests.backends import CUPY
 from tests.data import FLOATS
+from tests.limits import limited
 from tests.sources import Source
+from tests.spies import noted
 
 N = 600
-
-
-@contextmanager
-def limited(to: int | str) -> Iterator[None]:
-    """Limit columns of chunks, none of which is written to disk or stays on a device."""
-    limits = {"column-limit": to, "scratch-directory": False, "cache-limit": 0}
-    with dask.config.set({f"dask_gpuselect.{name}": limit for name, limit in limits.items()}):
-        yield
 
 
 def share(x: da.Array, axis: int, percent: str) -> int:
@@ -77,23 +69,13 @@ def test_a_device_is_waited_for_four_times(monkeypatch: pytest.MonkeyPatch) -> N
     import cupy
 
     waits: list[str] = []
-
-    def noting(name: str) -> Any:
-        before = getattr(cupy.ndarray, name)
-
-        def noted(array: Any, *args: Any, **how: Any) -> Any:
-            waits.append(f"{name} {array.shape}")
-            return before(array, *args, **how)
-
-        return noted
-
     a = FLOATS["normal"](3650 * 6).astype("f4").reshape(3650, 6)
     x = made_on_a_device(a)
     with limited(a.nbytes // 3):
         assert explain(x, axis=0).name == "passes"
         lazy = median(x, axis=0)
     for name in ("get", "item", "tolist", "__int__", "__bool__"):
-        monkeypatch.setattr(cupy.ndarray, name, noting(name))
+        noted(monkeypatch, cupy.ndarray, name, lambda *_, name=name, **__: name, waits)
     found = lazy.compute(scheduler="sync")
     assert len(waits) == 4
     monkeypatch.undo()

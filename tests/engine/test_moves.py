@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +21,7 @@ from distributed import Client, LocalCluster
 from numpy.typing import NDArray
 
 from dask_gpuselect import describe_boxplot, explain, median, nanquantile, quantile
-from dask_gpuselect.engine import scratch
+from dask_gpuselect.engine import moves, scratch
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import mad
 from tests.matrix.laws import same
@@ -185,18 +188,32 @@ def test_where_workers_may_not_write_passes_are_taken(
         assert "as much room in the disks of the workers" in str(plan)
 
 
-@pytest.mark.parametrize("free", [0, 2 * ROWS * COLUMNS * 8 - 1])
+@pytest.mark.parametrize("free", [0, 2 * ROWS * COLUMNS * 8 - 1, WHOLE - 1])
 def test_a_full_disk_of_a_worker_is_told(
     free: int, cluster_here: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the settings that help; and passes are taken if nothing may be written."""
     source = Source(SHAPE)
     monkeypatch.setattr(scratch.shutil, "disk_usage", lambda where: SimpleNamespace(free=free))
-    with limited(), pytest.raises(OSError, match=r"workers, and .* dask_gpuselect\.scratch-limit"):
+    moves._check_worker.cache_clear()
+    told = r"workers with larger disks .* dask_gpuselect\.scratch-limit"
+    with limited(), pytest.raises(OSError, match=told):
         median(source.lazy((1, ROWS, COLUMNS)), axis=0).compute()
     with limited(scratch_limit=0):
         found = median(source.lazy((1, ROWS, COLUMNS)), axis=0).compute()
     np.testing.assert_array_equal(found, np.median(source.whole(), axis=0))
+
+
+def test_tiles_that_a_worker_cannot_hold_are_told(
+    cluster_here: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moves._check_worker.cache_clear()
+    with limited():
+        plan = explain(Source(SHAPE).lazy((1, ROWS, COLUMNS)), axis=0)
+        monkeypatch.setattr(moves, "worker_memory", lambda: plan.task_bytes - 1.0)
+        told = r"its memory limit is .*: set dask_gpuselect\.column-limit to .*--memory-limit"
+        with pytest.raises(MemoryError, match=told):
+            median(Source(SHAPE).lazy((1, ROWS, COLUMNS)), axis=0).compute()
 
 
 def test_two_loads_are_as_cheap_as_the_network(cluster_here: Any) -> None:
@@ -241,3 +258,40 @@ def test_a_worker_is_lost(moment: str, tmp_path: Path) -> None:
         found = answer.compute()
     assert (tmp_path / "flag").exists()
     np.testing.assert_array_equal(found, np.median(source.whole(), axis=0))
+
+
+# --- Readers that never return --------------------------------------------------------------------
+
+N_LOADED, HANGS, MAY_END = itertools.count(), threading.Event(), threading.Event()
+
+
+def hang_once(chunk: NDArray[Any]) -> NDArray[Any]:
+    """Return a chunk; the twentieth only when the test allows it."""
+    if next(N_LOADED) == 20:
+        HANGS.set()
+        MAY_END.wait(60)
+    return chunk
+
+
+def test_a_question_is_cancelled_if_a_reader_hangs(cluster_here: Any) -> None:
+    """What was written is gone while the reader still hangs, and the cluster takes other work."""
+    (where,) = cluster_here.run(lambda dask_worker: dask_worker.local_directory).values()
+    source = Source(SHAPE)
+    x = source.lazy((1, ROWS, COLUMNS)).map_blocks(hang_once, meta=np.empty((0, 0, 0)))
+    with limited():
+        lazy = median(x, axis=0)
+    try:
+        future = cluster_here.compute(lazy)
+        assert HANGS.wait(30)
+        assert list(Path(where).glob("shuffle-*"))
+        future.cancel()
+        with pytest.raises(CancelledError):
+            future.result(timeout=10)
+        end = time.monotonic() + 10
+        while list(Path(where).glob("shuffle-*")) and time.monotonic() < end:
+            time.sleep(0.01)
+        assert not list(Path(where).glob("shuffle-*"))
+        assert cluster_here.submit(abs, -1).result(timeout=10) == 1
+    finally:
+        MAY_END.set()
+    np.testing.assert_array_equal(lazy.compute(), np.median(source.whole(), axis=0))

@@ -19,6 +19,7 @@ from tests.data import FLOATS, normal
 from tests.graphs import names_of
 from tests.kernels.test_weighing import WEIGHTS
 from tests.oracle import Weighed, check, weighted_of
+from tests.spies import noted
 
 N = 60_000
 Q = np.array([0.0, 0.001, 0.25, 0.5, 0.75, 1.0])
@@ -76,16 +77,7 @@ def misses(backend: Backend, small_pilots: None, monkeypatch: pytest.MonkeyPatch
 
 def watched_guesses(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each guess from now on holds."""
-    outcomes: list[bool] = []
-    settle = pilot.settled
-
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        settled = settle(*args, **kwargs)
-        outcomes.append(settled is not None)
-        return settled
-
-    monkeypatch.setattr(pilot, "settled", watched)
-    return outcomes
+    return noted(monkeypatch, pilot, "settled", lambda settled, *_, **__: settled is not None)
 
 
 def plan(answer: da.Array) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -22,12 +23,13 @@ from dask.order import order
 from numpy.typing import NDArray
 
 from dask_gpuselect import explain, median, quantile
-from dask_gpuselect.engine import scratch
+from dask_gpuselect.engine import scratch, spill
 from dask_gpuselect.engine.spill import SpillFile
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import mad
 from tests.backends import CUPY
 from tests.sources import Source
+from tests.spies import noted
 
 N, ROWS, COLUMNS = 120, 9, 7
 WHOLE = N * ROWS * COLUMNS * 8
@@ -155,15 +157,7 @@ def test_the_plan_tells_of_the_disk(plan_name: str, tmp_path: Path) -> None:
 
 def test_a_task_holds_a_tile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of no more bytes than the plan says."""
-    tiles: list[int] = []
-    read = scratch.Tile.read
-
-    def noted(tile: scratch.Tile) -> Any:
-        found = read(tile)
-        tiles.append(found.nbytes)
-        return found
-
-    monkeypatch.setattr(scratch.Tile, "read", noted)
+    tiles = noted(monkeypatch, scratch.Tile, "read", lambda found, _: found.nbytes)
     with limited("100 kB", scratch_limit="1 GB"):
         plan = explain(maps(), axis=0)
         median(maps(), axis=0).compute()
@@ -349,32 +343,59 @@ def test_files_are_unreadable_by_others_and_gone_after_a_kill(
     assert list(tmp_path.iterdir()) == []
 
 
+# Chunks of which one never comes.
+HANGING = """
+import os, signal, sys, threading
+import dask, numpy as np, dask.array as da
+from dask_gpuselect import median
+from dask_gpuselect.engine import spill
+def hanging(chunk, block_id):
+    if block_id[0] == 60:
+        print(len(spill._files), flush=True)
+        threading.Event().wait()
+    return np.ones(chunk.shape)
+dask.config.set({"dask_gpuselect.column-limit": 2000, "scheduler": "threads"})
+dask.config.set({"dask_gpuselect.scratch-directory": sys.argv[1], "num_workers": 2})
+lazy = median(da.ones((100, 40), chunks=(1, 40)).map_blocks(hanging, dtype="f8"), axis=0)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background processes ignore it
+try:
+    lazy.compute()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    os._exit(0)  # Python waits for dask's threads
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sends a signal")
+@pytest.mark.any_dask
+def test_a_reader_that_hangs_can_be_interrupted(tmp_path: Path) -> None:
+    """By Ctrl-C, and with the process what waits on disk is gone."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HANGING, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "1\n"
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=30)[0] == "interrupted\n"
+            assert list(tmp_path.iterdir()) == []
+        finally:
+            process.kill()
+
+
 def test_a_column_gives_its_room_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """When it is answered, before the next is written, if one thread works."""
-    files: list[tuple[int, int]] = []
-    read = scratch.Tile.read
 
-    def noted(tile: scratch.Tile) -> Any:
-        with scratch_files_lock():
-            files.append(sum(1 for _ in open_files()))
-        return read(tile)
+    def n_files(*_: Any) -> int:
+        with spill._files_lock:
+            return sum("written" in name for _, name, _ in spill._files)
 
-    def open_files() -> Iterator[Any]:
-        from dask_gpuselect.engine import spill
-
-        yield from (file for (_, name, _), file in spill._files.items() if "written" in name)
-
-    def scratch_files_lock() -> Any:
-        from dask_gpuselect.engine import spill
-
-        return spill._files_lock
-
-    monkeypatch.setattr(scratch.Tile, "read", noted)
+    files = noted(monkeypatch, scratch.Tile, "read", n_files)
     x = Source((N, 12, 7)).lazy((1, 3, 7))  # four columns
     with limited(N * 3 * 7 * 8 // 8), dask.config.set(scheduler="sync"):
         median(x, axis=0).compute()
     assert max(files) == 1
-    assert not list(open_files())
+    assert n_files() == 0
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
@@ -390,6 +411,41 @@ def test_a_disk_that_takes_no_more_is_told(number: int, monkeypatch: pytest.Monk
     ) as caught:
         lazy.compute()
     assert caught.value.errno == number
+
+
+def test_the_first_chunk_says_that_a_disk_has_no_room_for_its_column(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A disk that has filled up since the call, before the other chunks are loaded."""
+    source = Source((N, ROWS, COLUMNS))
+    with limited(), dask.config.set(scheduler="sync"):
+        lazy = median(source.lazy((1, 9, 7)), axis=0)
+        monkeypatch.setattr(scratch, "free_bytes", lambda where: WHOLE)
+        lazy.compute()
+        assert sum(source.loads.values()) == N
+        monkeypatch.setattr(scratch, "free_bytes", lambda where: WHOLE - 1)
+        told = r"No space left on device for 59\.06 kiB: .*scratch-directory .*scratch-limit"
+        with pytest.raises(OSError, match=told):
+            lazy.compute()
+    assert sum(source.loads.values()) == N + 1
+
+
+def test_memory_of_a_tile_is_used_again_if_no_view_of_it_is_left() -> None:
+    memory = scratch.Memory()
+    first = memory.empty((3, 4), np.dtype("f4"))
+    place = first.ctypes.data
+    views = [first[1:], first.reshape(-1).view("i4"), np.moveaxis(first, 0, -1)]
+    del first
+    while views:
+        assert memory.empty((3, 4), np.dtype("f4")).ctypes.data != place
+        views.pop()
+    smaller = memory.empty((2, 5), np.dtype("f4"))
+    assert smaller.ctypes.data == place
+    del smaller
+    assert memory.empty((0, 7), np.dtype("M8[s]")).shape == (0, 7)
+    larger = memory.empty((4, 4), np.dtype("f8"))
+    larger[...] = 1
+    assert larger.sum() == 16
 
 
 def test_what_is_lost_on_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,16 +103,14 @@ class Lab:
         if scheduler in CLUSTERS and scheduler not in self.clusters:
             options: dict[str, Any] = {"memory_limit": "450MB"} if is_small else {}
             options |= {"local_directory": self.folder.name, "silence_logs": 50}
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(action="ignore"):
                 self.clusters[scheduler] = CLUSTERS[scheduler].started(**options)
         note_device()
 
     def renew(self, scheduler: str) -> None:
         """The next case there has another cluster."""
         if (cluster := self.clusters.pop(scheduler, None)) is not None:
-            with suppress(Exception), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with suppress(Exception), warnings.catch_warnings(action="ignore"):
                 cluster.close(timeout=10)
             if scheduler in CLUSTERS and CLUSTERS[scheduler].is_here:
                 for worker in self.workers:  # what it held would be gone with its process

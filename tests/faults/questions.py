@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect import argsort, median, sort, sort_by
+from dask_gpuselect import median
 from dask_gpuselect.arrays import to_host
 from tests.data import hashed, make
 from tests.matrix import cases
@@ -162,24 +162,6 @@ def together(*asked: Asked, **about: Any) -> Question:
     )
 
 
-def by_sort(function: Any, expected: Callable[[Values], Any], *, spill: bool) -> Question:
-    """Ask a sort, of one array or of several."""
-
-    def ask(x: da.Array) -> tuple[Any, ...]:
-        found = function(x, spill=spill)
-        return tuple(found) if isinstance(found, list | tuple) else (found,)
-
-    return Question(ask, lambda a: (expected(a),), on_disk=spill)
-
-
-def sorted_by(x: da.Array, spill: bool) -> Any:
-    return sort_by(x, lazy(x, WEIGHTS), spill=spill)
-
-
-def by_key(a: Values) -> tuple[Values, Values]:
-    return np.sort(a), WEIGHTS[: a.size][np.argsort(a, kind="stable")]
-
-
 FEW = {"q": Q, "method": "linear"}
 BOX_RULES = {"whis": 1.5, "method": "linear", "nan_policy": "omit", "autorange": False}
 BOXES = Asked("describe_boxplot", how=BOX_RULES | {"max_fliers": 4000})
@@ -213,10 +195,11 @@ QUESTIONS: dict[str, Question] = {
         Asked("quantile", how=FEW | {"method": "inverted_cdf"}, beside={"weights": WEIGHTS})
     ),
     "mad": together(Asked("mad", how={"scale": 1.0})),
-    "sort": by_sort(sort, np.sort, spill=False),
-    "sort on disk": by_sort(sort, np.sort, spill=True),
-    "argsort on disk": by_sort(argsort, lambda a: np.argsort(a, kind="stable"), spill=True),
-    "sort_by on disk": by_sort(sorted_by, by_key, spill=True),
+    "sort": together(Asked("sort", how={"spill": False})),
+    **{
+        f"{name} on disk": together(Asked(name, how={"spill": True}), on_disk=True)
+        for name in ("sort", "argsort", "sort_by")
+    },
     "x - median(x)": Question(
         lambda x: (x - median(x),),
         lambda a, b: a - np.median(b),

@@ -22,6 +22,7 @@ from dask_gpuselect.maths import boxes
 from dask_gpuselect.maths.boxes import largest_to, smallest_from
 from tests.data import FLOATS, INTEGERS, MISSING, cluster_at_the_fence, make, normal
 from tests.sources import Source
+from tests.spies import noted
 
 KEYS = ("mean", "iqr", "cilo", "cihi", "whislo", "whishi", "q1", "med", "q3")
 
@@ -130,14 +131,7 @@ def test_boxes_share_loads() -> None:
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i4"])
 def test_one_read_of_data_in_memory(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A guess that is proven by the counts, or a miss: then the way of lazy data."""
-    n_missed = 0
-    original = kernels.cuts
-
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        nonlocal n_missed
-        n_missed += 1
-        return original(*args, **kwargs)
-
+    missed: list[Any] = []
     names = (FLOATS | MISSING) if dtype[0] == "f" else INTEGERS
     rules = ((1.5, False), ((5, 95), True))
     for i, name in enumerate(names):
@@ -150,12 +144,12 @@ def test_one_read_of_data_in_memory(dtype: str, monkeypatch: pytest.MonkeyPatch)
             with monkeypatch.context() as patch:
                 patch.setattr(pilot, "PILOT_WORTH", 2000)
                 patch.setattr(pilot, "PILOT_SIZE", 3000)
-                patch.setattr(kernels, "cuts", noted)
+                noted(patch, kernels, "cuts", lambda *_, **__: None, missed)
                 held = describe_boxplot(da.from_array(a, chunks=10_000), **asked)
                 assert any("boxplot-guess" in layer for layer in held.__dask_graph__().layers)
                 for found in (describe_boxplot(a, **asked), held.compute(scheduler="sync")):
                     np.testing.assert_equal(found[0].to_dict(), wanted[0].to_dict())
-    assert n_missed < 4 * len(names)
+    assert len(missed) < 4 * len(names)
     monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
     monkeypatch.setattr(boxes, "PILOT_SIGMA", -3)  # brackets that hold nothing
     a = normal(40_000).astype(dtype)

@@ -28,7 +28,7 @@ from tests.backends import Backend
 from tests.data import FLOATS, normal, uniform
 from tests.matrix import definitions
 from tests.matrix.laws import same
-from tests.sources import Source
+from tests.spies import noted
 
 
 def valid(a: NDArray[Any]) -> NDArray[Any]:
@@ -355,30 +355,12 @@ def test_estimates_are_shares() -> None:
 # --- Loads, laziness, schedulers ------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("nothing_kept")
-@pytest.mark.parametrize(("points", "loads"), [(101, 2), (5, 2), ([0.1, 0.5], 1), ([], 1)])
-def test_loads(backend: Backend, points: Any, loads: int) -> None:
-    source = Source((60, 50))
-    lazy = ecdf(backend.mapped(source.lazy((25, 20))), points)
-    assert not source.loads
-    found = lazy.compute()
-    assert len(source.loads) == 9
-    assert set(source.loads.values()) == {loads}
-    assert_counts(found, source.whole(), points, points)
-
-
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What is done to every chunk, by the names of the kernels."""
     found: list[str] = []
     for name in ("cuts", "tally"):
-        original = getattr(kernels, name)
-
-        def noted(*args: Any, name: str = name, original: Any = original, **kwargs: Any) -> Any:
-            found.append(name)
-            return original(*args, **kwargs)
-
-        monkeypatch.setattr(kernels, name, noted)
+        noted(monkeypatch, kernels, name, lambda *_, name=name, **__: name, found)
     monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
     monkeypatch.setattr(pilot, "PILOT_SIZE", 3000)
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import dask
@@ -11,8 +10,10 @@ import numpy as np
 import pytest
 
 from dask_gpuselect.engine import group_stages
+from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.groups import groupby
 from tests.data import normal, uniform
+from tests.spies import noted
 
 pytestmark = pytest.mark.any_dask
 
@@ -40,44 +41,11 @@ def labels(n_groups: int) -> Any:
     return np.floor(uniform(N)[::-1] ** 2 * (n_groups - 1)).astype(np.int64)
 
 
-def is_in_tree(answer: Any) -> bool:
-    names = {str(key[0] if isinstance(key, tuple) else key) for key in answer.__dask_graph__()}
-    return any(name.startswith("quantile-groups-narrower") for name in names)
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("groups", ["known", "not known"])
-@pytest.mark.parametrize("dtype", ["f8", "i8", "f4"])
-@pytest.mark.parametrize("keep", [{}, NOT_KEPT], ids=["kept", "two loads"])
-def test_each_group_is_as_alone(dtype: str, groups: str, keep: dict[str, Any]) -> None:
-    a, by = values(dtype), labels(6)
-    known = np.arange(6) if groups == "known" else None
-    x, lazy = da.from_array(a, chunks=((611,) * 24 + (336,),)), da.from_array(by, chunks=777)
-    q = [0.0, 0.25, 0.5, 0.99, 1.0]
-    with dask.config.set(TREE | keep):
-        answer = groupby(x, lazy, groups=known).nanquantile(q)
-        assert is_in_tree(answer)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # of a group without elements
-            found = answer.compute(scheduler="threads")
-    for group in range(5):
-        own = a[by == group]
-        np.testing.assert_array_equal(found[:, group], np.nanquantile(own, q))
-    assert found.shape[1] == (6 if groups == "known" else 5)
-    assert np.isnan(found[:, 5:]).all()
-
-
 def test_few_candidates_come_to_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    from dask_gpuselect.engine.group_elements import GroupedElements
+    def n_candidates(_: Any, question: Any, reports: Any, *args: Any) -> int:
+        return sum(len(report.candidates) for report in reports)
 
-    plain = GroupedElements.found
-
-    def finding(self: Any, reports: Any, *args: Any) -> Any:
-        seen.append(sum(len(report.candidates) for report in reports))
-        return plain(self, reports, *args)
-
-    monkeypatch.setattr(GroupedElements, "found", finding)
+    seen = noted(monkeypatch, GroupedElements, "order_statistics", n_candidates)
     x, by = da.from_array(values("i8"), chunks=600), da.from_array(labels(4), chunks=600)
     answers = []
     for limit in (0, "1 GiB"):

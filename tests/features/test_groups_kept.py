@@ -12,7 +12,6 @@ import pytest
 
 from dask_gpuselect.engine import keeping
 from dask_gpuselect.groups import groupby
-from tests.matrix.cases import Counted
 from tests.sources import Source
 
 pytestmark = [pytest.mark.filterwarnings("ignore:All-NaN"), pytest.mark.any_dask]
@@ -69,50 +68,6 @@ def test_nearly_one_load_of_mixed_data(name: str, groups: Any, scheduler: str) -
             expected = ask(groupby(data.lazy(N), labels, groups=groups)).compute()
     assert sum(data.loads.values()) >= 3 * N_CHUNKS
     np.testing.assert_array_equal(found, expected)
-
-
-def numbers(n: int, seed: int = 3) -> Any:
-    return np.random.default_rng(seed).random(n)
-
-
-DATA: dict[str, Callable[[int], Any]] = {
-    "mixed": numbers,
-    "sorted": lambda n: np.arange(n, dtype="f8"),
-    "missing": lambda n: np.where(numbers(n, 5) < 0.3, np.nan, numbers(n)),
-    "nearly all missing": lambda n: np.where(numbers(n, 5) < 0.999, np.nan, numbers(n)),
-    "ties": lambda n: np.floor(4 * numbers(n)),
-    "bytes": lambda n: (200 * numbers(n)).astype("u1"),
-    "large integers": lambda n: (1e18 * numbers(n)).astype("u8"),
-    "dates": lambda n: np.where(numbers(n, 5) < 0.1, -(2**63), 1e6 * numbers(n)).astype("M8[s]"),
-}
-LABELS: dict[str, Callable[[int], Any]] = {
-    "anywhere": lambda n: (numbers(n, 7) * 18).astype("i4"),
-    "one late": lambda n: np.where(np.arange(n) == n - 5, 9, (numbers(n, 7) * 3).astype(int)),
-}
-
-
-@pytest.mark.few(4)
-@pytest.mark.parametrize("of_labels", ["anywhere", "one late"])
-@pytest.mark.parametrize("of_data", DATA)
-def test_any_data_any_labels_in_two_loads_at_most(of_data: str, of_labels: str) -> None:
-    n, chunk = 100_000, 4000
-    values, labels = DATA[of_data](n), LABELS[of_labels](n)
-    q, method = [0.0, 0.3, 0.5, 1.0], "lower"
-    data, by = Counted(values), Counted(labels)
-    grouped = groupby(data.lazy(chunk), by.lazy(chunk))
-    found = grouped.nanquantile(q, method=method).compute(scheduler="sync")
-    assert data.most <= 2
-    assert data.counts == by.counts
-    with two_loads():
-        asked = grouped.nanquantile(q, method=method)
-        np.testing.assert_array_equal(asked.compute(scheduler="sync"), found)
-
-    def each(some: Any) -> Any:
-        some = some[~np.isnat(some)] if of_data == "dates" else some[some == some]
-        missing = np.full(len(q), np.nan if of_data != "dates" else np.datetime64("NaT"))
-        return np.quantile(some, q, method=method) if len(some) else missing
-
-    np.testing.assert_array_equal(found, alone(values, labels, each))
 
 
 def test_parts_of_several_chunks_of_uneven_sizes() -> None:

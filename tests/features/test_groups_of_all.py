@@ -3,7 +3,6 @@ before."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import ChunksChangedError, describe_boxplot
-from dask_gpuselect.engine import lane_plans, slots
+from dask_gpuselect import ChunksChangedError
+from dask_gpuselect.engine import group_elements, lane_plans, slots
 from dask_gpuselect.engine.group_batches import MOST, SPARE, stretches
 from dask_gpuselect.groups import groupby
 from tests.backends import CUPY, Backend
 from tests.data import normal, uniform
-from tests.matrix.laws import same
-from tests.sources import Source, changing
+from tests.sources import changing
+from tests.spies import noted
 
 pytestmark = pytest.mark.any_dask
 
@@ -55,36 +54,6 @@ def labels(n_groups: int, n: int = N) -> NDArray[np.int64]:
 def alone(a: NDArray[Any], by: NDArray[Any], ask: Callable[..., Any]) -> NDArray[Any]:
     """The answer about each group by itself."""
     return np.stack([np.asarray(ask(a[by == each])) for each in np.unique(by)], axis=-1)
-
-
-def _without_warnings(ask: Callable[[], Any]) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return ask()
-
-
-@pytest.mark.parametrize("n_groups", [1, 3000])
-def test_loads_of_data_and_labels(n_groups: int) -> None:
-    """Two of both, whatever the number of groups, if nothing is kept; one more of the labels for
-    `groups`."""
-    source, by = Source((20_000,)), Source((20_000,))
-    x, lazy = source.lazy(1500), (by.lazy(1500) * n_groups).astype(np.int32)
-    with dask.config.set(PLANS["parts"] | {"dask_gpuselect.cache-limit": 0}):
-        for groups in (None, np.arange(n_groups)):
-            grouped = groupby(x, lazy, groups=groups)
-            asked = grouped.nanquantile([0.1, 0.5, 0.9]), grouped.count()
-            assert not source.loads
-            _without_warnings(asked[0].compute)
-            assert set(source.loads.values()) == set(by.loads.values()) == {2}
-            source.counts.clear()
-            by.counts.clear()
-            asked[1].compute()
-            assert set(source.loads.values()) == {2}
-            source.counts.clear()
-            by.counts.clear()
-        groupby(x, lazy).groups.compute()
-        assert not source.loads
-        assert set(by.loads.values()) == {1}
 
 
 def test_a_device_takes_in_one_task_what_fits(
@@ -123,17 +92,12 @@ def test_many_groups_have_several_roots() -> None:
 def test_what_gathers_is_what_explain_says() -> None:
     """The cuts of all groups that come to one place take no more than that."""
     a, by = values(n=40_000), labels(500, 40_000) + 3
-    sizes = []
 
-    def noted(reports: Any, n_groups: int, ranks: Any) -> Any:
-        sizes.append(sum(report.__sizeof__() for report in reports))
-        return find(reports, n_groups, ranks)
+    def size(_: Any, reports: Any, n_groups: int, ranks: Any) -> int:
+        return sum(report.__sizeof__() for report in reports)
 
-    from dask_gpuselect.engine import group_elements
-
-    find = group_elements.bracket_slots
     with dask.config.set(PLANS["parts"]), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group_elements, "bracket_slots", noted)
+        sizes = noted(patch, group_elements, "bracket_slots", size)
         grouped = groupby(da.from_array(a, chunks=3000), by)
         grouped.median().compute(scheduler="sync")
         assert 0 < sum(sizes) <= grouped.explain().gathered_bytes
@@ -199,31 +163,6 @@ def test_a_weighted_group_that_was_not_there_is_named(
 
 
 # --- Many groups, as rows of tables ---------------------------------------------------------------
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize(("n_groups", "limit"), [(100, "1 GiB"), (10, "80 kB")])
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
-@pytest.mark.parametrize("weighs", [False, True])
-def test_boxes_of_many_groups_are_as_alone(
-    dtype: str, n_groups: int, limit: str, weighs: bool
-) -> None:
-    """Half of all elements in one group, few in most, and none in some."""
-    n = 10_000
-    a, where = (1000 * normal(n)).astype(dtype), uniform(n) < 0.9
-    by = np.floor(uniform(n)[::-1] ** 4 * n_groups).astype(np.int64)
-    if a.dtype.kind == "f":
-        a[::70] = np.nan
-    how: dict[str, Any] = {"method": "inverted_cdf"}
-    how |= {"weights": np.floor(4 * uniform(n)) + 1} if weighs else {}
-    present = np.unique(by[where])
-    with dask.config.set({"dask_gpuselect.column-limit": limit}):
-        grouped = groupby(da.from_array(a, chunks=1411), by, groups=present)
-        boxes = grouped.describe_boxplot(where=where, **how).compute(scheduler="sync")
-    for box, group in zip(boxes, present, strict=True):
-        some = by == group
-        own = {name: each[some] if name == "weights" else each for name, each in how.items()}
-        same([box], list(describe_boxplot(a[some], where=where[some], **own)))
 
 
 def test_tables_are_filled_well() -> None:

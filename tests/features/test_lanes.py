@@ -16,14 +16,12 @@ from numpy.typing import NDArray
 
 import dask_gpuselect
 from dask_gpuselect import median, nanmedian, nanquantile, quantile
-from dask_gpuselect.kernels.cpu import few
-from dask_gpuselect.kernels.cpu import lanes as cpu
-from dask_gpuselect.kernels.reference import lanes as reference
 from dask_gpuselect.robust import iqr
 from tests.backends import CUPY, Backend
 from tests.data import FLOATS, INTEGERS, MISSING, normal
 from tests.limits import limited
 from tests.oracle import expected, takes_q
+from tests.spies import noted
 
 SHAPE = (11, 4, 6)
 
@@ -66,36 +64,6 @@ def test_lanes_of_nothing(backend: Backend, shape: tuple[int, ...], axis: int) -
 # --- Kernels --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_selected", [False, True])
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i2", "u8", "M8[s]"])
-def test_kernels_agree_with_the_reference(
-    dtype: str, is_selected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Sorted or selected, in tiles of some lanes or of a part of one, with NaN in some lanes."""
-    monkeypatch.setattr(cpu.long_lanes, "is_selected_faster", lambda *_: is_selected)
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        a = np.stack([make(700) for make in (FLOATS | MISSING).values()])
-        a = a.astype(dtype) if dtype[0] == "f" else np.nan_to_num(a, posinf=1e9).astype("i8")
-    a = a.astype(dtype)
-    if dtype[0] == "M":
-        a[3::4, ::5] = "NaT"
-
-    def ranks(n: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        lower = np.stack([(n - 1) // 4, np.zeros_like(n), n - 1])
-        return lower, np.minimum(lower + 1, n - 1)
-
-    for tile in (1 << 19, 3 * 700 * 8, 100):
-        monkeypatch.setattr(few, "WHOLE_TILE", tile)
-        for parts in ([a], [a[:, :1], a[:, 1:300], a[:, 300:300], a[:, 300:]], [a[:, :2]]):
-            parts = [part.reshape(5, len(a) // 5, part.shape[1]) for part in parts]
-            found, wanted = cpu.lanes(parts, ranks), reference.lanes(parts, ranks)
-            np.testing.assert_array_equal(found.n_missing, wanted.n_missing)
-            np.testing.assert_array_equal(found.n_valid, wanted.n_valid)
-            some = wanted.n_valid > 0
-            np.testing.assert_array_equal(found.lower[some], wanted.lower[some])
-            np.testing.assert_array_equal(found.upper[some], wanted.upper[some])
-
-
 @pytest.mark.few(3)
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "u8"])
 @pytest.mark.parametrize("n", [24, 33, 200, 700, 2500, 17_000, 60_000])
@@ -131,14 +99,7 @@ def test_few_long_lanes_are_answered_one_after_the_other(
 ) -> None:
     kernels = import_module("dask_gpuselect.kernels.cuda.plain_lanes")
     monkeypatch.setattr(kernels, "ALONE", 1)
-    alone: list[bool] = []
-
-    def noted(*args: Any, few: Any = kernels.answers_of_few) -> Any:
-        found = few(*args)
-        alone.append(found is not None)
-        return found
-
-    monkeypatch.setattr(kernels, "answers_of_few", noted)
+    alone = noted(monkeypatch, kernels, "answers_of_few", lambda found, *_: found is not None)
     a = (normal(210_000) * 40 + 100).clip(0, 255).astype(dtype).reshape(3, -1)
     q = [0.1, 0.5, 0.93]
     for method in ("linear", "lower"):

@@ -62,8 +62,7 @@ def limits(plan: str, axis: Any) -> Any:
 
 
 def known(ask: Callable[[GroupBy], Any], a: NDArray[Any], by: Any, axis: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         return ask(groupby(a, by, axis))
 
 

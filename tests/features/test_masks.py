@@ -46,8 +46,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 def of_kept(a: NDArray[Any], keeps: NDArray[np.bool_], axis: Any) -> NDArray[Any]:
     """The medians of what is kept, as the matrix knows them of NumPy arrays in memory."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return np.asarray(nanmedian(np.where(keeps, a.astype("f8"), np.nan), axis))
 
 

@@ -36,6 +36,7 @@ from dask_gpuselect.neighbors import (
 )
 from tests.backends import CUPY, NUMPY, Backend, param
 from tests.sources import Source
+from tests.spies import noted
 
 pytestmark = pytest.mark.any_dask  # the graph is that of a pass over rows
 
@@ -292,27 +293,16 @@ def test_any_data(data: st.DataObject, p: int, n: int, tile: int) -> None:
     assert_equal(Nearest.merge(parts, k), wanted)
 
 
-def noted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
-    """The sizes of the first result of a function of the reference."""
-    sizes: list[int] = []
-    function = getattr(distances, name)
-
-    def noting(*arguments: Any) -> Any:
-        result = function(*arguments)
-        sizes.append(int(np.prod(result[0].shape)))
-        return result
-
-    monkeypatch.setattr(distances, name, noting)
-    return sizes
-
-
 @pytest.mark.few(3)
 @pytest.mark.parametrize("data", ["normal", "constant", "far from the origin", "descending"])
 @pytest.mark.parametrize("limit", ["8 B", "16 kB", "1 MB"])
 def test_no_tile_is_larger_than_the_limit(
     data: str, limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    by_product, by_differences = (noted(monkeypatch, name) for name in ("_lower_bounds", "_keys"))
+    by_product, by_differences = (
+        noted(monkeypatch, distances, name, lambda found, *_: int(np.prod(found[0].shape)))
+        for name in ("_lower_bounds", "_keys")
+    )
     X, Q = (a[: 30 if limit == "8 B" else 600] for a in DATA[data]())
     Q = Q[:5]
     with dask.config.set({"dask_gpuselect.distance-limit": limit}):
@@ -505,24 +495,15 @@ def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
-@pytest.mark.parametrize("data", ["normal", "one feature", "many features", "queries are rows"])
-@pytest.mark.parametrize("k", [1, 6])
-def test_neighbors_are_scikit_learns(data: str, k: int) -> None:
-    X, Q = DATA[data]()
-    wanted = theirs.NearestNeighbors(n_neighbors=k, algorithm="brute").fit(X).kneighbors(Q)
-    for rows in (X, da.from_array(X, chunks=(100, -1))):
-        found = dask.compute(*NearestNeighbors(n_neighbors=k).fit(rows).kneighbors(Q))
-        np.testing.assert_array_equal(found[1], wanted[1])
-        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-9, atol=1e-6)  # theirs cancel
-
-
 def test_neighbors_of_the_fitted_rows(backend: Backend) -> None:
+    """And of others, as scikit-learn finds them."""
     X = random(120, 3)
-    wanted = theirs.NearestNeighbors(algorithm="brute").fit(X).kneighbors()
     model = NearestNeighbors().fit(backend.lazy(X, (50, -1)))
-    found = computed(model.kneighbors(), backend)
-    np.testing.assert_array_equal(found[1], wanted[1])
-    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-9)
+    for queries in (random(9, 3, 1), None):
+        wanted = theirs.NearestNeighbors(algorithm="brute").fit(X).kneighbors(queries)
+        found = computed(model.kneighbors(queries), backend)
+        np.testing.assert_array_equal(found[1], wanted[1])
+        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-9)
     np.testing.assert_array_equal(
         backend.to_numpy(model.kneighbors(n_neighbors=2, return_distance=False).compute()),
         wanted[1][:, :2],
@@ -629,15 +610,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The shapes of what was copied to the host so far."""
     import cupy
 
-    noted: list[str] = []
-    get = cupy.ndarray.get
-
-    def noting(array: Any, *args: Any, **how: Any) -> Any:
-        noted.append(str(array.shape))
-        return get(array, *args, **how)
-
-    monkeypatch.setattr(cupy.ndarray, "get", noting)
-    return noted
+    return noted(monkeypatch, cupy.ndarray, "get", lambda _, array, *args, **how: str(array.shape))
 
 
 @pytest.mark.gpu
@@ -653,14 +626,7 @@ def test_the_host_waits_once_for_all_tiles(waits: list[str]) -> None:
 @pytest.mark.gpu
 def test_tiles_that_fail_are_left_to_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those before and behind them are not."""
-    left: list[int] = []
-    by_product = distances._by_product
-
-    def noting(tile: Any, *args: Any) -> Any:
-        left.append(len(tile))
-        return by_product(tile, *args)
-
-    monkeypatch.setattr(distances, "_by_product", noting)
+    left = noted(monkeypatch, distances, "_by_product", lambda _, tile, *args: len(tile))
     X, Q = random(9_000, 3), random(5, 3, 1)
     X[3_000:5_000] = (
         Q[0] + 1e-6 * X[3_000:5_000]

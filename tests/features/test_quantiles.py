@@ -259,17 +259,6 @@ def test_the_array_says_of_what_kind_the_answer_is() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_broadcast_chunks(backend: Backend) -> None:
-    """An array without strides: many elements in the memory of few."""
-    few = normal(50)
-    x = np.broadcast_to(few[:, None], (50, 20))
-    theirs = expected("quantile", x, Q, "linear")
-    plain = np.broadcast_to(backend.asarray(few)[:, None], (50, 20))
-    check(backend.to_numpy(dask_gpuselect.quantile(plain, Q)), theirs)
-    a = da.broadcast_to(backend.lazy(few, 20), (20, 50))
-    check(backend.to_numpy(dask_gpuselect.quantile(a, Q).compute()), theirs)
-
-
 @pytest.mark.parametrize("n", [100, 50_000])
 def test_chunks_of_a_narrower_dtype_are_widened(backend: Backend, n: int) -> None:
     """As NumPy's own functions would: the array says what its elements are."""

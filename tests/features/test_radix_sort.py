@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import dask
@@ -21,6 +20,7 @@ from dask_gpuselect.sorting.sorted_boxes import describe_sorted
 from tests.backends import Backend
 from tests.data import MISSING, hashed, normal, uniform
 from tests.sources import Source
+from tests.spies import noted
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
 
@@ -93,21 +93,9 @@ def test_calling_computes_nothing_and_each_chunk_is_loaded_once() -> None:
     assert len(source.loads) == x.npartitions
 
 
-def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[Any]:
-    """A list that grows with each call of a function, by its first argument."""
-    calls: list[Any] = []
-    function: Callable[..., Any] = getattr(module, name)
-
-    def counting(first: Any, *others: Any) -> Any:
-        calls.append(first)
-        return function(first, *others)
-
-    monkeypatch.setattr(module, name, counting)
-    return calls
-
-
 def test_what_is_sorted_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = [counted(monkeypatch, radix, name) for name in ("by_digit", "joined", "count_digit")]
+    steps = ("by_digit", "joined", "count_digit")
+    calls = [noted(monkeypatch, radix, name, lambda _, first, *others: first) for name in steps]
     values = np.sort(normal(N))
     x = da.from_array(values, chunks=(UNEVEN,))
     np.testing.assert_array_equal(radix_sort(x).compute(), values)

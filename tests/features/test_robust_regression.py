@@ -23,8 +23,9 @@ from dask_gpuselect.maths.fits import starts
 from dask_gpuselect.maths.fits.concentration import TrimmedSquares
 from dask_gpuselect.maths.fits.tables import Tables
 from dask_gpuselect.robust import LeastMedianOfSquares, LeastTrimmedSquares, fitting
-from tests.backends import Backend
+from tests.backends import CUPY, Backend
 from tests.published import STACK_LOSS, STARS
+from tests.spies import noted
 
 Floats = NDArray[np.float64]
 ESTIMATORS = [LeastTrimmedSquares, LeastMedianOfSquares]
@@ -244,19 +245,16 @@ def test_a_settled_fit_has_settled_on_all_rows(monkeypatch: pytest.MonkeyPatch) 
     assert best.objective > found.objective_ * (1 - 1e-12)
 
 
+@pytest.mark.gpu
 @both
-def test_devices_take_the_same_starts(
-    backend: Backend, estimator: Any, small_samples: None, monkeypatch: pytest.MonkeyPatch
+def test_a_device_takes_the_same_starts(
+    estimator: Any, small_samples: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As NumPy's rows: the same fits go on from the sample, and few waits for the device."""
     x, y = contaminated(3000)
-    waits: list[None] = []
-    array_type: Any = backend.array_type
-    if backend.name != "numpy":
-        get = array_type.get
-        monkeypatch.setattr(array_type, "get", lambda *about: waits.append(None) or get(*about))
-    found = estimator(**FEW).fit(backend.asarray(x), backend.asarray(y))
     wanted = estimator(**FEW).fit(x, y)
+    waits = noted(monkeypatch, CUPY.array_type, "get", lambda *_: None)
+    found = estimator(**FEW).fit(CUPY.asarray(x), CUPY.asarray(y))
     np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-9)
     assert found.objective_ == pytest.approx(wanted.objective_, rel=1e-9)
     assert found.n_iter_ == wanted.n_iter_
@@ -293,14 +291,9 @@ def test_every_step_of_all_fits_is_one_load(
 ) -> None:
     """One for the sample, and one for each step, which all fits that are left share."""
     source = Counted(*contaminated(5000, share=0.1), 600)
-    fits: list[int] = []
-    tallies = fitting.passes.tallies
-
-    def noted(rows: Any, design: Any, thetas: Floats, *about: Any, **how: Any) -> Any:
-        fits.append(len(thetas))
-        return tallies(rows, design, thetas, *about, **how)
-
-    monkeypatch.setattr(fitting.passes, "tallies", noted)
+    fits = noted(
+        monkeypatch, fitting.passes, "tallies", lambda _, x, design, thetas, *__, **how: len(thetas)
+    )
     found = estimator(**FEW).fit(source.x, source.y)
     assert set(source.loads) == {found.n_passes_} == {1 + len(fits)}
     assert fits[0] > 1

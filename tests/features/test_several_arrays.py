@@ -98,8 +98,7 @@ def test_none_some_empty_and_some_in_memory() -> None:
     with pytest.raises(ValueError, match="a is an empty dict"):
         median({})
     x = {"empty": da.empty(0), "memory": A, "lazy": da.from_array(A, chunks=40)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         (found,) = dask.compute(median(x))
     assert np.isnan(found["empty"])
     assert found["memory"] == found["lazy"] == np.median(A)

@@ -10,7 +10,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask.utils import key_split
 
 from dask_gpuselect import argsort, sort, sort_by
 from dask_gpuselect.engine import boards, exchange, plans, stretches
@@ -18,8 +17,8 @@ from dask_gpuselect.maths.partition import SortedChunks
 from dask_gpuselect.sorting import graph
 from dask_gpuselect.sorting.questions import SplitterQuestion
 from tests.data import normal
-from tests.features.test_groups_kept import DATA, Counted
 from tests.sources import Source
+from tests.spies import noted
 
 N, N_CHUNKS = 15_000, 60
 OUT = N * N_CHUNKS // 6  # elements of a chunk of the result
@@ -48,24 +47,6 @@ def test_nearly_two_loads_of_mixed_data(name: str, scheduler: str) -> None:
     np.testing.assert_array_equal(found, order if has_places else data.whole()[order])
 
 
-@pytest.mark.few(2)
-@pytest.mark.parametrize("name", DATA)
-@pytest.mark.parametrize("knows_sizes", [True, False])
-def test_any_data_in_three_loads_at_most(name: str, knows_sizes: bool) -> None:
-    values = DATA[name](80_000)
-    data = Counted(values)
-    x = data.lazy(2000)
-    how = {"chunks": 10_001}
-    if not knows_sizes:
-        x, how = x.copy(), {}
-        x._chunks = ((np.nan,) * x.npartitions,)
-    found = sort(x, **how).compute(scheduler="sync")
-    np.testing.assert_array_equal(found, np.sort(values))
-    assert data.most <= 3
-    with dask.config.set({"dask_gpuselect.cache-limit": 0}):
-        np.testing.assert_array_equal(sort(x, **how).compute(scheduler="sync"), found)
-
-
 def test_nothing_is_held_behind() -> None:
     sort(Source((N * N_CHUNKS,)).lazy(N), chunks=OUT)[-1].compute()
     gc.collect()
@@ -76,58 +57,25 @@ def test_nothing_is_held_behind() -> None:
 # --- Splitters that are too many for one place ----------------------------------------------------
 
 
-LIMIT = {"dask_gpuselect.root-limit": 0}
-NOT_KEPT = {"dask_gpuselect.cache-limit": 0}
-ODD = ((1, 0, 500, *(70,) * 14, 19),)
-
-
-def values(dtype: str) -> Any:
-    found = 1000 * normal(1500)
-    found[::5] = found[0]  # more than a chunk of the result has
-    if dtype == "f8":
-        found[::97] = np.nan
-    return found.astype(dtype)
-
-
-def is_in_stretches(x: Any) -> bool:
-    return any(key_split(key) == "quantile-stretches-narrower" for key in x.__dask_graph__())
-
-
-def test_with_what_the_first_load_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where chunks are in groups that are spread over the grid."""
-    monkeypatch.setattr("dask_gpuselect.sorting.questions.MANY", 0)
-    monkeypatch.setattr(exchange, "PAIRS", 10)
-    a, rows = values("i8"), np.arange(1500)
-    x = da.from_array(a, chunks=70).map_blocks(np.negative, dtype="i8")
-    with dask.config.set(LIMIT):
-        found = sort_by(x, da.from_array(rows, chunks=70))
-        assert is_in_stretches(found[0])
-        keys, order = dask.compute(*found, scheduler="sync")
-    np.testing.assert_array_equal(order, np.argsort(-a, kind="stable"))
-    np.testing.assert_array_equal(keys, np.sort(-a))
+LIMITS = {"dask_gpuselect.root-limit": 0, "dask_gpuselect.cache-limit": 0}
 
 
 def test_few_candidates_and_edges_come_to_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, list[int]] = {"candidates": [], "edges": []}
-    look, deal = stretches._resolved, graph._make_deal
+    def n_candidates(_: Any, parts: Any, *args: Any, **told: Any) -> int:
+        return sum(len(part.candidates) for part in parts)
 
-    def looking(parts: Any, *args: Any, **told: Any) -> Any:
-        seen["candidates"].append(sum(len(part.candidates) for part in parts))
-        return look(parts, *args, **told)
+    def n_edges(_: Any, parts: Any, *args: Any, **told: Any) -> int:
+        return sum(part.left.size for part in parts)
 
-    def dealing(parts: Any, *args: Any, **told: Any) -> Any:
-        seen["edges"].append(sum(part.left.size for part in parts))
-        return deal(parts, *args, **told)
-
-    monkeypatch.setattr(stretches, "_resolved", looking)
-    monkeypatch.setattr(graph, "_make_deal", dealing)
+    candidates = noted(monkeypatch, stretches, "_resolved", n_candidates)
+    edges = noted(monkeypatch, graph, "_make_deal", n_edges)
     monkeypatch.setattr(exchange, "PAIRS", 10)
     a = normal(3000)
-    with dask.config.set(LIMIT | NOT_KEPT):
+    with dask.config.set(LIMITS):
         found = sort(da.from_array(a, chunks=100)).compute(scheduler="sync")
     np.testing.assert_array_equal(found, np.sort(a))
-    assert max(seen["candidates"]) <= 64
-    assert max(seen["edges"]) <= 30 * 8  # of a group of the result, of 30 * 29 in all
+    assert max(candidates) <= 64
+    assert max(edges) <= 30 * 8  # of a group of the result, of 30 * 29 in all
 
 
 def test_no_task_holds_more_than_the_limit_at_1e12() -> None:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import dask.array as da
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from dask_gpuselect import explain, nanquantile, quantile
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.quantiles.weighted import WEIGHTED, WeightedQuantiles
-from tests.backends import CUPY
-from tests.data import normal, uniform
+from tests.data import normal
 from tests.kernels.test_weighing import WEIGHTS
 from tests.limits import limited
+from tests.spies import noted
 
 DISCRETE = "inverted_cdf"
 
@@ -83,15 +81,12 @@ def test_no_quantiles() -> None:
 
 def test_what_is_told_is_what_comes_to_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes that `explain` gives bound the cuts, and are no more than three times theirs."""
-    held = []
-    bracket = WeightedQuantiles.bracket
 
-    def noted(self: WeightedQuantiles, cuts: Any) -> Any:
+    def size(_: Any, question: WeightedQuantiles, cuts: Any) -> int:
         columns = cuts.by_name().values()
-        held.append(sum(each.nbytes for each in columns if len(each) == len(cuts.pivots)))
-        return bracket(self, cuts)
+        return sum(each.nbytes for each in columns if len(each) == len(cuts.pivots))
 
-    monkeypatch.setattr(WeightedQuantiles, "bracket", noted)
+    held = noted(monkeypatch, WeightedQuantiles, "bracket", size)
     for name in ("equal", "lognormal"):
         x = da.from_array(normal(40_000), chunks=4000)
         w = da.from_array(WEIGHTS[name](40_000), chunks=4000)
@@ -101,15 +96,6 @@ def test_what_is_told_is_what_comes_to_one_place(monkeypatch: pytest.MonkeyPatch
 
 
 # --- Lanes on a device ----------------------------------------------------------------------------
-
-OF_LANES: dict[str, Callable[[tuple[int, ...]], NDArray[Any]]] = {
-    "counts": lambda shape: np.floor(4 * uniform(shape[0] * shape[1])).reshape(shape),
-    "uniform": lambda shape: uniform(shape[0] * shape[1]).reshape(shape) + 0.1,
-    "tenths": lambda shape: np.full(shape, 0.1),
-    "along the axis": lambda shape: np.broadcast_to(uniform(shape[0])[:, None], shape),
-    "nearly the largest": lambda shape: np.full(shape, 1e300),
-    "beyond 2**53": lambda shape: np.full(shape, 2**60 + 1),
-}
 
 
 @pytest.mark.parametrize("chunks", [(2, 5), (5, 2)])
@@ -123,8 +109,7 @@ def test_weights_of_0_are_refused_for_valid_elements_only(chunks: Any) -> None:
     for method in ("inverted_cdf", "linear"):
         for fill, answer in ((None, np.nan), (7.0, 7.0)):
             how: dict[str, Any] = {"method": method, "fill_value": fill}
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)
+            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
                 found = nanquantile(x, 0.5, **by_rows, **how).compute()
                 np.testing.assert_array_equal(found, [1, answer, 1, 1])
                 np.testing.assert_array_equal(nanquantile(x[1], 0.5, **whole, **how), answer)
@@ -136,29 +121,3 @@ def test_weights_of_0_are_refused_for_valid_elements_only(chunks: Any) -> None:
     for b, how in ((x, by_rows), (x[1], whole)):
         with pytest.raises(ValueError, match="all zero"):
             nanquantile(b, 0.5, **how, method="inverted_cdf", fill_value=7).compute()
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("method", ["inverted_cdf", "averaged_inverted_cdf", "linear"])
-@pytest.mark.parametrize("name", OF_LANES)
-def test_lanes_on_a_device_are_those_on_the_host(name: str, method: str) -> None:
-    """With missing elements and masks or without, and lanes of which nothing takes part."""
-    weights = OF_LANES[name]((40, 60))
-    for dtype in ("f4", "f8", "i2", "i4", "i8"):
-        values = np.floor(20 * normal(2400)).reshape(40, 60).astype(dtype)
-        some = values.copy()
-        if dtype[0] == "f":
-            some[3, ::2], some[:, 7], some[5, 5], some[6, 6] = np.nan, np.nan, np.inf, -np.inf
-        where = uniform(2400).reshape(40, 60) < 0.8
-        where[:, 11] = dtype[0] == "i"
-        for a, mask in ((values, None), (some, None), (some, where)):
-            how: dict[str, Any] = {"q": [0, 0.1, 0.5, 1], "axis": 0, "method": method}
-            told = {} if mask is None else {"where": mask}
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)
-                wanted = nanquantile(a, weights=weights, **told, **how)
-                told = {each: CUPY.asarray(array) for each, array in told.items()}
-                on_device = CUPY.asarray(a), CUPY.asarray(weights)
-                found = nanquantile(on_device[0], weights=on_device[1], **told, **how)
-            np.testing.assert_array_equal(CUPY.to_numpy(found), wanted)
-            assert found.dtype == wanted.dtype

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import Box, describe_boxplot
 from dask_gpuselect.maths import boxes
 from dask_gpuselect.quantiles.weighted import WEIGHTED
-from tests.data import cluster_at_the_fence, make, normal, uniform
+from tests.data import cluster_at_the_fence, normal, uniform
 from tests.features.test_boxplot import Shaped
 from tests.kernels.test_weighing import WEIGHTS
 from tests.matrix import definitions
@@ -40,27 +40,6 @@ def assert_box(box: Box, expected: Mapping[str, Any]) -> None:
 
 
 # --- All elements ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", WEIGHTED[:2])
-@pytest.mark.parametrize("dtype", ["f8", "i4", "u8"])
-def test_weights_that_are_counts_repeat_elements(dtype: str, method: Any) -> None:
-    values = make("normal" if dtype == "f8" else "few", dtype, 3000)
-    counts = np.floor(uniform(3000) * 4).astype("u1")
-    asked: dict[str, Any] = {"method": method, "max_fliers": 10**6, "whis": 0.7}
-    (theirs,) = describe_boxplot(np.repeat(values, counts), **asked)
-    x = da.from_array(values, chunks=500)
-    (box,) = describe_boxplot(x, weights=counts, **asked).compute()
-    assert theirs.n_low > 0 or dtype != "f8"
-    for name, value in theirs.to_dict().items():
-        if name not in ("fliers", "n_left_out"):
-            np.testing.assert_array_equal(getattr(box, name), value, err_msg=name)
-    assert box.n_left_out == (counts == 0).sum()
-    fliers, times = np.unique(theirs.fliers, return_counts=True)
-    order = np.argsort(box.fliers)
-    np.testing.assert_array_equal(box.fliers[order], fliers)
-    assert box.flier_weights is not None
-    np.testing.assert_array_equal(box.flier_weights[order], times)
 
 
 def test_sums_that_no_float64_holds() -> None:

@@ -20,6 +20,7 @@ from dask_gpuselect.kernels.cpu import window_columns, window_networks
 from dask_gpuselect.windows import median_filter, percentile_filter, rank_filter, rolling
 from tests.backends import Backend
 from tests.sources import Source
+from tests.spies import noted
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
 
@@ -73,8 +74,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def by_definition(every: NDArray[Any], about: Any, result: Any, **how: Any) -> None:
     """Compare with the windows themselves."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         np.testing.assert_array_equal(about.median(), np.median(every, -1).astype(result))
         expected = np.nanquantile(every, [0.1, 0.5], -1)
         np.testing.assert_array_equal(about.nanquantile([0.1, 0.5]), expected)
@@ -115,8 +115,7 @@ def test_windows_of_bytes_are_sums_of_columns(
     keeps, windows = RANDOM.random(shape) < 0.3, dict(enumerate(size))
     every = unfolded(np.where(keeps, x, np.nan), windows)
     found = rolling(x, windows, where=keeps).nanquantile([0.1, 0.5, 0.77])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         np.testing.assert_array_equal(found, np.nanquantile(every, [0.1, 0.5, 0.77], -1))
 
 
@@ -169,13 +168,7 @@ def test_the_code_of_networks_compares_whole_range(
     random = np.random.default_rng(n)
     x = random.integers(0, 256, (11, n, np.dtype(dtype).itemsize), "u1").view(dtype)[..., 0]
     x = np.where(x == x, x, x.dtype.type(0)) + x.dtype.type(0)  # -0.0 is answered by 0.0
-    kinds: list[str] = []
-    fitting = window_networks.Network.fitting
-    monkeypatch.setattr(
-        window_networks.Network,
-        "fitting",
-        lambda *about: kinds.append("network") or fitting(*about),
-    )
+    networks = noted(monkeypatch, window_networks.Network, "fitting", lambda *_: None)
     # SciPy rounds integers beyond 2**53.
     widths = [(side // 2, side - 1 - side // 2) for side in size]
     every = sliding_window_view(np.pad(x, widths, "edge"), size).reshape(*x.shape, -1)
@@ -183,7 +176,7 @@ def test_the_code_of_networks_compares_whole_range(
     for rank in (0, int(np.prod(size)) // 2, int(np.prod(size)) - 1):
         found = rank_filter(x, rank, size, mode="nearest")
         np.testing.assert_array_equal(found, expected[..., rank])
-    assert kinds
+    assert networks
 
 
 def test_elements_that_differ_in_their_last_bits(way: str) -> None:

@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.cuda.buckets import BUCKET, assemble, report_dtype
 from dask_gpuselect.kernels.cuda.source import (
     KEEPS,
     LISTED,
@@ -22,8 +20,6 @@ from dask_gpuselect.kernels.cuda.source import (
     MOST_ENDS,
     MOST_PARAMETERS,
     MOST_RANKS,
-    OFFSET_BITS,
-    OUTSIDE,
     SIZES,
     SPACES,
     SPANS,
@@ -47,10 +43,7 @@ from dask_gpuselect.kernels.cuda.source import (
     tally_memory,
 )
 from dask_gpuselect.kernels.cuda.source import kernels as heads
-from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.maths.envelope import exact_gap
-from dask_gpuselect.maths.keys import from_keys
-from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, hashed
+from tests.data import INTEGER_DTYPES
 
 DTYPES = ("?", *INTEGER_DTYPES, "f2", "f4", "f8")
 
@@ -144,11 +137,12 @@ OTHERS = {
 OF_SPANS: tuple[Defined, ...] = tuple(
     (("SPANS", n), ("SPANS_ARE", kind)) for n in SPANS for kind in SPANS_ARE.values()
 )
+OF_MANY: Defined = (("PLACED", 1), ("SPANS_ARE", SPANS_ARE["any"]))
 MADE: dict[str, tuple[Defined, ...]] = {
-    "tally": (*OF_SPANS, (("PLACED", 1), ("SPANS_ARE", SPANS_ARE["any"]))),
+    "tally": (*OF_SPANS, OF_MANY),
     "groups_tally": ((("IN_SHARED", 0),), (("IN_SHARED", 1),)),
     "groups_words": ((("IN_SHARED", 0),), (("IN_SHARED", 1),)),
-    "gather_and_sum": OF_SPANS,
+    "gather_and_sum": (*OF_SPANS, (*OF_MANY, ("KEYED", 1))),
     "point": tuple((("SPACE", space),) for space in SPACES.values()),
     "extent": tuple((("SPACE", SPACES[space]),) for space in ("value", "key")),
 }
@@ -361,19 +355,6 @@ def test_there_is_no_room_on_old_devices() -> None:
     assert sizes_for(np.dtype("f8"), 48 << 10) is None
 
 
-def key(value: Any) -> int:
-    """By NumPy's own order: the key of -0.0 is that of 0.0."""
-    value = value + 0 if value.dtype.kind == "f" else value
-    bits = 8 * value.dtype.itemsize
-    word = int(value.view(f"u{value.dtype.itemsize}"))
-    sign = 1 << (bits - 1)
-    if value.dtype.kind in "bu":
-        return word
-    if value.dtype.kind == "i":
-        return word ^ sign
-    return (2 * sign - 1) ^ word if word & sign else word | sign
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_digits_make_up_a_key(dtype: str) -> None:
     below = 8 * np.dtype(dtype).itemsize
@@ -398,104 +379,6 @@ def test_parts_of_one_row_have_the_layout_of_the_others() -> None:
 
 
 # --- From buckets to cells ------------------------------------------------------------------------
-
-
-def counted(values: NDArray[Any], width: int) -> Any:
-    """What ``cells.cu`` counts of elements, none of them missing, in buckets of ``2**width`` keys.
-
-    Some buckets have no pivot, and some of these are taken to lie outside all windows, where it is
-    distances that are summed up.
-    """
-    keys = np.array([key(value) for value in values], np.uint64)
-    everything = np.uint64(2 ** (64 if values.dtype.itemsize == 8 else 32) - 1)
-    edges, bucket = np.unique(keys >> np.uint64(width), return_inverse=True)
-    edges <<= np.uint64(width)
-    n = len(edges)
-    has_pivot = (hashed(np.arange(n)) < 0.7) | (np.arange(n) == n // 2)
-    is_outside = ~has_pivot & (hashed(np.arange(n) + n) < 0.5)
-    is_outside[np.flatnonzero(has_pivot)[-1] :] = False  # what is behind all pivots has no distance
-    pivots = np.full(n, everything)
-    for b in reversed(range(n)):  # its own, or the one of a later bucket
-        pivots[b] = (
-            np.sort(keys[bucket == b])[(bucket == b).sum() // 2]
-            if has_pivot[b]
-            else (pivots[b + 1] if b + 1 < n else everything)
-        )
-    side = np.where(keys < pivots[bucket], 0, np.where(keys == pivots[bucket], 1, 2))
-    offset = keys - edges[bucket]
-    leading = (
-        offset >> np.uint64(width - OFFSET_BITS)
-        if width > OFFSET_BITS
-        else offset << np.uint64(OFFSET_BITS - width)
-    ).astype(np.int64)
-    # Behind some buckets an empty one, as behind windows that end where their slot does: its pivot
-    # is any later one.
-    place = np.arange(n) + np.cumsum(hashed(np.arange(n) + 2 * n) < 0.3)
-    report = np.zeros((), report_dtype(2 * n + 3))
-    report["n_buckets"], report["n_missing"] = place[-1] + 1, 7
-    report["buckets"]["edge"] = report["buckets"]["pivot"] = everything
-    report["buckets"]["shift"] = OUTSIDE
-    found = np.zeros(n, BUCKET)
-    found["edge"], found["pivot"], found["has_pivot"] = edges, pivots, has_pivot
-    found["shift"] = np.where(is_outside, OUTSIDE, width)
-    report["buckets"][place] = found
-    bucket, is_outside = place[bucket], np.isin(np.arange(2 * n), place[is_outside])
-    pivots = report["buckets"]["pivot"]
-    np.add.at(report["counts"], (side, bucket), 1)
-    inside = ~is_outside[bucket]
-    for s, of_side in ((0, 0), (1, 2)):
-        at = (side == of_side) & inside
-        np.add.at(report["sums"][s], bucket[at], leading[at])
-    ends = from_keys(pivots, values.dtype)
-    apart = exact_gap(values, ends[bucket])
-    np.add.at(report["far"], bucket[~inside], apart[~inside])
-    return report
-
-
-@pytest.mark.few(7)
-@pytest.mark.parametrize("width", [3, 20, 48])
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [
-        *(
-            (name, dtype)
-            for dtype in ("f8", "f4")
-            for name in ("normal", "offset", "bucket killer")
-        ),
-        ("denormal float32", "f4"),
-        ("around two", "f4"),
-        ("huge", "f8"),
-        ("tied", "f8"),
-        *(("whole range", dtype) for dtype in ("i4", "u4", "i8", "u8", "i2")),
-        ("around a power of two", "i8"),
-    ],
-)
-def test_cells_from_buckets(name: str, dtype: str, width: int) -> None:
-    """Counts are exact, and sums as near as they say, against the reference."""
-    width = min(width, 8 * np.dtype(dtype).itemsize - 12)
-    make = FLOATS[name](700) if name in FLOATS else INTEGERS[name](700, dtype)
-    with np.errstate(over="ignore"):
-        values = make.astype(dtype)
-    report = counted(values, width)
-    above = values.max() if dtype[0] == "u" else values.max() + values.dtype.type(1)
-    for last in (None, above):
-        cells = assemble(report, values.dtype, last)
-        assert (cells.n_valid, cells.n_missing) == (700, 7)
-        assert len(cells.pivots) == report["buckets"]["has_pivot"].sum() > 0
-        below, upto, distance = reference.measured(np.sort(values[~np.isnan(values)]), cells.pivots)
-        np.testing.assert_array_equal(cells.below, below)
-        np.testing.assert_array_equal(cells.upto, upto)
-        # The reference leaves out the first cell, which has no lower end; here it is known.
-        m = len(cells.pivots)
-        with np.errstate(over="ignore", invalid="ignore"):
-            error = np.abs(cells.distance[1:m] - distance[1:])
-            known = np.isfinite(error)
-            assert (error[known] <= 1.001 * cells.slack[1:m][known]).all()
-            assert (np.isfinite(cells.distance[1:m]) | ~np.isfinite(distance[1:])).all()
-            assert known.all() or name == "huge"
-    behind = values[values > cells.pivots[-1]]
-    expected = exact_gap(behind, np.full_like(behind, above)).sum()
-    assert abs(cells.distance[m] - expected) <= 1.001 * cells.slack[m] + 1e-12 * expected
 
 
 @pytest.mark.gpu

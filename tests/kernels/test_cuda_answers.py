@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import describe_boxplot, median, nanquantile, order_statistic, quantile
+from dask_gpuselect import describe_boxplot, kernels, median, nanquantile, order_statistic, quantile
 from dask_gpuselect.arrays import to_host
+from dask_gpuselect.boxplot.questions import BoxQuestion
 from dask_gpuselect.boxplot.tables import COLUMNS
 from dask_gpuselect.groups import groupby
+from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.robust import mad
 from tests.backends import CUPY
 from tests.data import FLOATS, INTEGERS, MISSING, hashed, make, normal, uniform
@@ -92,6 +94,8 @@ MASK = {"where": lambda a: uniform(a.size).reshape(a.shape) > 0.2}
 WEIGHTS: Mapping[str, Callable[[Array], Array]] = {
     "float32": lambda a: uniform(a.size).reshape(a.shape).astype("f4") + np.float32(0.1),
     "counts": lambda a: np.floor(uniform(a.size).reshape(a.shape) * 5) + 1,
+    "tenths": lambda a: np.full(a.shape, 0.1),
+    "nearly the largest": lambda a: np.full(a.shape, 1e300),
     "tiny": lambda a: (1 + np.floor(uniform(a.size) * 9)).reshape(a.shape) * 2.0**-1074,
     "all magnitudes": lambda a: 2.0 ** (120 * uniform(a.size).reshape(a.shape) - 60),
     "beyond 2**53": lambda a: (uniform(a.size) * 2.0**61).astype("i8").reshape(a.shape) | 1,
@@ -103,6 +107,7 @@ RULES: list[dict[str, Any]] = [
     {"whis": 0.5, "autorange": True, "max_fliers": 2, "method": "hazen"},
     {"whis": (5, 90), "max_fliers": 3, "method": "inverted_cdf"},
     {"whis": 0.0, "max_fliers": 1 << 20, "nan_policy": "propagate"},
+    {"max_fliers": 0, "autorange": True},
 ]
 ALL: dict[str, Ask] = {
     "quantiles": lambda x, axis, **how: nanquantile(x, Q, axis, method="lower", **how),
@@ -121,10 +126,12 @@ WEIGHTED: dict[str, Ask] = {
         method: lambda x, axis, method=method, **how: nanquantile(x, Q, axis, method=method, **how)
         for method in METHODS
     },
-    "boxes": lambda x, axis, **how: describe_boxplot(x, axis, max_fliers=3, **how),
-    "boxes 1": lambda x, axis, **how: describe_boxplot(
-        x, axis, nan_policy="propagate", method=METHODS[1], max_fliers=3, **how
-    ),
+    **{
+        f"boxes, {method}": lambda x, axis, method=method, policy=policy, **how: describe_boxplot(
+            x, axis, nan_policy=policy, method=method, max_fliers=3, **how
+        )
+        for method, policy in zip(METHODS, ("omit", "propagate", "omit"), strict=True)
+    },
 }
 
 
@@ -138,14 +145,16 @@ def in_groups(asked: Mapping[str, Ask], of_places: bool) -> dict[str, Ask]:
 
     def of(name: str) -> Ask:
         def ask(x: Any, axis: int, **how: Any) -> Any:
-            if name.startswith("boxes"):
+            kind, _, method = name.partition(", ")
+            if kind == "boxes":
+                how |= {"method": method or "linear"}
                 return grouped(x, axis).describe_boxplot(max_fliers=3, **how)
             method = name if name in METHODS else "lower"
             return grouped(x, axis).nanquantile([0, 0.1, 0.5, 1], method=method, **how)
 
         return ask
 
-    return {name: of(name) for name in ("boxes", *(asked or ["quantiles"]))}
+    return {name: of(name) for name in asked or ("boxes", "quantiles")}
 
 
 @dataclass(frozen=True)
@@ -207,6 +216,9 @@ ROWS: Mapping[str, Row] = {
     },
     "masked weights, lanes": Row(
         WEIGHTED, (33, 300), SOME, MASK | {"weights": WEIGHTS["all magnitudes"]}, (), 12
+    ),
+    "integers that weigh, lanes": Row(
+        WEIGHTED, (40, 400), ("i8", "i2"), {"weights": WEIGHTS["counts"]}, (), 12
     ),
 }
 
@@ -305,6 +317,43 @@ def test_one_launch_for_a_small_array(
     x = CUPY.asarray(normal(1 << 20).astype("f4"))
     ask(x)
     assert set(launched(lambda: ask(x), monkeypatch)) == {"only_lane"}
+
+
+GUESSED: dict[str, Callable[[Array], Array]] = {
+    "normal": lambda x: x,
+    "lognormal": np.exp,
+    "lognormal(3)": lambda x: np.exp(3 * x),
+    "the same, negative": lambda x: -np.exp(3 * x),
+    "fliers on one side": lambda x: np.where(x > 2, 1e6 + x, -0.0 * x),
+    "without fliers": np.tanh,
+    "a few": lambda x: np.where(np.abs(x) > 4, 1e30 * x, np.tanh(x)),
+}
+
+
+@pytest.mark.parametrize("rule", [{}, {"max_fliers": 3, "whis": 0.3, "method": "weibull"}])
+@pytest.mark.parametrize("kind", GUESSED)
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i4", "i8", "u2"])
+def test_a_device_guesses_boxes_by_a_sample(dtype: str, kind: str, rule: dict[str, Any]) -> None:
+    """In one read, without the host: not of many ties."""
+    scale = 1.0 if dtype[0] == "f" else 200.0
+    with np.errstate(all="ignore"):
+        a = np.nan_to_num(scale * GUESSED[kind](normal(150_000))).astype(dtype)
+    described = {"whis": 1.5, "autorange": False, "max_fliers": 1000, "method": "linear"} | rule
+    question = BoxQuestion(Rule(**described), True, np.dtype(dtype))
+    x = CUPY.asarray(a)
+    sample, rate = kernels.sorted_sample(x, x.dtype, 1 << 15)
+    there = question.guess_there(sample.size, rate)
+    assert there is not None
+    about = x.size // 2, question.first_ranks
+    measured = kernels.guess_and_sums(x, x.dtype, sample, there, *about)
+    if measured is None:  # ties, or much of the sample may be near a fence
+        assert dtype[0] != "f" or dtype == "f2" or kind == "fliers on one side" or rule
+        return
+    brackets, tally, sums = measured
+    box = question.finish(question.resolve(brackets, tally), None, None, sums)
+    (right,) = describe_boxplot(a, **rule).tables
+    for name in (*COLUMNS, "fliers"):
+        np.testing.assert_array_equal(getattr(box, name), getattr(right, name), name)
 
 
 def test_a_long_masked_lane_is_selected_by_the_whole_device(

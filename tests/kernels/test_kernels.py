@@ -9,7 +9,6 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-import array_api_strict
 import numba
 import numpy as np
 import pytest
@@ -290,26 +289,6 @@ def test_distances_say_much() -> None:
         known = np.isfinite(cuts.distance) & (inside > 0)
         assert known.sum() >= 0.9 * len(cuts.pivots)
         assert np.median(cuts.slack[known] / cuts.distance[known]) < 2.0**-8
-
-
-@pytest.mark.parametrize("name", ["float64", "float32", "int8", "int64", "uint64", "uint8"])
-def test_the_reference_needs_the_standard_only(name: str) -> None:
-    """array_api_strict offers nothing beyond the array API standard."""
-    values = (normal(1000) * 30).astype(name) if name != "uint64" else INTEGERS["ends"](1000, "u8")
-    if name.startswith("float"):
-        values[::50] = np.nan
-    strict = array_api_strict.asarray(values)
-    found, expected = reference.cuts(strict, 20), reference.cuts(values, 20)
-    np.testing.assert_array_equal(found.pivots, expected.pivots)
-    np.testing.assert_array_equal(found.below, expected.below)
-    np.testing.assert_array_equal(found.upto, expected.upto)
-    np.testing.assert_array_equal(found.distance, expected.distance)
-    brackets = brackets_of(values, 5)
-    tally, wanted = (reference.tally(kind, brackets, 1000) for kind in (strict, values))
-    assert tally is not None
-    assert wanted is not None
-    np.testing.assert_array_equal(tally.candidates.on_host(), wanted.candidates.on_host())
-    np.testing.assert_array_equal(tally.upto, wanted.upto)
 
 
 def read_only(x: Any) -> Any:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from dask_gpuselect import describe_boxplot, kernels, nanquantile
 from dask_gpuselect.arrays import to_host
@@ -17,7 +16,7 @@ from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.keys import selection_dtype
 from tests.backends import CUPY, own_module
 from tests.data import hashed, make, normal
-from tests.kernels.test_cuda_answers import columns_of, launched
+from tests.kernels.test_cuda_answers import launched
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 
@@ -105,30 +104,6 @@ def test_alike_chunks_are_sampled_at_other_places() -> None:
     drawn = to_host(own_module("cuda", "sampling").drawn_from(kernels.together([chunk] * 8), 4096))
     assert len(drawn) == 4096
     assert len(np.unique(drawn)) > 2300  # of 8 times the same places, 512
-
-
-def boxes(values: NDArray[Any], **how: Any) -> dict[str, NDArray[Any]]:
-    return columns_of(describe_boxplot(values, **how))
-
-
-RULES: list[dict[str, Any]] = [
-    {},
-    {"whis": 0.0, "max_fliers": 1000},
-    {"whis": 0.4, "max_fliers": 3},
-    {"max_fliers": 0, "autorange": True},
-    {"max_fliers": 1, "method": "hazen"},
-    {"nan_policy": "propagate"},
-]
-
-
-@pytest.mark.parametrize(("dtype", "name"), [*cases()])
-@pytest.mark.parametrize("n", [1, 3, 100, N])
-def test_boxes_of_small_arrays(dtype: str, name: str, n: int) -> None:
-    values = make(name, dtype, n)
-    for rule in RULES:
-        expected = boxes(values, **rule)
-        for column, each in boxes(CUPY.asarray(values), **rule).items():
-            np.testing.assert_array_equal(each, expected[column], err_msg=f"{column} {rule}")
 
 
 @pytest.mark.parametrize("change", [None, np.nan, np.inf])

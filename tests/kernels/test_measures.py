@@ -22,7 +22,7 @@ from dask_gpuselect.strategies.probes import (
     LinearBins,
     Measure,
     Points,
-    Report,
+    ProbeResult,
 )
 from dask_gpuselect.strategies.spaces import VALUE, Space, coordinates, element
 from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
@@ -41,8 +41,8 @@ class Kernel:
         return self.name
 
     @property
-    def report(self) -> Any:
-        return kernel_module(self.name, "measures").report
+    def answer_probe(self) -> Any:
+        return kernel_module(self.name, "measures").answer_probe
 
 
 class Strict(Backend):
@@ -113,7 +113,7 @@ def linear_bins(values: NDArray[Any], keys: list[int]) -> Iterator[LinearBins]:
                 yield LinearBins(lo, hi, start, slope, n_bins, values.dtype)
 
 
-def assert_same(ours: Report, theirs: Report, values: NDArray[Any], probe: Any) -> None:
+def assert_same(ours: ProbeResult, theirs: ProbeResult, values: NDArray[Any], probe: Any) -> None:
     """Integers are equal, and sums to the last digits of what is added."""
     assert type(ours) is type(theirs)
     for field in fields(theirs):
@@ -157,7 +157,7 @@ def test_measures(kernel: Kernel, name: str, dtype: str) -> None:
         values = make(name, dtype, n)
         given = kernel.backend.asarray(values)
         for probe in probes_of(values):
-            ours, theirs = kernel.report(given, probe), measures.report(values, probe)
+            ours, theirs = kernel.answer_probe(given, probe), measures.answer_probe(values, probe)
             assert_same(ours, theirs, values, probe)
             if isinstance(ours, Drawn):
                 assert_drawn(ours, values, probe)
@@ -185,7 +185,7 @@ def test_drawings_are_repeatable_and_spread(kernel: Kernel) -> None:
 
     def draw(turn: int) -> NDArray[np.uint64]:
         probe = Draw(least - 1, largest + 1, 500, turn)
-        keys: NDArray[np.uint64] = kernel.report(given, probe).keys
+        keys: NDArray[np.uint64] = kernel.answer_probe(given, probe).keys
         return keys
 
     first, again, other = draw(0), draw(0), draw(1)

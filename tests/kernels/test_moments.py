@@ -19,10 +19,11 @@ from dask_gpuselect.kernels.cuda.source import LEAST_TOP, MOST_TOP, cut_for, dig
 from dask_gpuselect.kernels.reference import moments as reference
 from dask_gpuselect.maths import moments as rounding
 from dask_gpuselect.maths.exact_sums import DIGIT, SQUARE_POINT, TOTAL_POINT
-from dask_gpuselect.maths.moments import Moments, rounded, rounded_root
+from dask_gpuselect.maths.moments import Moments, rounded_root
 from tests.backends import Backend
 from tests.data import INTEGER_DTYPES, make, names_of, normal, uniform
 from tests.oracle import root_of
+from tests.spies import noted
 
 
 def cancelling(n: int) -> NDArray[np.float64]:
@@ -156,14 +157,7 @@ def test_roots_are_rounded_correctly(numerator: int, denominator: int, exponent:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The lanes that need integers of any length."""
-    found: list[Any] = []
-
-    def noted(*numbers: int) -> tuple[float, float]:
-        found.append(numbers)
-        return rounded(*numbers)
-
-    monkeypatch.setattr(rounding, "rounded", noted)
-    return found
+    return noted(monkeypatch, rounding, "rounded", lambda _, *numbers: numbers)
 
 
 def wide_rows(n: int) -> dict[str, NDArray[np.float64]]:

@@ -8,26 +8,7 @@ import numpy as np
 import pytest
 
 from dask_gpuselect.kernels.cpu import few as cpu_few
-from dask_gpuselect.kernels.cpu import lanes as cpu
 from dask_gpuselect.kernels.cpu import narrow as cpu_narrow
-from dask_gpuselect.maths.cuts import IntArray
-from tests.data import normal
-
-
-def three(n: IntArray) -> tuple[IntArray, IntArray]:
-    lower = np.stack([(n - 1) // 4, (n - 1) // 2, n - 1])
-    return lower, np.minimum(lower + 1, n - 1)
-
-
-def test_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is found in one tile is not overwritten by the next."""
-    monkeypatch.setattr(cpu_few, "TILE", 1 << 10)
-    for dtype in ("f8", "u1"):
-        for n in (1, 2, 5):
-            lanes = (100 * normal(998 * n)).reshape(998, n).round().astype(dtype)
-            found = cpu.lanes([lanes], three)
-            for mine, theirs in zip((found.lower, found.upper), three(np.array([n])), strict=True):
-                np.testing.assert_array_equal(mine, np.sort(lanes, axis=1)[:, theirs[:, 0]])
 
 
 @pytest.mark.parametrize("n", range(1, 9))

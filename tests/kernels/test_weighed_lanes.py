@@ -15,8 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import nanquantile, quantile
-from dask_gpuselect.boxplot import describe_boxplot
-from dask_gpuselect.kernels.companions import Accompanied, stretched
+from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu import lane_ends as ends_by_kernels
 from dask_gpuselect.kernels.cpu import weighed_lanes
 from dask_gpuselect.maths import lane_ends, lane_weights
@@ -140,7 +139,7 @@ def assert_same(found: LaneEnds, expected: LaneEnds, most: int) -> None:
                 for one, other in zip(mine.repeated(most), theirs.repeated(most), strict=True):
                     np.testing.assert_array_equal(one, other)
                 continue
-            for column in ("kept", "elements", "counts", "weights"):
+            for column in ("sizes", "elements", "counts", "weights"):
                 one, other = (numbers(getattr(side, column)) for side in (mine, theirs))
                 np.testing.assert_array_equal(one, other)
 
@@ -263,57 +262,3 @@ def test_lanes_without_weight_raise_on_a_device(n_q: int) -> None:
     with quiet():
         found = ask(weights=CUPY.asarray(weights), where=CUPY.asarray(weights > 0)).get()
     np.testing.assert_array_equal(np.isnan(found).any(axis=0), np.arange(LANES) == 3)
-
-
-@pytest.mark.gpu
-@pytest.mark.few(2)
-@pytest.mark.parametrize("dtype", ["f4", "i4", "f8", "f2", "u1"])
-@pytest.mark.parametrize("method", METHODS[::-1])
-def test_boxes_of_a_device_are_those_of_the_host(method: str, dtype: str) -> None:
-    """Along both axes, with weights of their own and shared ones, and with a mask."""
-    for (name, n), weights in itertools.product(
-        [("normal", 33), ("few integers", 7), ("not finite", 40), ("all magnitudes", 300)],
-        ["equal", "tenths", "small integers", "float64", "all magnitudes", "beyond 2**53"],
-    ):
-        values, own = values_of(name, n, dtype), WEIGHTS[weights](n)
-        own[:, 0] = 1  # so that something weighs
-        if name == "not finite":
-            own[:, 0] = 0
-        keeps = rng.random((LANES, n)) < 0.8
-        keeps[:, 0] = True
-        for axis, policy, by_row in ((1, "omit", False), (0, "propagate", True)):
-            arrays = [each if axis else np.ascontiguousarray(each.T) for each in (values, keeps)]
-            whole = own if not by_row else np.broadcast_to(own[:1], own.shape)
-            whole = whole if axis else whole.T
-            found, expected = (
-                boxes_of(kind, *arrays, whole, axis, method, policy) for kind in (CUPY, np)
-            )
-            assert found.keys() == expected.keys()
-            for column, mine in found.items():
-                np.testing.assert_array_equal(mine, expected[column], f"{name} {weights} {column}")
-
-
-def boxes_of(
-    kind: Any,
-    values: NDArray[Any],
-    keeps: NDArray[Any],
-    weights: NDArray[Any],
-    axis: int,
-    method: str,
-    policy: str,
-) -> dict[str, Any]:
-    """The columns of weighted boxes of arrays of a kind, or the error."""
-    own = weights
-    if kind is CUPY:
-        own = stretched(broadcast_on_device(weights), weights.shape)
-    about: Any = {"nan_policy": policy, "method": method, "max_fliers": 3}
-    with quiet():
-        try:
-            boxes = describe_boxplot(
-                kind.asarray(values), axis, weights=own, where=kind.asarray(keeps), **about
-            )
-        except ValueError as error:
-            return {"error": str(error)}
-    columns = boxes._tables[0].columns()
-    fliers = [columns.pop(name) for name in ("fliers", "flier_weights")]
-    return columns | {"fliers": np.concatenate(fliers[0]), "weights": np.concatenate(fliers[1])}

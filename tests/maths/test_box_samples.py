@@ -24,7 +24,7 @@ def test_places_follow_from_the_elements_that_are_no_nan(size: int, n_missing: i
 @pytest.mark.parametrize("size", [0, 1, 100, 20_000, 1 << 22])
 @pytest.mark.parametrize("whis", [0.0, 1.5, 3.0, (0.05, 0.95)])
 def test_what_a_device_is_told(whis: Any, size: int) -> None:
-    guess = box_guess(Rule(whis, autorange=False, max_fliers=10, method="weibull"), size)
+    guess = box_guess(Rule(whis, autorange=False, max_fliers=10, method="weibull"), size, 0.01)
     if isinstance(whis, tuple) or size <= 100:
         assert guess is None
         return
@@ -34,5 +34,6 @@ def test_what_a_device_is_told(whis: Any, size: int) -> None:
     quartiles = size * np.array([0.25, 0.5, 0.75])
     assert (places[::2] < quartiles).all()
     assert (quartiles < places[1::2]).all()
-    assert 0 < guess.most_beyond < 0.0125 * size
+    assert 0 < guess.n_extreme < guess.most_near < 0.1 * size
+    assert guess.n_ends == len(guess.brackets(np.arange(guess.n_ends)).ends) == 12
     assert guess.most_tied == size // 1000

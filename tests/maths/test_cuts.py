@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.maths.boxes import Rule, bracket_from_cuts, ranges_of_box
+from dask_gpuselect.maths.boxes import Rule, ranges_of_box
 from dask_gpuselect.maths.coarse import merged_coarsely
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts
-from dask_gpuselect.maths.envelope import CellDistances, Envelope, find_brackets, thinned
+from dask_gpuselect.maths.envelope import CellDistances, Envelope, find_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.sizes import (
     MOST_GROUPS,
@@ -177,23 +177,6 @@ def test_a_rank_outside_its_bracket_is_an_error() -> None:
 def cuts_in_chunks(name: str, n_chunks: int, n_pivots: int) -> list[Cuts]:
     chunks = np.array_split((FLOATS | MISSING)[name](4000), n_chunks)
     return [reference.cuts(chunk, n_pivots) for chunk in chunks]
-
-
-@pytest.mark.parametrize("name", [*FLOATS, *MISSING])
-def test_brackets_of_boxes(name: str) -> None:
-    """By a look at every k-th pivot first, in groups: the brackets of all pivots."""
-    rule = Rule(1.5, autorange=True, max_fliers=9, method="linear")
-    cuts = cuts_in_chunks(name, 8, 20)
-    right = bracket_from_cuts(Cuts.merge(cuts), rule)
-    for steps in ((3,), (9, 2)):
-        groups = [cuts[i : i + 3] for i in range(0, 8, 3)]
-        for step in steps:
-            some = Cuts.merge([thinned(each, step) for group in groups for each in group])
-            ranges = ranges_of_box(some, rule)
-            groups = [[Cuts.merge([ranges.around(each) for each in group])] for group in groups]
-        found = bracket_from_cuts(Cuts.merge([cuts for (cuts,) in groups]), rule)
-        np.testing.assert_array_equal(found.ends, right.ends)
-        np.testing.assert_array_equal(found.wanted, right.wanted)
 
 
 @pytest.mark.parametrize("name", ["normal", "tied", "outliers", "some nan"])

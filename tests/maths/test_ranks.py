@@ -190,8 +190,7 @@ def answer(x: NDArray[Any], q: Any, method: Method, *, weak_q: bool = False) -> 
     x = np.sort(x)
     lower, upper, weight = ranks(len(x), q, method)
     dtype = result_dtype(x.dtype, method, weak_q=weak_q)
-    with np.errstate(all="raise"), warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with np.errstate(all="raise"), warnings.catch_warnings(action="error"):
         result = interpolate(x[lower], x[upper], weight, method, dtype)
     assert result.dtype == dtype
     assert result.shape == np.shape(q)

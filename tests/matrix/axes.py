@@ -263,14 +263,19 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
         "engine.pilot.LEAST_PILOT": 16,
         "engine.pilot.NARROWING": 30,
         "engine.graphs.MERGE_EVERY": 4,
+        "engine.group_stages.COARSE_EVERY": 4,
         "engine.keeping.GROUPS": 2,
         "engine.lane_plans.GROUP_COUNTS_SHARE": np.inf,
         "engine.lane_plans.SHARE_BYTES": 1,
         "engine.rounds.ALWAYS_GATHERED": 64,
+        "kernels.cpu.few.TILE": 1 << 10,
+        "kernels.cpu.few.WHOLE_TILE": 100,
         "maths.boxes.LEAST_ROOM": 0,
         "quantiles.weighted.FEW_CANDIDATES": 20,
         "robust.deviations.LEAST_ROOM": 0,
+        "robust.trimmed.PIECE": 200,
         "sorting.graph.PIECES_MERGED": 3,
+        "sorting.questions.MANY": 0,
     },
 }
 """Sizes from which on larger data are treated otherwise: by threads, guessed from a sample, divided
@@ -368,7 +373,8 @@ FOCI: Mapping[str, Mapping[str, str]] = {
 """Rows that decide something only together, which chance seldom brings. Half of all cases have one
 of these, as far as the question goes with it."""
 ASKED = ("any",)
-"""What is asked; in pinned rows alone shares "near the ends", and "large windows"."""
+"""What is asked; in pinned rows alone shares "near the ends", means at "tenths", "large windows",
+and answers that are "filled" where there are none."""
 FOCUS = ("",) * len(FOCI) + tuple(FOCI)
 
 
@@ -419,6 +425,16 @@ PINNED: Mapping[str, Mapping[str, str]] = {
     },
     "tails of missing elements": TAILS
     | {"question": "nanquantile", "missing": "where and nodata", "measure": "count"},
+    "shares that are rounded up to a sum": {"question": "quantile", "measure": "alike"}
+    | {"slots": "all", "shape": "tens", "dtype": "f8", "data": "normal", "missing": "nothing"}
+    | {"asked": "tenths", "focus": ""},
+    "groups in a tree": NO_ROOT
+    | {"question": "nanquantile", "slots": "groups, lazy labels", "limits": "small columns"}
+    | {"parts": "1 kB"},
+    "lanes of nothing but NaN that are filled": {"question": "nanquantile", "asked": "filled"}
+    | {"slots": "first axis", "shape": "wide map", "measure": "count", "focus": ""}
+    | {"dtype": "f8", "data": FEW, "bits": "as named", "missing": "where", "mask": "half"},
+    "sorts in a tree": NO_ROOT | {"question": "sort_by", "limits": "defaults", "parts": "1 kB"},
 }
 """Questions and rows that meet too seldom even with a focus."""
 

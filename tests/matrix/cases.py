@@ -155,8 +155,7 @@ class Case:
         if not about.values.size:  # NumPy has no quantile of nothing either
             return definitions.Refused(IndexError, ValueError)
         question = self.question
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what is missing
+        with warnings.catch_warnings(action="ignore"):  # of what is missing
             try:
                 found = definitions.answer(question.definition, question.name, about, **self.asked)
             except definitions.Refused as refused:
@@ -287,11 +286,14 @@ def made(row: Mapping[str, str], seed: int, number: int) -> Case:
         asked["strategy"] = draw_strategy(random)
     if row["asked"] == "large windows":
         asked |= {"window": [5, 7, 6], "step": 1}
+    if row["asked"] == "tenths":
+        asked |= {"q": (np.arange(11) / 10).tolist(), "method": "averaged_inverted_cdf"}
     if row["asked"] == "near the ends":
         unit = 100 if "percentile" in question.name else 1
         q = np.asarray(asked["q"]) / unit
         asked["q"] = (unit * np.where(q < 0.5, q / 20, 1 - (1 - q) / 20)).tolist()
-    if question.definition is definitions.quantiles and random.random() < 0.2:
+    is_quantile = question.definition is definitions.quantiles
+    if is_quantile and (row["asked"] == "filled" or random.random() < 0.2):
         asked["fill_value"] = np.array(1, row["dtype"])[()]
     if row["home"] == "unknown sizes":
         asked.pop("chunks", None)
@@ -417,7 +419,12 @@ class Counted:
     def most(self) -> int:
         """How often the chunk was read that was read most often. Chunks without elements are left
         out: several can be at one place."""
-        return max((n for place, n in self.counts.items() if self._has_elements(place)), default=0)
+        return max(self.each, default=0)
+
+    @property
+    def each(self) -> set[int]:
+        """How often chunks with elements were read."""
+        return {n for place, n in self.counts.items() if self._has_elements(place)}
 
     def _has_elements(self, place: Any) -> bool:
         return all(end[0] < end[1] for end in place if isinstance(end, tuple))

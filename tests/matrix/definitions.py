@@ -443,6 +443,8 @@ def box(
     below, above = np.sort(v[is_low])[:max_fliers], np.sort(v[is_high])[::-1][:max_fliers]
     if weights is not None:
         below, above = np.unique(below), np.unique(above)[::-1]
+        fliers = np.concatenate([below, above])
+        found["flier_weights"] = np.array([heavy(v == each) for each in fliers], "f8")
     found |= {
         "n": heavy(np.ones(len(v), bool)), "n_low": heavy(is_low), "n_high": heavy(is_high),
         "min": float(v.min()), "q1": q1, "med": med, "q3": q3, "max": float(v.max()),

@@ -17,11 +17,18 @@ from typing import Any
 import dask
 import numpy as np
 from dask.callbacks import Callback
+from dask.utils import key_split
 from numpy.typing import NDArray
 
 import dask_gpuselect
 from dask_gpuselect import Boxplot, ChunksChangedError
+from dask_gpuselect.boxplot.tables import Boxes
 from dask_gpuselect.distribution import EmpiricalDistribution
+from dask_gpuselect.engine.boards import Board
+from dask_gpuselect.engine.keeping import Group
+from dask_gpuselect.engine.marks import Slab
+from dask_gpuselect.engine.scratch import Tile
+from dask_gpuselect.kernels.companions import Accompanied
 from tests.matrix import axes, definitions
 from tests.matrix.cases import Case, Lazy, ask, computed, grouped, lazily, surroundings
 
@@ -115,7 +122,7 @@ def right(case: Case) -> None:
     if np.ma.getdata(case.values).tobytes() != before:
         raise Broken("the data were changed")
     _seen[:] = [(case, found)]
-    if lazy is not None and lazy.sources and case.values.size and _has_stated_loads(case):
+    if lazy is not None and lazy.sources and case.values.size and _has_plan(case):
         loads(case, lazy)
 
 
@@ -149,43 +156,121 @@ def answered(case: Case) -> Any:
 
 
 def loads(case: Case, lazy: Lazy) -> None:
-    """Compare loads with those that are stated about all elements, or else with those that
-    `explain` says; companions are loaded as often."""
+    """Compare loads with those that a docstring states about all elements, and with those that
+    `explain` says of the call; companions are loaded as often."""
     found = {name: source.most for name, source in lazy.sources.items()}
-    most = case.question.loads
-    if (case.axis is not None or case.slots.groups) and not case.question.moves:
-        most = case.question.loads_along * plan_of(case, lazily(case)).loads
-    if case.slots.groups:
-        # Deviations and boxes of groups read everything once or twice more.
-        most += {"mad": 1, "nanmad": 1, "describe_boxplot": 1}.get(case.question.name, 0)
+    plan = plan_of(case, lazy)
+    most = plan.reads
+    if case.axis is None and not case.slots.groups and not case.asked.get("strategy"):
+        most = min(most, case.question.loads)
     for name, n in found.items():
         # Labels alone are read for their names, and once more for those of boxes; and with them
         # the chunks that they are made of.
         names_labels = name == "labels" or case.row["home"] == "shared"
         if n > most + 2 * (names_labels and "lazy" in case.slots.groups):
-            raise Broken(f"{n} loads of {name}, and {most} are stated")
+            raise Broken(f"{n} loads of {name}, {case.question.loads} are stated, and {plan}")
+    if _reads_exactly(case):
+        assert case.question.reads is not None
+        wanted = case.question.reads(case.values.itemsize, case.asked)
+        if (counts := lazy.sources["values"].each) not in (set(), {wanted}):
+            raise Broken(f"{counts} reads of chunks, not {wanted} of each")
     n = found.get("values", 0)  # none are counted in other processes
-    if n and case.question.definition is definitions.quantiles and case.row["home"] != "shared":
-        plan = plan_of(case, lazily(case))
-        if not plan.reads - bool(plan.cached_bytes) <= n <= plan.reads:
-            raise Broken(f"{n} loads, and explain says: {plan}")
+    if not n or case.row["home"] == "shared":
+        return
+    if n < plan._least_loads:
+        raise Broken(f"{n} loads, and explain says: {plan}")
+    is_of_quantiles = case.question.definition is definitions.quantiles
+    if is_of_quantiles and plan.name == "groups" and found.get("labels", n) != n:
+        raise Broken(f"{found['labels']} loads of labels, and {n} of what they are of")
+
+
+def _reads_exactly(case: Case) -> bool:
+    """Tell whether every chunk is read as often as a question says: several chunks that tasks make,
+    of all elements, of which nothing is cached and few are left out of the first guess."""
+    row = case.row
+    is_of_all = case.axis is None and not case.slots.groups and "weights" not in case.beside
+    is_read = row["home"] == "tasks" and "nothing kept" in row["limits"]
+    is_usual = row["sizes"] == "usual"
+    is_divided = any(len(sizes) > 1 for sizes in case.chunks)
+    return bool(case.question.reads and is_of_all and is_read and is_usual and is_divided)
 
 
 def plan_of(case: Case, lazy: Lazy) -> dask_gpuselect.Plan:
-    """The plan that `explain` tells: for these quantiles, the edges of bins, or else the median."""
-    how = {name: lazy.beside[name] for name in ("weights", "where") if name in lazy.beside}
-    how |= {} if case.nodata is None else {"nodata": case.nodata}
-    is_quantile = case.question.definition is definitions.quantiles
-    q = np.asarray(case.asked.get("q", 0.5) if is_quantile else 0.5)
-    if "percentile" in case.question.name:
-        q = q / 100
-    if case.question.definition is definitions.bins:
-        n_bins = case.asked["n_bins"]
-        q = np.arange(n_bins + 1) / n_bins
+    """The plan that `explain` tells of the call itself."""
     with surroundings(case):
-        if case.slots.groups:
-            return grouped(case, lazy.values, lazy.beside).explain(q, **how)
-        return dask_gpuselect.explain(lazy.values, q, axis=case.axis, **how)
+        return dask_gpuselect.explain(lazy.values, lambda x: ask(case, x, lazy.beside))
+
+
+OVERHEAD = 1000, 200
+"""Bytes of partial results beside what plans count: of all, and for each chunk and quantile."""
+
+
+def bytes_stated(case: Case) -> None:
+    """Watch what every task is sent: at most the partial results and chunks that `explain` says."""
+    case = replace(case, row={**case.row, "scheduler": "sync"})
+    lazy = lazily(case)
+    plan = plan_of(case, lazy)
+    some = [np.size(case.asked.get("q", 0)), case.asked.get("n_bins", 0)]
+    some += [np.max(case.asked.get("points", 0))]
+    n, overhead = lazy.values.npartitions * int(max(some)), OVERHEAD
+    most = {"partial results": plan.gathered_bytes, "chunks": plan.task_bytes}
+    if plan.name == "sort":
+        most["partial results"] += plan.task_bytes  # the pieces of a chunk of the result
+    if case.row["home"] != "tasks" or case.beside or case.windows is not None:
+        del most["chunks"]  # several tasks share them, or join those of other arrays
+    sources = (lazy.values, *lazy.beside.values())
+    of_source = ("original-", *{key_split(key) for x in sources for key in _graph_of(x)})
+
+    def begin(key: Any, graph: Any, state: Any) -> None:
+        if key_split(key).startswith(of_source) or JOINS.search(key_split(key)):
+            return
+        sent = [state["cache"][each] for each in state["dependencies"][key]]
+        chunks = [each for each in sent if isinstance(each, CHUNKS)]
+        others = [each for each in sent if not isinstance(each, CHUNKS + NO_PARTIALS)]
+        for name, some in (("chunks", chunks), ("partial results", others)):
+            given = _bytes_of(some)
+            if most.get(name, -1) >= 0 and given > most[name] + overhead[0] + overhead[1] * n:
+                raise Broken(f"{key_split(key)} gets {given} bytes of {name}, and {plan}")
+
+    with surroundings(case):
+        answer = ask(case, lazy.values, lazy.beside)
+        with Callback(pretask=begin):
+            dask.compute(answer)
+
+
+JOINS = re.compile("^finalize|^with-companions|-(shares|slabs|tiles)-")
+"""Names of tasks that join blocks of an answer, or arrays with their companions."""
+
+
+def _graph_of(x: Any) -> Any:
+    return x.__dask_graph__() if dask.is_dask_collection(x) else ()
+
+
+CHUNKS = (np.ndarray, Accompanied, Slab, Tile)
+NO_PARTIALS = (Group, Boxes)
+"""Elements that a process has cached, which have a limit of their own, and answers."""
+
+
+def _bytes_of(a: Any, seen: set[int] | None = None) -> int:
+    """The bytes of all arrays of an object, each once."""
+    seen = set() if seen is None else seen
+    place = a.ctypes.data if isinstance(a, np.ndarray) and a.dtype != object else id(a)
+    if place in seen:
+        return 0
+    seen.add(place)
+    if isinstance(a, np.ndarray) and a.dtype != object:
+        return a[tuple(slice(None if step else 1) for step in a.strides)].nbytes
+    parts: Any = ()
+    if isinstance(a, np.ndarray | list | tuple):
+        parts = np.ravel(a).tolist() if isinstance(a, np.ndarray) else a
+    elif isinstance(a, dict):
+        parts = a.values()
+    elif type(a).__module__ == Board.__module__:
+        return 0  # one of the process
+    elif type(a).__module__.startswith("dask_gpuselect"):
+        slots = [name for kind in type(a).__mro__ for name in getattr(kind, "__slots__", ())]
+        parts = [getattr(a, name, None) for name in (*getattr(a, "__dict__", ()), *slots)]
+    return sum(_bytes_of(part, seen) for part in parts)
 
 
 def ascends(case: Case) -> None:
@@ -277,6 +362,16 @@ def groups_alone(case: Case) -> None:
             same_boxes([found[i]], wanted, f"group {group}")
         else:
             same(found[..., i], wanted, f"group {group} alone")
+
+
+def names_of_labels(case: Case) -> None:
+    """Ask which groups there are: labels are read once for that, and nothing else is."""
+    lazy = lazily(case)
+    with surroundings(case):
+        dask.compute(grouped(case, lazy.values, lazy.beside).groups)
+    found = {name: source.most for name, source in lazy.sources.items()}
+    if found != dict.fromkeys(found, 0) | {"labels": 1}:
+        raise Broken(f"loads for names of groups: {found}")
 
 
 def masks_compress(case: Case) -> None:
@@ -390,7 +485,7 @@ def _within_a_cell(values: Array) -> Array:
     """Values of which two neighbours lie closer, which no count at another element tells."""
     found = values.copy()
     i, j = np.argsort(values, axis=None)[values.size // 2 : values.size // 2 + 2]
-    step = (found.flat[j] - found.flat[i]) / 4
+    step = values.dtype.type(found.flat[j] / 4 - found.flat[i] / 4)  # within range, of integers too
     found.flat[i], found.flat[j] = found.flat[i] + step, found.flat[j] - step
     return found
 
@@ -528,12 +623,8 @@ def _is_flat(case: Case) -> bool:
     return case.axis is None and shapes <= {case.values.shape} and case.values.ndim > 0
 
 
-def _has_stated_loads(case: Case) -> bool:
-    """Tell whether `explain` or a docstring states the loads. `explain` is asked about quantiles:
-    deviations and counts along an axis hold more, and may take passes where those take none."""
-    holds_more = case.axis is not None and case.question.name in ("mad", "nanmad", "count")
-    is_small = "columns" in case.row["limits"]
-    return not (case.asked.get("strategy") or (holds_more and is_small))
+def _has_plan(case: Case) -> bool:
+    return case.question.name != "radix_sort"
 
 
 def _keeps_order(case: Case) -> bool:
@@ -577,6 +668,15 @@ LAWS: Mapping[str, Law] = {
             and _is_answered(c)
         ),
     ),
+    "names of groups": Law(
+        names_of_labels,
+        lambda c: (
+            "lazy" in c.slots.groups
+            and c.row["home"] == "tasks"
+            and c.groups is None
+            and _is_answered(c)
+        ),
+    ),
     "masks compress": Law(
         masks_compress,
         lambda c: (
@@ -597,6 +697,16 @@ LAWS: Mapping[str, Law] = {
             and c.values.size > 20
             and not np.ma.isMA(c.values)
             and _is_answered(c)
+        ),
+    ),
+    "bytes": Law(
+        bytes_stated,
+        lambda c: (
+            _keeps_order(c)
+            and c.row["home"] != "expression"
+            and _has_plan(c)
+            and not c.is_on_device
+            and c.values.size > 0
         ),
     ),
     "memory": Law(

@@ -131,8 +131,8 @@ MISTAKES = (
     Mistake(
         "a second load with more elements below an end is taken",
         "maths/expected.py",
-        "differs = (found < at_least) | (found > at_most)",
-        "differs = found < at_least",
+        "differs = (counts < at_least) | (counts > at_most)",
+        "differs = counts < at_least",
     ),
     Mistake(
         "interpolation is from the lower neighbour alone, in other last bits",
@@ -371,7 +371,7 @@ MISTAKES = (
     Mistake(
         "what a chunk has cached answers whatever is asked",
         "maths/cached.py",
-        "return not ((first < last) | wanted.asked[last])[is_left_out].any()",
+        "return not ((first < last) | wanted.needed[last])[is_left_out].any()",
         "return True",
     ),
     Mistake(

@@ -52,8 +52,9 @@ class Question:
         Whether the answer depends on the order of the elements.
     loads : int
         How often it reads a chunk at most, asked about all elements.
-    loads_along : int
-        How often it reads a chunk along an axis, for each time that `explain` says.
+    reads : callable, optional
+        ``(bytes of an element, arguments) -> number``: how often it reads every chunk, asked about
+        all elements, if nothing is cached and few elements are candidates.
     """
 
     name: str
@@ -67,7 +68,7 @@ class Question:
     shapes: tuple[str, ...] = tuple(SHAPES)
     is_about_places: bool = False
     loads: int = 2
-    loads_along: int = 1
+    reads: Callable[[int, Mapping[str, Any]], int] | None = None
 
     @property
     def is_box(self) -> bool:
@@ -92,6 +93,20 @@ class Question:
         """The module that has the function, in the package."""
         homes = {"robust": robust, "distribution": distribution}
         return next((k for k, home in homes.items() if hasattr(home, self.name)), "dask_gpuselect")
+
+
+def twice(itemsize: int, asked: Mapping[str, Any]) -> int:
+    """Say how often elements are read of which two neighbours are known; few values are counted."""
+    return 1 if itemsize <= 2 else 2
+
+
+def thrice(itemsize: int, asked: Mapping[str, Any]) -> int:
+    return 1 + twice(itemsize, asked)
+
+
+def reads_of_ecdf(itemsize: int, asked: Mapping[str, Any]) -> int:
+    """Say how often elements are read that are counted at some ranks, or at given points."""
+    return 1 if np.ndim(asked["points"]) else twice(itemsize, asked)
 
 
 def pick(random: Random, options: Any) -> Any:
@@ -315,9 +330,11 @@ def _moving(name: str, function: Any, definition: Any, draw: Any, **how: Any) ->
 
 
 def _spread(name: str, definition: Any, draw: Any, **how: Any) -> Question:
-    return Question(name, getattr(robust, name), definition, draw, **{"kinds": "iuf"} | how)
+    how = {"kinds": "iuf", "reads": twice} | how
+    return Question(name, getattr(robust, name), definition, draw, **how)
 
 
+THREE: dict[str, Any] = {"loads": 3, "reads": thrice}
 QUESTIONS: Mapping[str, Question] = {
     question.name: question
     for question in (
@@ -327,12 +344,12 @@ QUESTIONS: Mapping[str, Question] = {
         _quantiles("nanquantile", draw_quantile, measures=MEASURES),
         _quantiles("percentile", draw_percentile, measures=MEASURES),
         _quantiles("nanpercentile", draw_percentile, measures=MEASURES),
-        _spread("mad", definitions.mad, draw_mad, loads=3, loads_along=2),
-        _spread("nanmad", definitions.mad, draw_mad, loads=3, loads_along=2),
+        _spread("mad", definitions.mad, draw_mad, loads=3),
+        _spread("nanmad", definitions.mad, draw_mad, loads=3),
         _spread("iqr", definitions.iqr, draw_iqr),
         _spread("naniqr", definitions.iqr, draw_iqr),
         *(
-            _spread(name, definitions.trimmed_mean, draw_cut, kinds="biuf", loads=3, loads_along=2)
+            _spread(name, definitions.trimmed_mean, draw_cut, kinds="biuf", loads=3)
             for name in ("trimmed_mean", "nantrimmed_mean")
         ),
         Question("count", None, definitions.count, draw_nothing, slots=GROUPS),
@@ -358,11 +375,12 @@ QUESTIONS: Mapping[str, Question] = {
             kinds="biuf",
             slots=("all",),
             missing=("nothing",),
+            reads=reads_of_ecdf,
         ),
-        _of_one_axis("sort", dask_gpuselect.sort, definitions.in_order, draw_chunks, loads=3),
+        _of_one_axis("sort", dask_gpuselect.sort, definitions.in_order, draw_chunks, **THREE),
         *(
             _of_one_axis(
-                name, function, definitions.order, draw_chunks, loads=3, is_about_places=True
+                name, function, definitions.order, draw_chunks, is_about_places=True, **THREE
             )
             for name, function in (("argsort", dask_gpuselect.argsort), ("sort_by", sort_by))
         ),
@@ -384,7 +402,6 @@ QUESTIONS: Mapping[str, Question] = {
             kinds="iuf",
             measures=MEASURES,
             loads=3,
-            loads_along=2,
         ),
         *(
             _moving(f"rolling {name}", roll, definitions.rolling, draw_rolling(*some), kinds=kinds)

@@ -98,8 +98,7 @@ def refused(name: str, what: str, value: Any, *, is_lazy: bool) -> None:
         }
     data |= {} if what == "data" else {what: value}
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             with Callback(start=_refuse) if not call.computes else warnings.catch_warnings():
                 found = call(**data)
             if what == "spill":  # a directory that does not exist is noticed by the first write

@@ -179,8 +179,8 @@ def _classify(
 ) -> Any:
     """Count and sum the cells of x, and count NaN.
 
-    A cell is (previous pivot, pivot]. Of each, the kernel counts the elements and those equal to
-    the pivot, and sums the distances to the pivot.
+    A cell is (previous pivot, pivot]. For each cell, the kernel counts the elements and those equal
+    to the pivot, and sums the distances to the pivot.
 
     There are two counts and distances for each cell, side by side, for even and odd elements: with
     one, each addition would wait for the one before on constant data. A word counts all elements in

@@ -23,13 +23,13 @@ COUNTERS = 4  # counters of each bin, by turns: equal elements do not wait for e
 PIECE = 1 << 16  # elements whose logarithms are computed at a time
 
 
-def report(values: NDArray[Any], probe: probes.Measure) -> probes.Report:
-    """Measure what a probe asks; see `measures.report`."""
-    answer: probes.Report = MEASURES[type(probe)](values, probe)
+def answer_probe(values: NDArray[Any], probe: probes.Measure) -> probes.ProbeResult:
+    """Answer a probe; see `measures.answer_probe`."""
+    answer: probes.ProbeResult = MEASURES[type(probe)](values, probe)
     return answer
 
 
-def _extent(values: NDArray[Any], probe: probes.Extent) -> probes.ExtentReport:
+def _extent(values: NDArray[Any], probe: probes.Extent) -> probes.ExtentResult:
     ends = _ends(values.dtype)
     if probe.space.name == "key":
         total, n_missing = _extent_by_key(
@@ -39,11 +39,11 @@ def _extent(values: NDArray[Any], probe: probes.Extent) -> probes.ExtentReport:
         total, n_missing = _extent_by_value(values, _bits(values), 0.0, ends)
     n_valid = values.size - n_missing
     if n_valid == 0:
-        return probes.ExtentReport(
+        return probes.ExtentResult(
             0, n_missing, probes.no_key_above(values.dtype), probes.NO_KEY_BELOW, 0.0
         )
     least, largest = to_keys(ends).tolist()
-    return probes.ExtentReport(n_valid, n_missing, least, largest, total)
+    return probes.ExtentResult(n_valid, n_missing, least, largest, total)
 
 
 def _ends(dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -56,7 +56,7 @@ def _bits(values: NDArray[Any]) -> NDArray[Any]:
     return values.view(f"i{values.dtype.itemsize}")
 
 
-def _points(values: NDArray[Any], probe: probes.Points) -> probes.PointsReport:
+def _points(values: NDArray[Any], probe: probes.Points) -> probes.PointsResult:
     if probe.space is not None and probe.space.name == "log":
         return _points_by_log(values, probe)
     dtype, n_pivots = values.dtype, len(probe.keys)
@@ -81,31 +81,31 @@ def _points(values: NDArray[Any], probe: probes.Points) -> probes.PointsReport:
     if probe.space is None:
         low[:] = high[:] = 0
     n_valid = values.size - n_missing
-    return probes.PointsReport(
+    return probes.PointsResult(
         n_valid, n_missing, below, upto, tuple(previous), tuple(following), low, high
     )
 
 
-def _points_by_log(values: NDArray[Any], probe: probes.Points) -> probes.PointsReport:
+def _points_by_log(values: NDArray[Any], probe: probes.Points) -> probes.PointsResult:
     """Measure points by logarithms, with NumPy in pieces: the logarithms take most of the time."""
     pieces = (values[i : i + PIECE] for i in range(0, max(values.size, 1), PIECE))
-    return probes.PointsReport.merge(
-        [cast(probes.PointsReport, measures.report(p, probe)) for p in pieces]
+    return probes.PointsResult.merge(
+        [cast(probes.PointsResult, measures.answer_probe(p, probe)) for p in pieces]
     )
 
 
-def _key_bins(values: NDArray[Any], probe: probes.KeyBins) -> probes.BinsReport:
+def _key_bins(values: NDArray[Any], probe: probes.KeyBins) -> probes.BinsResult:
     origin, shift = np.uint64(probe.origin), np.uint64(probe.shift)
     counts, n_before, n_missing = _count_keys(values, _bits(values), origin, shift, probe.n_bins)
-    return probes.BinsReport(values.size - n_missing, n_missing, n_before, counts.sum(axis=0))
+    return probes.BinsResult(values.size - n_missing, n_missing, n_before, counts.sum(axis=0))
 
 
-def _linear_bins(values: NDArray[Any], probe: probes.LinearBins) -> probes.BinsReport:
+def _linear_bins(values: NDArray[Any], probe: probes.LinearBins) -> probes.BinsResult:
     lo, hi = (element(key, values.dtype) for key in (probe.lo, probe.hi))
     counts, n_before, n_missing = _count_linear(
         values, lo, hi, probe.start, probe.slope, probe.n_bins
     )
-    return probes.BinsReport(values.size - n_missing, n_missing, n_before, counts.sum(axis=0))
+    return probes.BinsResult(values.size - n_missing, n_missing, n_before, counts.sum(axis=0))
 
 
 def _drawn(values: NDArray[Any], probe: probes.Draw) -> probes.Drawn:

@@ -1,7 +1,8 @@
 """Types of the parameters of kernels, by which they are compiled: see `compiling.kernel`.
 
 `int`, `float` and `bool` are numbers of 64 bits and flags. Arrays are contiguous, and those that
-are only read say so: such a parameter takes both kinds. A `Strided` array need not be contiguous.
+are only read say so: such a parameter takes both kinds. Arrays whose names begin with `Strided`
+need not be contiguous.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 
 from dask_gpuselect.kernels.compiling import Parameter
 
-# Of the dtype of the elements, or of words as wide as these
+# Elements, or words as wide as these
 Value = Annotated[Any, Parameter(ndim=0)]
 Values = Annotated[Any, Parameter(is_read=True)]
 Out = Annotated[Any, Parameter()]

@@ -141,10 +141,10 @@ def _take_part(
     """
     n, n_missing, n_negative, n_not_finite = 0, 0, 0, 0
     for k in range(x.size):
-        weight, is_kept = weights[k], keeps[k]
-        n_negative += is_kept & (weight < 0)
-        n_not_finite += is_kept & (not weight < np.inf)
-        weighs, is_missing = is_kept & (weight > 0), _is_missing(x[k], has_nat)
+        weight, is_used = weights[k], keeps[k]
+        n_negative += is_used & (weight < 0)
+        n_not_finite += is_used & (not weight < np.inf)
+        weighs, is_missing = is_used & (weight > 0), _is_missing(x[k], has_nat)
         n_missing += weighs & is_missing
         out[n], out_weights[n] = x[k], weight
         n += weighs & (not is_missing)

@@ -2,7 +2,7 @@
 
 A network is a list of minima and maxima without branches. Numba would take seconds to compile a
 function of Python for each network; LLVM alone makes its code in some hundredths of a second. The
-code goes along rows by one vector of windows at a time. What only the same stage of a network
+code goes along rows by one vector of windows at a time. A value that only one stage of a network
 needs stays in registers: it writes a fifth to a third of what it would if each comparison were a
 loop.
 """

@@ -1,4 +1,4 @@
-"""Windows of keys of one byte: histograms of columns, of which windows are sums.
+"""Windows of keys of one byte, as sums of histograms of columns.
 
 Each column of a window has a histogram. It follows a window down the rows: one element leaves it
 and one enters. A window that moves along a row adds a column's histogram and subtracts another. So

@@ -43,8 +43,8 @@ def window_lanes(parts: Sequence[NDArray[Any]], atoms: Atoms, ranks: RanksOfLane
 
     Scratch: a tile of lanes, and a copy.
     """
-    is_asked = len(ranks(np.ones(1, np.int64))[0]) > 0
-    return _merged(parts, atoms, ranks) if is_asked and is_faster(atoms, parts[0].dtype) else None
+    has_ranks = len(ranks(np.ones(1, np.int64))[0]) > 0
+    return _merged(parts, atoms, ranks) if has_ranks and is_faster(atoms, parts[0].dtype) else None
 
 
 def _one_by_one(parts: Sequence[NDArray[Any]], atoms: Atoms, ranks: RanksOfLanes) -> Lanes:

@@ -105,7 +105,7 @@ def network(
 
 
 class _Comparisons:
-    """Comparisons of rows of elements, of which each is made once.
+    """Comparisons of rows of elements; each comparison is made once.
 
     The results of each are two more rows. A comparison of two rows that are both moved is the same
     comparison, moved.

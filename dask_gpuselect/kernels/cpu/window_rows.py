@@ -1,4 +1,4 @@
-"""Windows of rows whose sizes differ: kept sorted as they move.
+"""Windows of rows whose sizes differ, which stay sorted as they move.
 
 A window that moves takes out the elements that leave it and puts in those that enter. The cost of a
 move grows with the size of the window, but what is moved lies side by side.

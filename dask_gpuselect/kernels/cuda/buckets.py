@@ -34,7 +34,7 @@ class Cells(NamedTuple):
 
 
 @cache
-def report_dtype(buckets: int) -> np.dtype[Any]:
+def totals_dtype(buckets: int) -> np.dtype[Any]:
     """Return the dtype of `Totals` of ``cells.cu``, followed by its description of the buckets."""
     return np.dtype(
         [

@@ -23,20 +23,12 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
     extern __shared__ __align__(16) unsigned char scratch[];
     u32* counts = (u32*)scratch;
     __shared__ Groups groups;
-    __shared__ bool is_last;
     count_digit<SELECT_EACH>(
         elements, selection->n, selection->prefixes, n_ranks, shift, bits, groups, counts, totals,
         &selection->n_missing
     );
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        is_last = atomicAdd(&selection->n_finished, 1ull) == gridDim.x - 1;
-        if (is_last) selection->n_finished = 0;
-    }
-    __syncthreads();
-    if (!is_last) return;
-    __threadfence();
+    if (!is_last_block(&selection->n_finished)) return;
+    if (threadIdx.x == 0) selection->n_finished = 0;
     int r = threadIdx.x / 32;
     if (r < n_ranks) {
         const u64* of_group = totals + groups.of_rank[r] * BINS;
@@ -160,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) survey(
     visit_all<SELECT_THREADS, SURVEY_EACH>(elements, n, nullptr, nullptr, mine);
 #pragma unroll
     for (int i = 0; i < MOST_SURVEYS; ++i) {
-        u32 number = warp_sum(mine.number[i]);
+        u32 number = total_over_warp(mine.number[i]);
         Key least = least_over_warp(mine.least[i]), most = largest_over_warp(mine.most[i]);
         if (threadIdx.x % 32 || number == 0) continue;
         atomicAdd(&surveys->number[i], (u64)number);

@@ -76,14 +76,14 @@ class DeviceCandidates:
         sheet = np.zeros((), SURVEY)
         sheet["low"] = sheet["kept_low"] = 1  # an empty interval
         sheet["least"] = np.iinfo(np.uint64).max
-        n, n_kept, itemsize = len(wanted), len(listed), self.dtype.itemsize
+        n, n_listed, itemsize = len(wanted), len(listed), self.dtype.itemsize
         intervals = [*wanted, *((low, high) for low, high, _ in listed)]
         low, high = to_keys(np.array(intervals, self.dtype)).T
         sheet["low"][:n], sheet["high"][:n] = low[:n], high[:n]
-        sheet["kept_low"][:n_kept], sheet["kept_high"][:n_kept] = low[n:], high[n:]
+        sheet["kept_low"][:n_listed], sheet["kept_high"][:n_listed] = low[n:], high[n:]
         rooms = [most for _, _, most in listed]
         starts = [0, *itertools.accumulate(rooms)]
-        sheet["room"][:n_kept], sheet["start"][:n_kept] = rooms, starts[:-1]
+        sheet["room"][:n_listed], sheet["start"][:n_listed] = rooms, starts[:-1]
         record = on_device(sheet, room=starts[-1] * itemsize)
         launch(self.dtype, "survey", self.elements, len(self), record, record[SURVEY.itemsize :])
         host = record.get()
@@ -91,11 +91,11 @@ class DeviceCandidates:
         elements = host[SURVEY.itemsize :].view(self.dtype)
         ends = from_keys(np.stack([sheet["least"][:n], sheet["most"][:n]]), self.dtype)
         numbers = sheet["number"][:n].tolist()
-        # One element at each end, or none.
+        # An interval has one element at each end, or none.
         surveys = [(m, *ends[:, i, None][:, : min(m, 1)]) for i, m in enumerate(numbers)]
         numbers = np.minimum(sheet["n_kept"], sheet["room"]).tolist()
         lists = [elements[start : start + m] for start, m in zip(starts, numbers, strict=False)]
-        return surveys, lists[:n_kept]
+        return surveys, lists[:n_listed]
 
     def counts(self, values: NDArray[Any]) -> Counts:
         """Count the elements below, and up to, each of some values.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.cpu import cells as cpu
 from dask_gpuselect.kernels.cuda import source
-from dask_gpuselect.kernels.cuda.buckets import Cells, assemble, report_dtype
+from dask_gpuselect.kernels.cuda.buckets import Cells, assemble, totals_dtype
 from dask_gpuselect.kernels.cuda.chunk import (
     FEW,
     Chunk,
@@ -78,7 +78,7 @@ def _cells(values: Elements, n_pivots: int, above: Any) -> Cells | None:
 
 
 def _classify(values: Elements, n_pivots: int) -> Any:
-    """Run the kernels of ``cells.cu``; return the sheet, of `report_dtype`, on the host.
+    """Run the kernels of ``cells.cu``; return the sheet, of `totals_dtype`, on the host.
 
     None if the elements spread over too many slots.
     """
@@ -88,7 +88,7 @@ def _classify(values: Elements, n_pivots: int) -> Any:
     windows = cupy.empty(source.n_slots(dtype), np.uint64)
     pivots = cupy.empty(sizes.buckets, f"u{source.key_size(dtype)}")
     # All that goes back to the host is in one piece of memory: one copy, and one wait.
-    layout = report_dtype(sizes.buckets)
+    layout = totals_dtype(sizes.buckets)
     device_sheet = cupy.zeros(layout.itemsize, np.uint8)
     at = places_in(device_sheet, layout)
 

@@ -87,15 +87,15 @@ def masked(chunk: Elements) -> Defined:
 
 def n_unmasked(chunk: Elements) -> int:
     """Count the unmasked elements of a chunk or of several. Reads the mask once."""
-    n, found = 0, None
+    n, counter = 0, None
     for part in parts_of(chunk):
         keeps = part.keeps if isinstance(part, Accompanied) else None
         if keeps is None:
             n += int(part.size)
             continue
-        found = cupy.zeros(1, np.uint64) if found is None else found
-        launch(np.dtype(np.bool_), "kept_number", keeps.ravel(order="K"), keeps.size, found)
-    return n if found is None else n + int(found.get()[0])
+        counter = cupy.zeros(1, np.uint64) if counter is None else counter
+        launch(np.dtype(np.bool_), "kept_number", keeps.ravel(order="K"), keeps.size, counter)
+    return n if counter is None else n + int(counter.get()[0])
 
 
 def compressed(chunk: Elements) -> Array:

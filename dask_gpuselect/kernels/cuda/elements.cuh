@@ -306,21 +306,11 @@ __device__ __forceinline__ T largest_over_warp(T value) {
     return over_warp(value, [](T a, T b) { return max(a, b); });
 }
 
-__device__ __forceinline__ u32 warp_sum(u32 value) {
-#if __CUDA_ARCH__ >= 800
-    return __reduce_add_sync(ALL_LANES, value);
-#else
-    return total_over_warp(value);
+#if __CUDA_ARCH__ >= 800  // one instruction for numbers of 32 bits
+__device__ __forceinline__ u32 total_over_warp(u32 value) { return __reduce_add_sync(ALL_LANES, value); }
+__device__ __forceinline__ u32 least_over_warp(u32 value) { return __reduce_min_sync(ALL_LANES, value); }
+__device__ __forceinline__ u32 largest_over_warp(u32 value) { return __reduce_max_sync(ALL_LANES, value); }
 #endif
-}
-
-__device__ __forceinline__ u32 warp_max(u32 value) {
-#if __CUDA_ARCH__ >= 800
-    return __reduce_max_sync(ALL_LANES, value);
-#else
-    return largest_over_warp(value);
-#endif
-}
 
 // The sum over the threads of a warp up to this one.
 template <class T>
@@ -335,7 +325,7 @@ __device__ __forceinline__ T sum_upto(T value) {
 
 // Add the sum of a warp's counts to a total.
 __device__ __forceinline__ void add_over_warp(u64* total, u32 count) {
-    u32 of_warp = warp_sum(count);
+    u32 of_warp = total_over_warp(count);
     if (threadIdx.x % 32 == 0 && of_warp) atomicAdd(total, (u64)of_warp);
 }
 
@@ -418,6 +408,20 @@ __device__ __forceinline__ bool is_special(Word word) {  // NaN or infinite
 #else
     return false;
 #endif
+}
+
+// --- Blocks -------------------------------------------------------------------------------------
+
+// Whether this is the last block to come here, which then finds all that other blocks have written in
+// memory. `n_blocks` counts them, and is 0 at first.
+__device__ __forceinline__ bool is_last_block(u64* n_blocks) {
+    __shared__ bool is_last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) is_last = atomicAdd(n_blocks, 1ull) == gridDim.x - 1;
+    __syncthreads();
+    if (is_last) __threadfence();
+    return is_last;
 }
 
 // --- Keys ---------------------------------------------------------------------------------------

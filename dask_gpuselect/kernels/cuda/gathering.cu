@@ -4,10 +4,10 @@
 #include "sums.cuh"
 
 // Least number of blocks on a multiprocessor: as many as have registers for all counts and sums.
-constexpr int BLOCKS = BITS < 64 && SPANS <= 5 && PIECES <= 2 ? 3 : 2;
+constexpr int BLOCKS = BITS < 64 && SPANS <= 5 && (PIECES <= 2 || PLACED) ? 3 : 2;
 
 struct Gather {
-    Tally tally;
+    Counting tally;
     Sums sums;
 
     template <int N>
@@ -22,13 +22,15 @@ struct Gather {
     }
 };
 
+// Nothing unless the form is that of this kernel: twice the number of pieces, and one more if steps are
+// even in bits.
 extern "C" __global__ void __launch_bounds__(TALLY_THREADS, BLOCKS) gather_and_sum(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, const Value* spans,
-    const int* segments_of, const Value* ends, const unsigned char* wanted, const u64* is_in_vain,
+    const int* segments_of, const Value* ends, const unsigned char* wanted, const int* form,
     int n_spans, int n_ends, u64* totals, Value* candidates, u64 most, const int* top, u64* sums,
     u64* counts
 ) {
-    if (*is_in_vain) return;
+    if (*form != 2 * PIECES + KEYED) return;
     __shared__ u64 digits[TALLY_THREADS / 32][N_DIGITS];
     clear<TALLY_THREADS>(digits);
     Gather mine;

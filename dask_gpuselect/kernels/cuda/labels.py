@@ -14,7 +14,7 @@ from dask_gpuselect.maths.labels import Labels
 
 WIDEST = 1 << 26  # entries of a lookup table
 
-_seen = cupy.ElementwiseKernel(
+_mark_labels = cupy.ElementwiseKernel(
     "T label, int64 least",
     "raw bool flags",
     """
@@ -48,7 +48,7 @@ def distinct(labels: Array) -> Labels:
     if largest - least >= WIDEST or largest > np.iinfo(np.int64).max:
         return labels_.distinct(cupy.unique(labels.ravel()).get())
     flags = cupy.zeros(largest - least + 1, np.bool_)
-    _seen(given, np.int64(least), flags)
+    _mark_labels(given, np.int64(least), flags)
     return (np.flatnonzero(flags.get()) + least).astype(labels.dtype)
 
 

@@ -30,7 +30,7 @@ __device__ Key key_at(const Word* candidates, i64 n, i64 place) {
         Key tried = key | Key(1) << bit;
         u32 below = (is_first && first < tried) + (is_second && second < tried);
         for (i64 i = me + 64; i < n; i += 32) below += key_of(candidates[i]) < tried;
-        if ((i64)warp_sum(below) <= place) key = tried;
+        if ((i64)total_over_warp(below) <= place) key = tried;
     }
     return key;
 }

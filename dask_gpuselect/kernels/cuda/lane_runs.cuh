@@ -98,7 +98,7 @@ struct Group {
     }
 
     __device__ __forceinline__ u32 team_sum(u32 value) const {
-        if constexpr (TEAM == 32) return warp_sum(value);
+        if constexpr (TEAM == 32) return total_over_warp(value);
 #pragma unroll
         for (int mask = TEAM / 2; mask; mask /= 2) value += other(value, mask);
         return value;
@@ -124,7 +124,7 @@ struct Group {
         u32* mine = sums + 32 * (turn ^= 1);
         if (mate() == 0) mine[warp()] = value;
         sync();
-        return warp_sum(mate() < GROUP / 32 ? mine[mate()] : 0);
+        return total_over_warp(mate() < GROUP / 32 ? mine[mate()] : 0);
     }
 
     // The sum over the threads before this one, and over all.
@@ -141,8 +141,8 @@ struct Group {
         if (mate() == 0) mine[warp()] = total;
         sync();
         u32 of_warp = mate() < GROUP / 32 ? mine[mate()] : 0;
-        total = warp_sum(of_warp);
-        return warp_sum(mate() < warp() ? of_warp : 0) + upto - value;
+        total = total_over_warp(of_warp);
+        return total_over_warp(mate() < warp() ? of_warp : 0) + upto - value;
     }
 
     __device__ __forceinline__ Key least(Key key) {

@@ -62,7 +62,7 @@ def _masked_boxes(
     """Compute the box plot of every masked or weighted lane, on the device.
 
     See `reference.lanes.box_lanes`. Scratch: a copy of every chunk, of four bytes an element or
-    more. None also for integers of which a lane has none, and where NaN that are not masked make
+    more. None also if a lane of integers has no element, and where NaN that are not masked make
     boxes NaN.
     """
     chunks, dtype, axes = column
@@ -212,9 +212,9 @@ def _answers(column: ChunkColumn, blanked: Blanked, question: LaneOrder) -> Arra
     is_any_none = len(answers) > 0 and any_true(cupy.isnan(answers[:1]))
     if not (len(answers) and (is_any_none or blanked.has_missing())):
         return answers.astype(question.dtype, copy=False)
-    n_kept = _counted([_keeps(chunk) for chunk in chunks], axes)
+    n_unmasked = _counted([_keeps(chunk) for chunk in chunks], axes)
     n_valid = _counted([each == each for each in values], axes)
-    is_none, is_missing = n_valid == 0, n_kept > n_valid
+    is_none, is_missing = n_valid == 0, n_unmasked > n_valid
     if not question.skips_missing:
         answers = cupy.where(is_missing, answers.dtype.type(np.nan), answers)
     answers = answers.astype(question.dtype, copy=False)
@@ -306,6 +306,6 @@ class _AmongFloats:
         values = self.question.lane_values(lanes).astype(self.dtype)
         return np.where(is_none, self.dtype.type(np.nan), values)
 
-    def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
+    def warn_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Note whether lanes have no valid element; the caller warns, since it knows the masks."""
         self.noted.append(is_all_missing)

@@ -20,12 +20,12 @@ from dask_gpuselect.strategies.spaces import Space
 COUNTED = record("measures.cu", "Counted")
 
 
-def report(values: Elements, probe: probes.Measure) -> probes.Report:
-    """Measure what a probe asks; see `measures.report`. Reads the chunk once for each pivot."""
+def answer_probe(values: Elements, probe: probes.Measure) -> probes.ProbeResult:
+    """Answer a probe; see `measures.answer_probe`. Reads the chunk once for each pivot."""
     values = compressed(values)
     if values.size <= FEW:
-        return cpu_measures.report(on_host(values), probe)
-    result: probes.Report = MEASURES[type(probe)](values, probe)
+        return cpu_measures.answer_probe(on_host(values), probe)
+    result: probes.ProbeResult = MEASURES[type(probe)](values, probe)
     return result
 
 
@@ -45,19 +45,19 @@ def _counted(
         return back["counted"], back["sums"].sum(axis=0)
 
 
-def _extent(values: Array, probe: probes.Extent) -> probes.ExtentReport:
+def _extent(values: Array, probe: probes.Extent) -> probes.ExtentResult:
     origin = int(probe.space.origin)
     counted, sums = _counted(values, "extent", probe.space.name, 1, (origin,))
     n_missing = int(counted["n_missing"])
     n_valid = values.size - n_missing
     if not n_valid:
         above = probes.no_key_above(selection_dtype(values.dtype))
-        return probes.ExtentReport(0, n_missing, above, probes.NO_KEY_BELOW, 0.0)
+        return probes.ExtentResult(0, n_missing, above, probes.NO_KEY_BELOW, 0.0)
     least, largest = int(~counted["not_next"]), int(counted["previous"])
-    return probes.ExtentReport(n_valid, n_missing, least, largest, float(sums[0]))
+    return probes.ExtentResult(n_valid, n_missing, least, largest, float(sums[0]))
 
 
-def _points(values: Array, probe: probes.Points) -> probes.PointsReport:
+def _points(values: Array, probe: probes.Points) -> probes.PointsResult:
     parts = [_point(values, key, probe.space) for key in probe.keys]
     first = parts[0]
     rows = [[getattr(part, name)[0] for part in parts] for name in ("previous", "next")]
@@ -68,10 +68,10 @@ def _points(values: Array, probe: probes.Points) -> probes.PointsReport:
     below, upto, low, high = columns
     previous, following = (tuple(row) for row in rows)
     n_valid, n_missing = first.n_valid, first.n_missing
-    return probes.PointsReport(n_valid, n_missing, below, upto, previous, following, low, high)
+    return probes.PointsResult(n_valid, n_missing, below, upto, previous, following, low, high)
 
 
-def _point(values: Array, key: int, space: Space | None) -> probes.PointsReport:
+def _point(values: Array, key: int, space: Space | None) -> probes.PointsResult:
     dtype = selection_dtype(values.dtype)
     name, at, origin = "none", 0.0, 0.0
     if space is not None:
@@ -80,7 +80,7 @@ def _point(values: Array, key: int, space: Space | None) -> probes.PointsReport:
     counted, sums = _counted(values, "point", name, 2, (key, at, origin))
     below, above, n_missing = (int(counted[field]) for field in ("n_below", "n_above", "n_missing"))
     n_valid = values.size - n_missing
-    return probes.PointsReport(
+    return probes.PointsResult(
         n_valid,
         n_missing,
         np.array([below]),
@@ -91,7 +91,7 @@ def _point(values: Array, key: int, space: Space | None) -> probes.PointsReport:
     )
 
 
-def _key_bins(values: Array, probe: probes.KeyBins) -> probes.BinsReport:
+def _key_bins(values: Array, probe: probes.KeyBins) -> probes.BinsResult:
     bits = 8 * selection_dtype(values.dtype).itemsize
     # In C++ as in Numba, shifting by all bits is not defined.
     n_bins = probe.n_bins if probe.shift < bits else 1
@@ -99,14 +99,14 @@ def _key_bins(values: Array, probe: probes.KeyBins) -> probes.BinsReport:
     return _binned(values, "count_keys", (probe.origin, shift, n_bins), n_bins, probe.n_bins)
 
 
-def _linear_bins(values: Array, probe: probes.LinearBins) -> probes.BinsReport:
+def _linear_bins(values: Array, probe: probes.LinearBins) -> probes.BinsResult:
     arguments = (probe.lo, probe.hi, probe.start, probe.slope, probe.n_bins)
     return _binned(values, "count_linear", arguments, probe.n_bins, probe.n_bins)
 
 
 def _binned(
     values: Array, name: str, arguments: tuple[Any, ...], n_bins: int, n_wanted: int
-) -> probes.BinsReport:
+) -> probes.BinsResult:
     totals = cupy.zeros(2 + n_bins, np.uint64)
     shared = 4 * max(COUNTERS, n_bins)
     launch(np.dtype(values.dtype), name, *Chunk.of(values), *arguments, totals, shared=shared)
@@ -114,7 +114,7 @@ def _binned(
     n_before, n_missing = host[:2].tolist()
     counts = np.zeros(n_wanted, np.int64)
     counts[:n_bins] = host[2:]
-    return probes.BinsReport(values.size - n_missing, n_missing, n_before, counts)
+    return probes.BinsResult(values.size - n_missing, n_missing, n_before, counts)
 
 
 def _drawn(values: Array, probe: probes.Draw) -> probes.Drawn:

@@ -1,17 +1,20 @@
 // The box of an array that is one lane, after ``only_lane.cu`` has found its quartiles: elements beyond
-// the fences, the nearest ones inside, and sums, in one read.
+// the fences, the nearest ones inside, and sums, in one read. The host gets all of it in its own memory.
 
 #include "sums.cuh"
 #include "tops.cuh"
 
-// Zero at first.
+// Behind it are the digits of the sums, three counts, and the listed elements of both sides. All of that
+// is zero before and after.
 struct BoxFound {
     // Quartiles, and the last elements from below and from above that may be listed.
     double answers[5];
     u64 n_below, n_above;  // elements beyond the fences
     u64 least, most;  // keys of the nearest elements inside; of the least one all bits are inverted
     u64 n_listed[2];
+    u64 n_left;  // blocks that have finished
 };
+constexpr int FOUND_WORDS = sizeof(BoxFound) / 8 + TOTAL_DIGITS + SQUARE_DIGITS + 3;
 
 struct Beyond {
     Sums sums;
@@ -52,9 +55,11 @@ struct Beyond {
 };
 
 extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) only_box(
-    const Word* elements, i64 n, double whis, BoxFound* found, u64* out, u64* counts, Value* listed,
-    u64 room
+    const Word* elements, i64 n, double whis, u64* all, u64 room, u64* told
 ) {
+    BoxFound* found = (BoxFound*)all;
+    u64 *out = (u64*)(found + 1), *counts = out + TOTAL_DIGITS + SQUARE_DIGITS;
+    Value* listed = (Value*)(all + FOUND_WORDS);
     __shared__ u64 digits[MOMENTS_THREADS / 32][N_DIGITS];
     clear<MOMENTS_THREADS>(digits);
     const double* answers = found->answers;
@@ -62,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) only_box(
     // As `Rule.fences`. The compiler does not fuse these intrinsics.
     double reach = __dmul_rn(whis, __dadd_rn(q3, -q1));
     int top = 0;
-    find_top_near(5, [&](int i) { return answers[i]; }, &top);
+    find_top_near(5, [&](int i) { return answers[i]; }, PIECES, &top);
     Beyond mine;
     mine.low = fmin(__dadd_rn(q1, -reach), q1);
     mine.high = fmax(__dadd_rn(q3, reach), q3);
@@ -85,4 +90,19 @@ extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) only_box(
         atomicMax(&found->most, (u64)most);
     }
     write<MOMENTS_THREADS>(digits, out);
+    if (!is_last_block(&found->n_left)) return;
+    // Elements without room were not listed.
+    Value* told_listed = (Value*)(told + FOUND_WORDS);
+    for (int side = 0; side < 2; ++side) {
+        u64 number = min(__ldcg(&found->n_listed[side]), room);
+        for (u64 i = threadIdx.x; i < number; i += MOMENTS_THREADS) {
+            told_listed[side * room + i] = __ldcg(&listed[side * room + i]);
+        }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < FOUND_WORDS; i += MOMENTS_THREADS) {
+        told[i] = __ldcg(&all[i]);
+        all[i] = 0;
+    }
+    __threadfence_system();
 }

@@ -10,22 +10,21 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.launch import Array, launch, offsets
-from dask_gpuselect.kernels.cuda.moments import N_DIGITS, N_SUMS, moments_of
-from dask_gpuselect.kernels.cuda.only_lane import Started
+from dask_gpuselect.kernels.cuda.moments import N_SUMS, moments_of
+from dask_gpuselect.kernels.cuda.only_lane import BOX_RESULTS, MOST_LISTED, Started
 from dask_gpuselect.maths.boxes import PartialBox, Rule
+from dask_gpuselect.maths.exact_sums import TOTAL_DIGITS
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.keys import from_keys, selection_dtype
 from dask_gpuselect.maths.lane_cuts import ElementOrder
-from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.moments import Moments, RoundedMoments
 
-FOUND = source.record("only_box.cu", "BoxFound")
-MOST_LISTED = 1024  # fliers of a side
 EACH = 16  # elements of a thread
 
 
 def box_alone(
     values: Array, question: ElementOrder, rule: Rule
-) -> tuple[PartialBox, Moments] | None:
+) -> tuple[PartialBox, Moments | RoundedMoments] | None:
     """Find the box of all elements; see `reference.lanes.box_alone`.
 
     None as for `answer_only_lane`; for whiskers between quantiles, many fliers, and if quartiles
@@ -40,32 +39,40 @@ def box_alone(
     if started is None:
         return None
     listed = selection_dtype(dtype)
-    sums_at = FOUND.itemsize
+    room = started.room
+    started.start(int(room.box) + offsets(BOX_RESULTS)["answers"])
+    given, made = (values, n, rule.whis, room.box, k), (("PIECES", source.pieces_of(dtype)),)
+    with room.if_it_ends():
+        launch(
+            dtype, "only_box", *given, room.box_results_at, n_threads=-(-n // EACH), defined=made
+        )
+        cupy.cuda.get_current_stream().synchronize()
+    host, sums_at = room.box_results, BOX_RESULTS.itemsize
     listed_at = sums_at + 8 * N_SUMS
-    told = cupy.zeros(listed_at + 2 * k * listed.itemsize, np.uint8)
-    started.start(told.data.ptr + offsets(FOUND)["answers"])
-    places = (told, told[sums_at:], told[sums_at + 8 * N_DIGITS :], told[listed_at:])
-    made = (("PIECES", source.pieces_of(dtype)),)
-    given = (values, n, rule.whis, *places, k)
-    launch(dtype, "only_box", *given, n_threads=-(-n // EACH), defined=made)
-    host = told.get()
-    found = host[:sums_at].view(FOUND)[0]
-    q = found["answers"][:3].copy()
+    results = host[:sums_at].view(BOX_RESULTS)[0]
+    q = results["answers"][:3].copy()
     is_open = rule.autorange and q[0] == q[2]
     if not started.is_complete() or is_open or not np.isfinite(q).all():
         return None
-    elements = host[listed_at:].view(listed).reshape(2, k)
-    nearest = unsigned_zero(from_keys(np.array([~found["least"], found["most"]]), listed))
-    last = found["answers"][3:].astype(listed)
-    numbers = int(found["n_below"]), int(found["n_above"])
+    elements = host[listed_at:].view(listed)[: 2 * k].reshape(2, k)
+    nearest = unsigned_zero(from_keys(np.array([~results["least"], results["most"]]), listed))
+    last = results["answers"][3:].astype(listed)
+    numbers = int(results["n_below"]), int(results["n_above"])
     low, high = (
-        _outermost(elements[i, : found["n_listed"][i]], numbers[i], k, nearest[i], last[i])
+        _outermost(elements[i, : results["n_listed"][i]], numbers[i], k, nearest[i], last[i])
         for i in range(2)
     )
     low_fence, high_fence = map(float, rule.fences(q))
     fences, whiskers = (low_fence, high_fence), (nearest[0], nearest[1])
     box = PartialBox(n, 0, 0, q, low, high[::-1], fences, *numbers, whiskers)
-    return box, moments_of(host[None, sums_at:listed_at].view(np.int64), n)
+    return box, _moments(host[sums_at:listed_at].view(np.int64), n)
+
+
+def _moments(sums: NDArray[np.int64], n: int) -> Moments | RoundedMoments:
+    """Round the mean and the deviation, or return the moments if some elements are infinite."""
+    if sums[-3:].any():
+        return moments_of(sums[None].copy(), n)
+    return RoundedMoments.of_digits(n, sums[:TOTAL_DIGITS], sums[TOTAL_DIGITS:-3])
 
 
 def _outermost(listed: NDArray[Any], number: int, k: int, nearest: Any, last: Any) -> NDArray[Any]:

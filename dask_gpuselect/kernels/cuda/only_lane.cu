@@ -20,8 +20,8 @@ struct OnlyWanted {
 // Counters that the blocks share; zero before and after.
 struct OnlyShared {
     Flags flags;
-    u64 n_missing;
-    u32 n_arrived, n_left;
+    u64 n_missing, n_left;
+    u32 n_arrived;
 };
 
 // Flags for the host, in its own memory.
@@ -73,7 +73,7 @@ __device__ __forceinline__ void look_up_together(
 #pragma unroll
     for (int r = 0; r < ONLY_MOST; ++r) {
         if (r >= n_ranks) continue;
-        upto[r] += warp_sum(lane < min(warp, WARPS) ? of_warps[r][lane] : 0);
+        upto[r] += total_over_warp(lane < min(warp, WARPS) ? of_warps[r][lane] : 0);
         u32 below = upto[r];
 #pragma unroll
         for (int i = 0; i < EACH; ++i) below -= counts[r][i];
@@ -101,7 +101,6 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) only_lane(
     int n_ranks = wanted.n_ranks;
     if (threadIdx.x < n_ranks) ranks[threadIdx.x] = wanted.ranks[threadIdx.x], prefixes[threadIdx.x] = 0;
     __syncthreads();
-    __shared__ bool is_last;
     u64* all_totals = totals;
     u32 times = 0;
     for (int top = BITS; top > 0; top -= DIGIT) {
@@ -119,12 +118,7 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) only_lane(
         answers[a] = mixed(lower, upper, wanted.weights[a], wanted.mixes, &shared->flags);
     }
     // The last block to finish writes the flags for the host, and clears the counters.
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) is_last = atomicAdd(&shared->n_left, 1u) == gridDim.x - 1;
-    __syncthreads();
-    if (!is_last) return;
-    __threadfence();
+    if (!is_last_block(&shared->n_left)) return;
     for (u64* total = all_totals + threadIdx.x; total < totals; total += SELECT_THREADS) *total = 0;
     if (threadIdx.x == 0) {
         volatile OnlyShared* known = shared;

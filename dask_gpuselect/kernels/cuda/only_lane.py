@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.candidates import most_selected
 from dask_gpuselect.kernels.cuda.launch import Array, launch_together
+from dask_gpuselect.kernels.cuda.moments import N_SUMS
 from dask_gpuselect.maths.lane_cuts import ElementOrder
 
 # Bytes read, over all digits, up to which this is faster than a sample and the steps after it:
@@ -19,7 +22,10 @@ from dask_gpuselect.maths.lane_cuts import ElementOrder
 MOST_READ = 3 << 27
 MOST_DIGITS = 6  # digits of elements of 8 bytes
 SHARED = source.record("only_lane.cu", "OnlyShared")
-TOLD = source.record("only_lane.cu", "OnlyTold")
+RESULTS = source.record("only_lane.cu", "OnlyTold")
+BOX_RESULTS = source.record("only_box.cu", "BoxFound")
+MOST_LISTED = 1024  # fliers of a side that ``only_box.cu`` lists
+BOX_BYTES = BOX_RESULTS.itemsize + 8 * N_SUMS + 2 * MOST_LISTED * 8
 BYTES_EACH = 64  # bytes for a thread: with fewer, some blocks would have no elements
 
 
@@ -39,11 +45,8 @@ def answer_only_lane(values: Array, question: ElementOrder) -> Array | None:
         return None
     answers = cupy.empty(question.n_answers, question.dtype)
     started.start(answers.data.ptr)
-    try:
+    with started.room.if_it_ends():
         cupy.cuda.get_current_stream().synchronize()
-    except BaseException:
-        _ROOMS.leave()  # after an error, its contents are undefined
-        raise
     return answers if started.is_complete() else None
 
 
@@ -53,7 +56,7 @@ class Started:
     def __init__(self, values: Array, question: ElementOrder, record: Any, n_ranks: int) -> None:
         self._values, self._question = values, question
         self._record, self._n_ranks = record, n_ranks
-        self._room = _ROOMS.here()
+        self.room = _ROOMS.here()
 
     @classmethod
     def of(
@@ -69,36 +72,46 @@ class Started:
 
     def start(self, answers: int) -> None:
         """Start the kernel, which writes the answers to an address."""
-        values, room = self._values, self._room
+        values, room = self._values, self.room
         blocks = -(-values.nbytes // (source.SELECT_THREADS * BYTES_EACH))
         made = (*source.answered(self._question), ("ONLY_MOST", len(self._record["ranks"])))
-        places = (room.totals, room.shared, room.told_at, answers)
+        places = (room.totals, room.shared, room.results_at, answers)
         arguments = (values.data.ptr, self._record, *places)
         how: dict[str, Any] = {"blocks": blocks, "defined": made}
         shared = source.select_memory(self._n_ranks)
-        try:
+        with room.if_it_ends():
             launch_together(np.dtype(values.dtype), "only_lane", arguments, shared, **how)
-        except BaseException:
-            _ROOMS.leave()
-            raise
 
     def is_complete(self) -> bool:
         """Return, after the kernel has ended, whether the answers are those of all elements."""
-        told = self._room.told
-        return not (told["n_missing"] or told["flags"]["too_wide"])
+        results = self.room.results
+        return not (results["n_missing"] or results["flags"]["too_wide"])
 
 
 class _Room:
-    """Device memory in which blocks count, and host memory in which they return flags."""
+    """Device memory in which blocks count, and host memory in which they return what they find."""
 
     def __init__(self) -> None:
         n_counts = MOST_DIGITS * (source.ONLY_MADE[-1] << source.DIGIT)
-        self.zeros = cupy.zeros(n_counts + SHARED.itemsize // 8, np.uint64)
+        n_words = n_counts + SHARED.itemsize // 8
+        self.zeros = cupy.zeros(n_words + BOX_BYTES // 8, np.uint64)
         self.totals = self.zeros.data.ptr
         self.shared = self.totals + 8 * n_counts
-        self.pinned = cupy.cuda.alloc_pinned_memory(TOLD.itemsize)
-        self.told = np.frombuffer(self.pinned, TOLD, 1)[0:1].reshape(())
-        self.told_at = self.pinned.ptr
+        self.box = np.uint64(self.totals + 8 * n_words)
+        self.pinned = cupy.cuda.alloc_pinned_memory(BOX_BYTES + RESULTS.itemsize)
+        self.box_results = np.frombuffer(self.pinned, np.uint8, BOX_BYTES)
+        self.box_results_at = np.uint64(self.pinned.ptr)
+        self.results = np.frombuffer(self.pinned, RESULTS, 1, BOX_BYTES).reshape(())
+        self.results_at = self.pinned.ptr + BOX_BYTES
+
+    @contextmanager
+    def if_it_ends(self) -> Iterator[None]:
+        """Give the room up after an error: its contents are undefined then."""
+        try:
+            yield
+        except BaseException:
+            _ROOMS.leave()
+            raise
 
 
 class _Rooms(threading.local):
@@ -131,8 +144,8 @@ def _wanted(question: ElementOrder, n: int, more: tuple[int, ...]) -> tuple[Any,
     n_answers = question.n_answers + len(more)
     if not 0 < n_answers <= source.ONLY_MADE[-1]:
         return None
-    found = question.wanted_of_lanes(np.array([n]))
-    own = (np.broadcast_to(each, (question.n_answers, 1))[:, 0] for each in found)
+    ranks_and_weights = question.wanted_of_lanes(np.array([n]))
+    own = (np.broadcast_to(each, (question.n_answers, 1))[:, 0] for each in ranks_and_weights)
     lower, upper, weight = (np.concatenate([each, np.zeros(len(more), each.dtype)]) for each in own)
     lower[question.n_answers :] = upper[question.n_answers :] = more
     ranks = np.unique(np.concatenate([lower, upper]))

@@ -163,14 +163,14 @@ def _kernels(
 
 
 def _read(question: LaneOrder, flags: Array) -> list[bool]:
-    """Return whether lanes have no valid element, of which it warns, and whether the kernel failed.
+    """Return whether lanes have no valid element, with a warning, and whether the kernel failed.
 
     It fails for integers beyond 2**53 between which the answers interpolate. With masks, also
     returns whether an element that is not left out is NaN.
     """
     all_missing, too_wide, *others = map(bool, flags.get().tolist())
     if not too_wide:
-        question.tell_missing(is_empty=False, is_all_missing=all_missing)
+        question.warn_missing(is_empty=False, is_all_missing=all_missing)
     return [all_missing, too_wide, *others]
 
 
@@ -206,7 +206,7 @@ def answer_group_lanes(
     answers = cupy.empty((question.n_answers, len(rows), stack.n_lanes), question.dtype)
     flags, made = cupy.zeros(2, np.uint32), (*source.answered(question), *source.LISTED)
     wanted, refs = wanted_of(question, 0, int(sizes.max()))
-    # Where each list begins, how many rows it has and its number; those of a kernel together.
+    # Start, number of rows and number of each list. The lists of a kernel are neighbours.
     table = np.zeros((len(rows), 4), np.int32)
     table[:, 0], table[:, 1], table[:, 2] = np.cumsum(sizes) - sizes, sizes, np.arange(len(rows))
     order = np.concatenate([numbers for _, numbers in starts])

@@ -67,7 +67,7 @@ class SortedRuns(Runs):
         wanted = to_keys(values)
         if self.keys.numbers is None:
             wanted |= run.astype(np.uint64) << np.uint64(32)
-        return self._found([self.keys.keys], run, [wanted.view(np.int64)], upto)
+        return self._search([self.keys.keys], run, [wanted.view(np.int64)], upto)
 
     def elements(self, places: IntArray) -> NDArray[Any]:
         last = max(self.keys.keys.size - 1, 0)
@@ -86,9 +86,9 @@ class SortedRuns(Runs):
         assert self.running is not None
         wanted = self.running.limbs_of(need.sums, need.passes)
         limbs = [limb[0] for limb in self.running.limbs]
-        return self._found(limbs, slot, wanted, np.zeros(len(slot), np.bool_))
+        return self._search(limbs, slot, wanted, np.zeros(len(slot), np.bool_))
 
-    def _found(
+    def _search(
         self,
         table: Sequence[Array],
         run: IntArray,

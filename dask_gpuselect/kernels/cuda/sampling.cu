@@ -73,8 +73,9 @@ extern "C" __global__ void __launch_bounds__(TALLY_THREADS) guess_placed(
 
 // --- The brackets of a box --------------------------------------------------------------------------
 
-// At most one element of the sample in 2^FEW_ALONE may be summed by itself.
-constexpr int FEW_ALONE = 10;
+// At most one element of the sample in 2^FEW_ALONE may be summed by itself, and one in 2^FEW_NEAR be near
+// ends.
+constexpr int FEW_ALONE = 10, FEW_NEAR = 3;
 
 // Count the elements of an ascending sample below a fence, or up to it.
 __device__ __forceinline__ i64 number_below(const Value* drawn, i64 size, double fence, bool or_at) {
@@ -94,14 +95,19 @@ __device__ __forceinline__ bool has_ties(const Value* drawn, i64 first, i64 last
     return found;
 }
 
-// Choose the power of two at which elements are cut to be summed, from the ends of the brackets: see
-// `cut_for`. False if too many elements of the sample are smaller than the pieces can represent.
+// Choose the power of two at which elements are cut to be summed, from nearly the largest of both signs and
+// those at some places: see `cut_for`. False if too many elements of the sample are smaller than the pieces
+// can represent.
 __device__ __forceinline__ bool find_top(
-    const Value* drawn, i64 size, const Value* ends, int n_ends, int* top
+    const Value* drawn, i64 size, const i64* places, int n_places, int pieces, int* top
 ) {
-    if (!find_top_near(n_ends, [&](int e) { return as_double(ends[e]); }, top)) return false;
+    i64 n_out = size >> (FEW_ALONE + 1);
+    auto number_at = [&](int i) {
+        return as_double(drawn[i < n_places ? places[i] : i == n_places ? n_out : size - 1 - n_out]);
+    };
+    if (!find_top_near(n_places + 2, number_at, pieces, top)) return false;
 #if KIND == FLOATING && BITS > 16
-    double held = __longlong_as_double((i64)(*top - TOP_ROOM - 1 + 1023) << 52);
+    double held = __longlong_as_double((i64)(*top - top_room(pieces) - 1 + 1023) << 52);
     i64 n_small = number_below(drawn, size, held, false) - number_below(drawn, size, -held, true);
     return n_small <= size >> FEW_ALONE;
 #else
@@ -109,41 +115,65 @@ __device__ __forceinline__ bool find_top(
 #endif
 }
 
-// Find the ends of a box's brackets in a sorted sample, and choose how to cut elements that are summed:
-// see `BoxGuess`. Sets `is_in_vain` if the sample is not of the usual kind. `bounds` are those of
-// spans, the first and the last of which are open. One warp.
+// By a warp: whether few elements are within one of the steps of `Placed`, even in values, that have ends.
+__device__ __forceinline__ bool are_few_near(const Value* drawn, i64 size, const i64* places, int n_ends) {
+    double step = (as_double(drawn[places[n_ends - 1]]) - as_double(drawn[places[0]])) / (1 << TABLE_BITS);
+    i64 number = 0;
+    if (threadIdx.x < n_ends) {
+        double end = as_double(drawn[places[threadIdx.x]]);
+        number = number_below(drawn, size, end + step, true) - number_below(drawn, size, end - step, false);
+    }
+    return total_over_warp(number) < size >> FEW_NEAR;
+}
+
+// Find the ends of a box's brackets in a sorted sample, and choose the form of the kernel that counts and
+// sums: see `BoxGuess`. The form stays 0 if the sample is not of the usual kind. One warp.
 extern "C" __global__ void __launch_bounds__(32) guess_box(
-    const Value* drawn, i64 size, const i64* places, i64 most_beyond, i64 most_tied, double whis,
-    Value* bounds, int* top, u64* is_in_vain
+    const Value* drawn, i64 size, const i64* quartiles, i64 n_extreme, i64 most_near, i64 most_tied,
+    double whis, Value* all_ends, int* top, int* form
 ) {
-    constexpr int N_QUARTILES = 3, N_ENDS = 2 * N_QUARTILES + 2;
-    double low = as_double(drawn[places[0]]), low_most = as_double(drawn[places[1]]);
-    double high_least = as_double(drawn[places[4]]), high = as_double(drawn[places[5]]);
-    // The box has at least this width, so that the fences are at least this far from it.
-    double width = high_least > low_most ? whis * (high_least - low_most) : 0.0;
-    i64 first = number_below(drawn, size, low_most - width, false);
-    i64 last = number_below(drawn, size, high_least + width, true) - 1;
-    bool is_usual = first <= most_beyond && size - 1 - last <= most_beyond;
-    is_usual &= !is_missing(drawn[size - 1]) && high - low < __longlong_as_double(0x7ff0000000000000);
-    __shared__ Value ends[N_ENDS];
+    constexpr int N_ENDS = 12, FIRST = 3, LAST = 8;  // the ends of quartiles are those from FIRST to LAST
+    double low = as_double(drawn[quartiles[0]]), low_most = as_double(drawn[quartiles[1]]);
+    double high_least = as_double(drawn[quartiles[4]]), high = as_double(drawn[quartiles[5]]);
+    // The box has at least and at most these widths, so that the fences are that far from it.
+    double least = high_least > low_most ? whis * (high_least - low_most) : 0.0, most = whis * (high - low);
+    __shared__ i64 places[N_ENDS];
     if (threadIdx.x < N_ENDS) {
         int e = threadIdx.x;
-        i64 place = e == 0 ? first : e == N_ENDS - 1 ? last : places[e - 1];
-        ends[e] = drawn[min(max(place, (i64)0), size - 1)];
+        i64 place = e == 1    ? number_below(drawn, size, low - most, false) - 1
+                    : e == 2  ? number_below(drawn, size, low_most - least, false)
+                    : e == 9  ? number_below(drawn, size, high_least + least, true) - 1
+                    : e == 10 ? number_below(drawn, size, high + most, true)
+                    : e == 0  ? n_extreme
+                    : e == 11 ? size - 1 - n_extreme
+                              : quartiles[e - FIRST];
+        places[e] = min(max(place, (i64)0), size - 1);
     }
     __syncwarp();
-    for (int e = 0; e + 1 < N_ENDS; ++e) is_usual &= is_less_than(ends[e], ends[e + 1]);
-    is_usual &= !has_ties(drawn, 0, min(first, size - 1), most_tied);
-    is_usual &= !has_ties(drawn, max(last, (i64)0), size - 1, most_tied);
-    for (int i = 0; i < N_QUARTILES; ++i) {
-        is_usual &= !has_ties(drawn, places[2 * i], places[2 * i + 1], most_tied);
-    }
-    int found = 0;
-    is_usual &= find_top(drawn, size, ends, N_ENDS, &found);
-    is_usual = __all_sync(ALL_LANES, is_usual);
-    if (threadIdx.x < N_ENDS) bounds[1 + threadIdx.x] = ends[threadIdx.x];
     if (threadIdx.x == 0) {
-        *top = found;
-        if (!is_usual) *is_in_vain = 1;
+        places[0] = min(places[0], places[1]);
+        places[N_ENDS - 1] = max(places[N_ENDS - 1], places[N_ENDS - 2]);
     }
+    __syncwarp();
+    Value ends[N_ENDS];
+#pragma unroll
+    for (int e = 0; e < N_ENDS; ++e) ends[e] = drawn[places[e]];
+    bool is_usual = !is_missing(drawn[size - 1]) && high - low < __longlong_as_double(0x7ff0000000000000);
+    is_usual &= places[2] - places[1] <= most_near && places[10] - places[9] <= most_near;
+#pragma unroll
+    for (int e = FIRST - 1; e <= LAST; ++e) is_usual &= is_less_than(ends[e], ends[e + 1]);
+    is_usual &= !has_ties(drawn, 0, places[0], most_tied) && !has_ties(drawn, places[11], size - 1, most_tied);
+    for (int e = 1; e < N_ENDS - 1; e += 2) is_usual &= !has_ties(drawn, places[e], places[e + 1], most_tied);
+    is_usual = __all_sync(ALL_LANES, is_usual);
+    constexpr int MOST_PIECES = KIND == FLOATING && BITS > 16 ? PIECES + 1 : PIECES;
+    int chosen = 0, found = 0;
+    for (int p = PIECES; is_usual && !chosen && p <= MOST_PIECES; ++p) {
+        if (find_top(drawn, size, places + FIRST - 1, LAST - FIRST + 3, p, &found)) chosen = p;
+    }
+    bool is_keyed = KIND != FLOATING || !are_few_near(drawn, size, places, N_ENDS);
+    if (threadIdx.x) return;
+#pragma unroll
+    for (int e = 0; e < N_ENDS; ++e) all_ends[e] = ends[e];
+    *top = found;
+    if (chosen) *form = 2 * chosen + is_keyed;
 }

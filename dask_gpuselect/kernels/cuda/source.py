@@ -24,7 +24,7 @@ MOMENTS_THREADS = 256  # so that three blocks share a multiprocessor; of 512, on
 PIECE = 23  # bits of a piece, into which elements are cut to be summed
 TOP_OF_HALF = 16  # exponent of the power of two at which float16 are cut
 FARTHEST_TOP = 400  # largest exponent at which wider floats are cut; its negative is the smallest
-# For float32: so that the number added to an element to cut it, and its last bit, are float32.
+# Limits for float32: the number added to an element to cut it, and its last bit, are float32.
 LEAST_TOP, MOST_TOP = -81, 126
 PLACE_THREADS = 128
 TABLE_BITS = 12  # of the steps from the first of many ends to the last
@@ -88,8 +88,8 @@ NEAR_ROWS, NEAR_QUERIES = 64, 128
 
 MOST_ENDS = 1024  # ends of brackets that are counted in one read
 MOST_MARKS = 511  # marks between which elements are distributed
-SPANS = (1, 3, 5, 9, 12)  # spans of a kernel; one for 24 would need too many registers
-FEW_SPANS = 5  # spans up to which comparing with each is faster than finding cells by a table
+SPANS = (1, 3, 5)  # spans of a kernel
+FEW_SPANS = SPANS[-1]  # up to which comparing with each is faster than finding cells by a table
 
 KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}  # as in ``elements.cuh``
 
@@ -197,7 +197,7 @@ KEEPS: Defined = (("KEEPS", 1),)
 
 USUAL = {
     **dict.fromkeys(("KEEPS", "SPANS_ARE", "SPACE", "WHOLE", "IN_PARTS", "LISTED"), 0),
-    **dict.fromkeys(("PLACED", "IN_SHARED", "NARROW", "IN_PAIRS"), 0),
+    **dict.fromkeys(("PLACED", "KEYED", "IN_SHARED", "NARROW", "IN_PAIRS"), 0),
     **{"SPANS": 1, "PIECES": 3, "WINDOW": 256, "ONLY_MOST": MOST_RANKS},
 }
 """Definitions with which a source is compiled if it is not compiled with others."""

@@ -1,14 +1,6 @@
-// Load 2; see ``spans.cuh``.
-//
-// Defined before this text: PLACED (1: at many ends. SPANS is 1 then, and SPANS_ARE is ANY).
+// Load 2; see ``spans.cuh``. With PLACED, SPANS is 1 and SPANS_ARE is ANY.
 
 #include "spans.cuh"
-
-#if PLACED
-typedef Placed Counting;
-#else
-typedef Tally Counting;
-#endif
 
 // Nothing if it is in vain: the ends are of a sample that is not of the usual kind.
 extern "C" __global__ void __launch_bounds__(TALLY_THREADS) tally(

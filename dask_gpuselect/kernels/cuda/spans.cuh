@@ -222,10 +222,10 @@ struct Tally {
 
     // One reservation for a warp; neighbouring lanes write neighbouring elements.
     __device__ __forceinline__ void append(u32 n_candidates) {
-        u32 total = warp_sum(n_candidates);
+        u32 total = total_over_warp(n_candidates);
         if (total == 0) return;
         u64 at = reserved(n_found, total);
-        for (u32 s = 0, deepest = warp_max(n_candidates); s < deepest; ++s) {
+        for (u32 s = 0, deepest = largest_over_warp(n_candidates); s < deepest; ++s) {
             u32 holders = __ballot_sync(ALL_LANES, s < n_candidates);
             u64 mine = at + n_before(holders);
             if (s < n_candidates && mine < most) candidates[mine] = Place{stage + s * ROW}.load();
@@ -242,11 +242,33 @@ struct Tally {
 // steps have no end, so all of their elements are in one cell, and are counted by one look. The others,
 // and those that may be wanted, are staged, and found by a search among the ends of their step. One span
 // of everything.
+//
+// Defined before this text: PLACED (1: count this way), and KEYED (1: the steps of floats are even in
+// their bits, which suits ends of all magnitudes; 0: in their values).
+#define BY_VALUE (KIND == FLOATING && !KEYED)
+
+// An unsigned integer that is never smaller for a larger value, and the same for equal ones.
+#if KIND != FLOATING
+typedef Key Rung;
+__device__ __forceinline__ Rung rung_of(Value value) { return key_of((Word)value); }
+#elif BITS == 64
+typedef u32 Rung;  // half a key: 32-bit arithmetic
+__device__ __forceinline__ Rung rung_of(Value value) {
+    return (u32)(key_of((Word)__double_as_longlong(value)) >> 32);
+}
+#else
+typedef u32 Rung;
+__device__ __forceinline__ Rung rung_of(Value value) {
+    u32 bits = __float_as_uint(sum_of(value, 0.0f));
+    return bits ^ ((u32)((int)bits >> 31) | 0x80000000u);
+}
+#endif
+
 struct Placed : Tally {
-#if KIND == FLOATING
+#if BY_VALUE
     Value origin, steps;  // from an element to its step
 #else
-    Key origin;
+    Rung origin;
     int shift;
 #endif
     // Of each step, the segment of its elements; or, with IS_STAGED, how many ends are below the step,
@@ -263,13 +285,14 @@ struct Placed : Tally {
         u32 behind = (u32)(wanted + n_ends + 1 - scratch);  // not an address: the compiler must know
         table = (u32*)(scratch + (behind + 3) / 4 * 4);     // that the table is in shared memory
         Value first = ends[0], last = ends[n_ends - 1];
-#if KIND == FLOATING
+#if BY_VALUE
         Value step = (last - first) / (Value)(TABLE_SIZE - 4);
         origin = first - step * (Value)1.5;  // so that rounding moves no end to the first step or the last
         steps = (Value)1 / step;  // 0 or infinite if ends are far apart or one
 #else
-        origin = key_of((Word)first);
-        shift = max((int)n_digits_of(key_of((Word)last) - origin) - TABLE_BITS + 1, 0);
+        origin = rung_of(first);
+        shift = max((int)n_digits_of(rung_of(last) - origin) - TABLE_BITS, 0);
+        origin -= min(origin, (Rung)1 << shift);  // so that what is below has a step without ends
 #endif
         for (int i = threadIdx.x; i < TABLE_SIZE; i += TALLY_THREADS) table[i] = 0;
         if (threadIdx.x == 0) segments[2 * n_ends + 1] = 0;
@@ -280,22 +303,19 @@ struct Placed : Tally {
         __syncthreads();
     }
 
-#if KIND != FLOATING
-    __device__ static u32 n_digits_of(Key key) {
-        return KEY_BITS - (KEY_BITS == 64 ? __clzll((i64)key) : __clz((int)key));
+    __device__ static u32 n_digits_of(Rung rung) {
+        return sizeof(Rung) == 8 ? 64 - __clzll((i64)rung) : 32 - __clz((int)rung);
     }
-#endif
 
     // Never smaller for a larger value, which is all that the table needs; NaN gets any.
     __device__ __forceinline__ u32 step_of(Value value) const {
-#if KIND == FLOATING && BITS == 64
+#if BY_VALUE && BITS == 64
         return (u32)fmin(fmax((value - origin) * steps, 0.0), (Value)(TABLE_SIZE - 1));
-#elif KIND == FLOATING
+#elif BY_VALUE
         return (u32)fminf(fmaxf((value - origin) * steps, 0.0f), (Value)(TABLE_SIZE - 1));
 #else
-        Key key = key_of((Word)value);
-        Key at = (key - origin) >> shift;
-        return key < origin ? 0 : at >= TABLE_SIZE - 1 ? TABLE_SIZE - 1 : (u32)at + 1;
+        Rung at = (max(rung_of(value), origin) - origin) >> shift;
+        return (u32)min(at, (Rung)(TABLE_SIZE - 1));
 #endif
     }
 
@@ -361,3 +381,9 @@ struct Placed : Tally {
         if (threadIdx.x == 0) atomicAdd(&totals[SPANS], (u64)segments[2 * n_ends + 1]);
     }
 };
+
+#if PLACED
+typedef Placed Counting;
+#else
+typedef Tally Counting;
+#endif

@@ -93,13 +93,12 @@ def tally_on_device(values: Elements, brackets: Brackets, most: int) -> Tally | 
 
 
 def _tally_few(values: Elements, brackets: Brackets, most: int) -> Tally | None:
-    spans, layout, sheet = _sheet_of(brackets, source.FEW_SPANS)
-    told = on_device(sheet)
-    kinds = _kinds(brackets, spans)
-    n_ends = len(brackets.ends)
-    is_placed = kinds == "any" and spans == [(0, 2 * n_ends)] and n_ends > 1
-    candidates = start_tally(values, layout, told, kinds, most, is_placed=is_placed)
-    return tally_of(told.get().view(layout.dtype)[0], spans, candidates, n_unmasked(values))
+    spans, layout, sheet = _sheet_of(brackets)
+    device_sheet = on_device(sheet)
+    candidates = room_for(most, values)
+    how = _kinds(brackets, spans), candidates
+    start_tally(values, layout, device_sheet, *how, is_placed=_is_placed(brackets, spans))
+    return tally_of(device_sheet.get().view(layout.dtype)[0], spans, candidates, n_unmasked(values))
 
 
 def tally_and_sums(
@@ -114,16 +113,19 @@ def tally_and_sums(
         sums = Moments.merge([moments(part, brackets.ends) for part in parts_of(values)])
         return tally_on_device(values, brackets, most), sums
     spans, layout, sheet = _sheet_of(brackets)
-    kinds = _kinds(brackets, spans)
+    kinds, is_placed = _kinds(brackets, spans), _is_placed(brackets, spans)
     n = n_unmasked(values)
     wanted = ranks(n)
-    n_ranks = len(wanted) if kinds == "cells" and len(wanted) <= most_selected() else 0
+    is_found = (kinds == "cells" or is_placed) and len(wanted) <= most_selected()
+    n_ranks = len(wanted) if is_found else 0
     sheet["ranks"][:n_ranks] = wanted[:n_ranks]
     pieces, sheet["top"] = cut_for(brackets.ends, np.dtype(values.dtype))
-    device_sheet = on_device(sheet, 8 * N_SUMS)
-    candidates = start_tally(values, layout, device_sheet, kinds, most, pieces)
+    form = Form(pieces, is_placed)
+    sheet["form"] = form.number
+    device_sheet, candidates = on_device(sheet, 8 * N_SUMS), room_for(most, values)
+    start_tally(values, layout, device_sheet, kinds, candidates, form, is_placed=is_placed)
     if n_ranks:
-        start_located(candidates, layout, device_sheet, n_ranks)
+        start_located(candidates, layout, device_sheet, n_ranks, is_placed=is_placed)
     return summed_tally(device_sheet.get(), layout, spans, candidates, n, n_ranks)
 
 
@@ -150,10 +152,34 @@ def summed_tally(
     return replace(tally, candidates=chosen), sums
 
 
-def _sheet_of(brackets: Brackets, most: int = source.SPANS[-1]) -> tuple[list[Span], Layout, Any]:
-    """Make at most so many spans of brackets, and a sheet that describes them to a kernel."""
+class Form(NamedTuple):
+    """The form of the kernel that counts and sums elements.
+
+    Parameters
+    ----------
+    pieces : int
+        Number of pieces into which elements are cut.
+    is_keyed : bool
+        Whether the table of many ends has steps that are even in the bits of floats.
+    """
+
+    pieces: int
+    is_keyed: bool
+
+    @property
+    def number(self) -> int:
+        return 2 * self.pieces + self.is_keyed
+
+
+def room_for(most: int, values: Elements) -> Array:
+    """Take device memory for candidates."""
+    return cupy.empty(most, selection_dtype(np.dtype(values.dtype)))
+
+
+def _sheet_of(brackets: Brackets) -> tuple[list[Span], Layout, Any]:
+    """Make spans of brackets, and a sheet that describes them to a kernel."""
     ends = brackets.ends
-    spans = _spans(brackets, most)
+    spans = _spans(brackets)
     layout = layout_of(ends.dtype, len(spans), len(ends))
     sheet = blank_sheet(layout, spans)
     sheet["ends"], sheet["wanted"] = ends, brackets.wanted
@@ -170,41 +196,40 @@ def start_tally(
     layout: Layout,
     device_sheet: Array,
     kinds: str,
-    most: int,
-    pieces: int | None = None,
+    candidates: Array,
+    form: Form | None = None,
     *,
     is_placed: bool = False,
-) -> Array:
-    """Start the kernel, and return the memory for candidates.
+) -> None:
+    """Start the kernel.
 
-    With `pieces`, from `cut_for`, it also sums the elements; the sums need room behind the sheet.
-    With `is_placed`, for one span of everything, a table finds the cell of each element.
+    With a form it also sums the elements, if the sheet has the same one; the sums need room behind
+    the sheet. With `is_placed`, for one span of everything, a table finds the cell of each element.
     """
     dtype = np.dtype(values.dtype)
-    candidates = cupy.empty(most, selection_dtype(dtype))
     at = places_in(device_sheet, layout.dtype)
-    places = [at[name] for name in ("bounds", "segments", "ends", "wanted", "is_in_vain")]
-    outs = (layout.n_spans, layout.n_ends, at["below"], candidates, most)
+    condition = "is_in_vain" if form is None else "form"
+    places = [at[name] for name in ("bounds", "segments", "ends", "wanted", condition)]
+    outs = (layout.n_spans, layout.n_ends, at["below"], candidates, candidates.size)
     made = (("SPANS", layout.room), ("SPANS_ARE", source.SPANS_ARE[kinds]), *masked(values))
     made = (("PLACED", int(is_placed)), *made)
     name = "tally"
     into: tuple[Any, ...] = ()
-    if pieces is not None:
+    if form is not None:
         name, sums = "gather_and_sum", device_sheet.data.ptr + layout.dtype.itemsize
         into = (at["top"], np.uint64(sums), np.uint64(sums + 8 * N_DIGITS))
-        made = (("PIECES", pieces), *made)
+        made = (("PIECES", form.pieces), ("KEYED", int(form.is_keyed)), *made)
     memory = source.tally_memory(dtype, layout.n_ends) + is_placed * (4 + (4 << source.TABLE_BITS))
     for part in parts_of(values):  # which add to the same counts and sums
         arguments = (*Chunk.of(part), *places, *outs, *into)
         launch(dtype, name, *arguments, shared=memory, defined=made)
-    return candidates
 
 
 def start_located(
-    candidates: Array, layout: Layout, told: Array, n_ranks: int, *, is_placed: bool = False
+    candidates: Array, layout: Layout, device_sheet: Array, n_ranks: int, *, is_placed: bool = False
 ) -> None:
     """Start the selection of the elements of the ranks on a sheet, after its tally."""
-    at = places_in(told, layout.dtype)
+    at = places_in(device_sheet, layout.dtype)
     where = (candidates.size, at["ranks"], n_ranks, at["selection"])
     if is_placed:
         given = (at["held"], at["wanted"], layout.n_ends, at["n_found"], *where)
@@ -230,10 +255,10 @@ def tally_of(sheet: Any, spans: list[Span], candidates: Array, size: int) -> Tal
     return Tally(below, below + inside[1::2], gathered, size - n_missing, n_missing)
 
 
-def _spans(brackets: Brackets, most: int) -> list[Span]:
+def _spans(brackets: Brackets) -> list[Span]:
     """Return runs of segments, wanted cells and ends, that are counted as one each.
 
-    If there are many, one run has all segments.
+    If there are more than a few, one run has all segments.
 
     Segment 2j is cell j, and segment 2j + 1 is end j.
     """
@@ -243,7 +268,7 @@ def _spans(brackets: Brackets, most: int) -> list[Span]:
     counted[[0, -1]] = False
     borders = np.flatnonzero(counted[1:] != counted[:-1]).reshape(-1, 2)
     spans = [(int(first), int(stop) - 1) for first, stop in borders]
-    return spans if len(spans) <= most else [(0, n_segments - 1)]
+    return spans if len(spans) <= source.FEW_SPANS else [(0, n_segments - 1)]
 
 
 def _kinds(brackets: Brackets, spans: list[Span]) -> str:
@@ -252,6 +277,12 @@ def _kinds(brackets: Brackets, spans: list[Span]) -> str:
         return "ends"
     is_simple = all(last - first <= 1 + first % 2 for first, last in spans)
     return "cells" if is_simple else "any"
+
+
+def _is_placed(brackets: Brackets, spans: list[Span]) -> bool:
+    """Return whether a table finds the cells of elements, for one span of everything."""
+    is_one = len(brackets.ends) > 1 and spans == [(0, 2 * len(brackets.ends))]
+    return is_one and _kinds(brackets, spans) == "any"
 
 
 class Layout(NamedTuple):
@@ -274,12 +305,13 @@ def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int, n_places: int = 0
         ("segments", "i4", (room, 2)),
         ("ends", dtype, (n_ends,)),
         ("wanted", "?", (n_ends + 1,)),
-        # Of a pilot: the sample's elements at the ends, whether it is not of the usual kind, so
-        # that these are misplaced, and the answer.
+        # Fields of a pilot: the sample's elements at the ends, a flag for an unusual sample, whose
+        # elements are misplaced, and the answer.
         ("sample", SELECTION),
         ("is_in_vain", "u8"),
         ("n_drawn", "u8"),
         ("top", "i4"),  # of sums: at which power of two elements are cut
+        ("form", "i4"),  # of the kernel that sums; 0 if the sample is not of the usual kind
         ("ranks", "i8", (source.MOST_SELECTED,)),
         ("places", "i8", (n_places,)),  # of the ends in a sorted sample
         ("selection", SELECTION),

@@ -39,9 +39,10 @@ REACH_TARGET = source.record("weighed_shares.cu", "ReachTarget")
 FLIER_LIST = source.record("weighed_lanes.cu", "FlierList")
 # Elements that are sorted together, with 40 bytes of scratch each.
 TILE = 1 << 27
-# Quantiles up to which each is found by itself. Sorting in shared memory takes as long as 14 to
-# 18 of them, and other sorting as long as 30 to 40. Where one thread takes a lane, it never pays.
-FEW, FEW_LONG, ALL_FOR = 16, 40, 32
+# Quantiles up to which each is found by itself. Sorting in shared memory takes as long as 25 of
+# them, or as 16 means over windows, and other sorting as long as 30 to 40. Where one thread takes a
+# lane, it never pays.
+FEW, FEW_MEANS, FEW_LONG, ALL_FOR = 24, 16, 40, 32
 FEW_WEIGHTS = 1 << 16  # weights that are checked on the host
 MOST_DECIDED = 1 << 14  # elements of lanes whose ends the host decides if pairs of floats do not
 SORTED_AGAIN = (
@@ -55,8 +56,8 @@ def answer_lanes(column: ChunkColumn, question: Any) -> Array | None:
     None where the host answers: about dates, and where weights are larger than 2**53 or nearly as
     large, or small, as float64 can be. Raises if all valid elements of a lane have weight 0.
     """
-    found = _found(column, question.wanted)
-    return None if found is None else _answers(found.lanes, question, is_plain=found.is_plain)
+    reached = _reached_or_sorted(column, question.wanted)
+    return None if reached is None else _answers(reached.lanes, question, is_plain=reached.is_plain)
 
 
 def box_lanes(
@@ -69,10 +70,10 @@ def box_lanes(
     """
     dtype = column.dtype
     is_wide = dtype.kind != "f" and dtype.itemsize == 8
-    found = None if is_wide else _found(column, question.wanted)
-    if found is None:
+    reached = None if is_wide else _reached_or_sorted(column, question.wanted)
+    if reached is None:
         return None
-    table, lanes, is_plain = found
+    table, lanes, is_plain = reached
     is_none = lanes.n_valid == 0
     if dtype.kind != "f" and not is_plain and any_true(is_none):
         return None
@@ -103,7 +104,7 @@ def box_lanes(
     )
 
 
-class _Found(NamedTuple):
+class _Reached(NamedTuple):
     """The elements that answer every lane, and whether all lanes have elements and miss none.
 
     The columns of `lanes` are contiguous.
@@ -114,7 +115,7 @@ class _Found(NamedTuple):
     is_plain: bool
 
 
-def _found(column: ChunkColumn, wanted: WantedQuantiles) -> _Found | None:
+def _reached_or_sorted(column: ChunkColumn, wanted: WantedQuantiles) -> _Reached | None:
     """Join chunks, and find the elements that answer each lane; None as for `answer_lanes`."""
     chunks, dtype, axes = column
     table = None if dtype.kind in "mM" else Weighed.of(chunks, axes)
@@ -130,7 +131,7 @@ def _found(column: ChunkColumn, wanted: WantedQuantiles) -> _Found | None:
         lanes, is_plain = reached
     if not is_plain and any_true(lanes.n_missing < 0):
         raise ValueError(NOT_FINITE)
-    return _Found(table, lanes, is_plain)
+    return _Reached(table, lanes, is_plain)
 
 
 def _answers(lanes: Lanes, question: Any, *, is_plain: bool) -> Array:
@@ -153,9 +154,9 @@ def _answers(lanes: Lanes, question: Any, *, is_plain: bool) -> Array:
     firsts = [(some, cupy.flatnonzero(some)[:1]) for some in kinds]
     firsts = [(some, first) for some, first in firsts if first.size]
     if firsts:
-        found = _finished(lanes, question, cupy.concatenate([first for _, first in firsts]))
+        kind_answers = _finished(lanes, question, cupy.concatenate([first for _, first in firsts]))
         for i, (some, _) in enumerate(firsts):
-            answers = cupy.where(some, found[:, i, None], answers)
+            answers = cupy.where(some, kind_answers[:, i, None], answers)
     return answers
 
 
@@ -303,8 +304,8 @@ class _Layout(NamedTuple):
         keeps = (0, 0, 0) if self.keeps is None else self.keeps.strides
         strides = *self.values.strides, *self.weights.strides, *keeps
         sizes = self.n_lanes, inner, n, *strides, n_targets, *(how or (0.0, 1.0))
-        told = np.array([sizes], REACH_LANES)
-        return self.values.chunk, self.weights.chunk, cupy.asarray(told.view(np.uint8))
+        record = np.array([sizes], REACH_LANES)
+        return self.values.chunk, self.weights.chunk, cupy.asarray(record.view(np.uint8))
 
 
 def _targets(table: Weighed, wanted: WantedQuantiles) -> list[tuple[float, bool]]:
@@ -322,14 +323,17 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
     """
     layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
     shared = most_shared(cupy.cuda.Device().id)
-    most = FEW if source.order_kernel(dtype, table.n, shared) else FEW_LONG
+    is_mean = wanted.method == lane_weights.TYPE_7
+    most = FEW_LONG
+    if source.order_kernel(dtype, table.n, shared) is not None:
+        most = FEW_MEANS if is_mean else FEW
     if len(wanted.q) > most and table.n > ALL_FOR:
         return None
     how: dict[str, Any] = {"is_side_by_side": layout.is_side_by_side}
     kernel = source.reach_kernel(dtype, table.n, shared, **how)
     if kernel is None:
         return None
-    n_lanes, is_mean = layout.n_lanes, wanted.method == lane_weights.TYPE_7
+    n_lanes = layout.n_lanes
     n_valid, n_missing = cupy.empty((2, n_lanes), np.int64)
     is_unsure, flags = cupy.empty(n_lanes, np.bool_), cupy.zeros(2, np.uint32)
     results = n_valid, n_missing, is_unsure, flags
@@ -344,16 +348,16 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
         launch(dtype, "reach_means", *arrays, keeps, given, *numbers, lower, *results, **start)
     else:
         targets = _targets(table, wanted)
-        found = cupy.empty((len(targets), n_lanes), selection_dtype(dtype))
+        elements = cupy.empty((len(targets), n_lanes), selection_dtype(dtype))
         # Each thread adds so many weights one after the other, and its sum is merged ten times.
         slack = 0.0 if table.is_whole else (-(-table.n // kernel.group) + 16) * 2.0**-52
         *arrays, given = layout.arguments(len(targets), slack, table.scale)
-        told = cupy.asarray(np.array(targets, REACH_TARGET).view(np.uint8))
-        launch(dtype, "reach_lanes", *arrays, keeps, given, told, found, *results, **start)
-        lower = upper = found[: len(wanted.q)].T
+        records = cupy.asarray(np.array(targets, REACH_TARGET).view(np.uint8))
+        launch(dtype, "reach_lanes", *arrays, keeps, given, records, elements, *results, **start)
+        lower = upper = elements[: len(wanted.q)].T
         if wanted.method == "averaged_inverted_cdf":
             place_of = {target: place for place, target in enumerate(targets)}
-            upper = found[[place_of.get((q, True), place_of[q, False]) for q in wanted.q]].T
+            upper = elements[[place_of.get((q, True), place_of[q, False]) for q in wanted.q]].T
     is_any_unsure, is_any_other = flags.get().tolist()
     if is_any_unsure:
         unsure = cupy.flatnonzero(is_unsure)
@@ -428,16 +432,16 @@ def _sorted(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
     numbers = len(shares), lane_weights.METHODS.index(wanted.method), wanted.dtype.itemsize == 8
     arguments = (*given, places, counts[0], shares, *numbers)
     made = source.SORTED_KERNEL.defined(is_side_by_side=True)
-    found = lower, upper, means, is_unsure
-    launch(dtype, "reach_sorted", *arguments, *found, defined=made)
+    results = lower, upper, means, is_unsure
+    launch(dtype, "reach_sorted", *arguments, *results, defined=made)
     lanes = cupy.flatnonzero(is_unsure & (counts[0] > 0))
     if lanes.size:
         exact = _decided(_some(table, layout, lanes), wanted)
         for mine, right in zip((lower, upper), (exact.lower, exact.upper), strict=True):
             mine[:, lanes] = right.T
-    found_lower = lower.T
-    found_upper = upper.T if wanted.method == "averaged_inverted_cdf" else found_lower
-    return Lanes(found_lower, found_upper, *counts)
+    answer_lower = lower.T
+    answer_upper = upper.T if wanted.method == "averaged_inverted_cdf" else answer_lower
+    return Lanes(answer_lower, answer_upper, *counts)
 
 
 def _tiles(table: Weighed) -> Iterator[Weighed]:
@@ -498,14 +502,14 @@ def _ends(table: Weighed, low: Array, high: Array) -> tuple[Array, Array, dict[s
     while ways:
         kinds = {"fliers": dtype, "flier_weights": np.float64, "sides": np.int64}
         fliers = {name: cupy.empty(room, kind) for name, kind in kinds.items()}
-        told = cupy.zeros(1, np.uint64)
-        places = (*(each.data.ptr for each in fliers.values()), room, told.data.ptr)
+        counter = cupy.zeros(1, np.uint64)
+        places = (*(each.data.ptr for each in fliers.values()), room, counter.data.ptr)
         record = cupy.asarray(np.array([places], FLIER_LIST).view(np.uint8))
         arguments = (*given, *bounds, record, numbers, extremes, is_unsure)
         defined = (*made, *ways[0])
         launch(dtype, "reach_ends", *arguments, shared=kernel.shared, defined=defined)
         n, n_unsure = cupy.stack(
-            [told[0], cupy.count_nonzero(is_unsure).astype(np.uint64)]
+            [counter[0], cupy.count_nonzero(is_unsure).astype(np.uint64)]
         ).tolist()
         if n > room:
             room = n

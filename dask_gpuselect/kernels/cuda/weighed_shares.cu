@@ -1,9 +1,9 @@
 // Weighted quantiles of lanes: the first element of each up to which the weights reach a share.
 //
 // GROUP threads share a lane, and each takes every GROUP-th row of it. Weights are rounded to integers
-// whose sum has 32 bits. Their sums up to the middle of a bracket of keys halve it, until one key is
-// left: a guess. Sums of the weights themselves, below the guess and up to it, prove it or say on which
-// side the answer is. These sums are floats, which are exact where weights are integers. Elsewhere an answer is
+// whose sum has 32 bits. Their sums up to a key inside of a bracket narrow it, until one key is left: a
+// guess. If rounding may have moved it, sums of the weights themselves, below the guess and up to it, prove it
+// or say on which side the answer is. These sums are floats, which are exact where weights are integers. Elsewhere an answer is
 // unsure if such a sum is so near to the share that rounding may have moved it past; the host finds that
 // by integers.
 //
@@ -133,15 +133,11 @@ struct Group {
         }
     }
 
-#if BITS < 64
     __device__ __forceinline__ static void over_team(Guess& mine) {
-        if (TEAM == 32) {
-            mine.upto = warp_sum(mine.upto), mine.last = warp_max(mine.last), mine.next = ~warp_max(~mine.next);
-            return;
-        }
-        over_team<Guess>(mine);
+        if (TEAM < 32) return over_team<Guess>(mine);
+        mine.upto = total_over_warp(mine.upto);
+        mine.last = largest_over_warp(mine.last), mine.next = least_over_warp(mine.next);
     }
-#endif
 
     // Merge what all threads of a lane have. Each of them gets the result.
     template <class Part>
@@ -355,30 +351,61 @@ __device__ __forceinline__ bool load(
     return is_one;
 }
 
-// Guess the first key up to which the rounded weights reach a share of theirs, or pass it. `low` is a key up
-// to it, for example the guess for a smaller share, and becomes the guess.
-__device__ __forceinline__ void guess(Own& own, Group& group, const Totals& all, double near, bool is_passed, Key& low) {
-    bool is_open = all.n_valid > 0 && low < all.most;
-    Key high = all.most;
-    while (group.any(is_open)) {
-        Key middle = low + (high - low) / 2;
+// A guess for a share, and the rounded weights below it and up to it. At first it is the least key.
+struct Guessed {
+    Key key;
+    u32 before, upto;
+
+    __device__ __forceinline__ explicit Guessed(const Totals& all) : key(all.least), before(0), upto(0) {}
+
+    // Whether it is the answer for a share `near` of the rounded weights, wherever weights are rounded to: each
+    // by at most one, so that a sum and the share of all differ by at most their number.
+    __device__ __forceinline__ bool is_sure(const Totals& all, double near) const {
+        double margin = all.n_valid + 2.0;
+        return (key == all.least || near - before > margin) && (key == all.most || upto - near > margin);
+    }
+};
+
+// Guess the first key up to which the rounded weights reach a share of theirs, or pass it. `guessed` is for
+// example the guess for a smaller share, and becomes the one for this.
+//
+// Keys are interpolated (the Illinois method): of normal, uniform and lognormal lanes, 9 quantiles take 5 to
+// 10 steps each, and with the middle keys 7 to 16. Every fourth key is the middle one, which bounds their
+// number.
+__device__ __forceinline__ void guess(Own& own, Group& group, const Totals& all, double near, bool is_passed, Guessed& guessed) {
+    bool is_open = all.n_valid > 0 && guessed.key < all.most, was_enough = false;
+    Key low = guessed.key, high = all.most;
+    u32 before = guessed.before, upto = all.rounded;
+    float aim = (float)near - 0.5f * ((float)all.rounded / (float)all.n_valid);
+    float less = aim - (float)before, more = (float)all.rounded - aim;  // the weight up to the ends, from there
+#pragma unroll 1
+    for (int step = 1; group.any(is_open); ++step) {
+        float share = step % 4 ? fminf(fmaxf(less / (less + more), 0.0f), 0.9999f) : 0.5f;
+        Key middle = low + min((Key)((float)(high - low) * share), high - low - (high > low));
         Guess found = own.guess(middle);
         group.together(found);
         if (!is_open) continue;
         bool is_enough = is_passed ? found.upto > near : found.upto >= near;
-        low = is_enough ? low : found.next, high = is_enough ? found.last : high;
-        is_open = low < high;
+        bool is_again = step > 1 && is_enough == was_enough;
+        if (is_enough) {
+            high = found.last, upto = found.upto, more = (float)upto - aim, less *= is_again ? 0.5f : 1.0f;
+        } else {
+            low = found.next, before = found.upto, less = aim - (float)before, more *= is_again ? 0.5f : 1.0f;
+        }
+        was_enough = is_enough, is_open = low < high;
     }
+    guessed.key = low, guessed.before = before, guessed.upto = upto;
 }
 
 // Find the first key up to which the weights reach a share, or pass it.
 __device__ __forceinline__ Key reached(
-    Own& own, Group& group, const Totals& all, const ReachTarget& target, double slack, Key& first, bool& is_unsure
+    Own& own, Group& group, const Totals& all, const ReachTarget& target, double slack, Guessed& first, bool& is_unsure
 ) {
-    double share = target.share * all.weight;
-    bool is_passed = target.is_passed, is_open = all.n_valid > 0 && all.least < all.most;
-    guess(own, group, all, target.share * all.rounded, is_passed, first);
-    Key key = first, low = all.least, high = all.most;
+    double share = target.share * all.weight, near = target.share * all.rounded;
+    bool is_passed = target.is_passed;
+    guess(own, group, all, near, is_passed, first);
+    bool is_open = all.n_valid > 0 && all.least < all.most && !first.is_sure(all, near);
+    Key key = first.key, low = all.least, high = all.most;
 #pragma unroll 1
     for (int step = 1; group.any(is_open); ++step) {
         Proof found = own.prove(key);
@@ -426,12 +453,12 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_la
         bool is_one = load(lanes, values, weights, keeps, start, group, own), is_unsure = false;
         Totals all = own.start();
         group.together(all);
-        Key first = all.least;
+        Guessed first(all);
         double before = 0;
 #pragma unroll 1
         for (i64 t = 0; t < lanes.n_targets; ++t) {
             ReachTarget target = targets[t];
-            if (target.share < before) first = all.least;
+            if (target.share < before) first = Guessed(all);
             before = target.share;
             Key key = target.share == 0   ? all.least
                       : target.share == 1 ? all.most
@@ -452,7 +479,7 @@ constexpr double LEAST_MEAN = 0x1p-900;
 // times the part of the window that is behind it. Let W be the weight and S the sum of the squares of all
 // weights: in units of W * W, the window begins at `q (W * W - S)` and is S wide.
 __device__ __forceinline__ double mean_of_window(
-    Own& own, Group& group, const Totals& all, const Squares& squares, double q, int answer_size, Key& guessed,
+    Own& own, Group& group, const Totals& all, const Squares& squares, double q, int answer_size, Guessed& guessed,
     bool& sure
 ) {
     Pair weight = squares.weight.tidy(), square = squares.square.tidy(), whole = product_of(weight, weight);
@@ -460,7 +487,7 @@ __device__ __forceinline__ double mean_of_window(
     // Each thread adds so many weights one after the other, and merges sums a few times.
     double size = own.n / GROUP + 28.0, error = size * size * PAIR_ERROR * whole.high, share = first.high / whole.high;
     guess(own, group, all, share * all.rounded, false, guessed);
-    Key key = guessed;
+    Key key = guessed.key;
     Below before;
     bool is_open = all.n_valid > 0;
 #pragma unroll 1
@@ -522,12 +549,12 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_me
         group.together(all);
         Squares squares = own.squares();
         group.together(squares);
-        Key guessed = all.least;
+        Guessed guessed(all);
         double before = 0;
 #pragma unroll 1
         for (int k = 0; k < n_shares; ++k) {
             double q = shares[k];
-            if (q < before) guessed = all.least;
+            if (q < before) guessed = Guessed(all);
             before = q;
             double mean = mean_of_window(own, group, all, squares, q, answer_size, guessed, sure);
             if (is_one && group.me == 0) means[k * lanes.n_lanes + number] = mean;

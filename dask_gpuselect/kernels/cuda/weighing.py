@@ -191,7 +191,7 @@ def _in_heavy_cells(
     cell = np.searchsorted(pivots, taken)
     chosen = []
     for j in sorted(heavy):
-        # As many as the cell's share of all elements and of all weight asks for.
+        # The cell gets its share of the pivots by elements, or by weight if that is more.
         parts = max(int(sums[2 * j]) * n_pivots // max(int(sums.sum()), 1) for sums in segments)
         inside = cell == j
         chosen.append(reference.cuts(taken[inside], their_weights[inside], parts + 1).pivots)
@@ -254,7 +254,7 @@ def tally_in_place(
     taken = cupy.empty(most, selection_dtype(kind))
     their_weights = cupy.empty(most, np.int64 if is_whole else np.float64)
     n_ends = len(ends)
-    blank = np.zeros((), _told_once(taken.dtype, n_ends))
+    blank = np.zeros((), _once_dtype(taken.dtype, n_ends))
     blank["ends"], blank["wanted"] = ends, brackets.wanted
     n_segments = 2 * n_ends + 1
     device_sheet = on_device(blank, 8 * (3 + n_segments * (5 + TOTAL_DIGITS)))
@@ -269,18 +269,18 @@ def tally_in_place(
     host = device_sheet.get()
     unit = int(host[: blank.dtype.itemsize].view(blank.dtype)[0]["unit"])
     sheet = host[blank.dtype.itemsize :].view(np.uint64)
-    n_missing, faults, n_found = sheet[:3].tolist()
+    n_missing, faults, n_gathered = sheet[:3].tolist()
     if faults & FAULT:
         raise ValueError(NEGATIVE)
     if faults:
         raise ValueError(NOT_FINITE)
-    if n_found > most:
+    if n_gathered > most:
         return None
     # The digits of the sums in units are the halves of the low and of the high 64 bits.
     counts, units, others = np.split(sheet[3:].view(np.int64).reshape(n_segments, -1), [1, 5], 1)
     sums = ExactSums.of_table(units, 0).shifted(unit) + ExactSums.of_table(others, TOTAL_POINT)
-    candidates = DeviceCandidates(taken[:n_found])
-    tallied = Tally.of_segments(counts[:, 0], sums, candidates, their_weights[:n_found])
+    candidates = DeviceCandidates(taken[:n_gathered])
+    tallied = Tally.of_segments(counts[:, 0], sums, candidates, their_weights[:n_gathered])
     return reference.with_others(tallied, chunk, dtype, n_missing)
 
 
@@ -331,7 +331,7 @@ def _weights_as_read(chunk: Accompanied) -> Array | None:
 
 
 @lru_cache
-def _told_once(dtype: np.dtype[Any], n_ends: int) -> np.dtype[Any]:
+def _once_dtype(dtype: np.dtype[Any], n_ends: int) -> np.dtype[Any]:
     """Return the dtype of the input of `weigh_once`, with the sums behind it."""
     fields = [("ends", dtype, (n_ends,)), ("wanted", "?", (n_ends + 1,)), ("unit", "i4")]
     return np.dtype([*fields, ("totals", "u8", (0,))], align=True)

@@ -187,7 +187,7 @@ def window_lanes(*_: Any, **__: Any) -> None:
     Parameters
     ----------
     parts : sequence of array, shape (*lanes, n)
-        Parts that `LaneKernels.parts_of` returns; joined along the last axis they are whole lanes.
+        Parts that `lanes.parts_of` returns; joined along the last axis they are whole lanes.
     atoms : Atoms
         The windows as unions of atoms.
     ranks : callable

@@ -121,7 +121,7 @@ def tails_in_turn(
         if elements is None:
             elements = np.empty((n_lanes, width), table.values.dtype)
         elements[some], counts[0, some], counts[1, some] = (
-            tails_.kept,
+            tails_.elements,
             tails_.n_valid,
             tails_.n_missing,
         )

@@ -91,7 +91,7 @@ def answers_and_ends(
         Makes bounds from the answers; see `lane_ends.BoundsOf`.
     most : int
         Largest number of elements to collect of each side of a lane.
-    answer, look : callable, optional
+    answer, ends_of : callable, optional
         `answer_lanes` and `lane_ends` of another backend.
     """
     answers = to_host(answer(column, question)).astype(np.float64)

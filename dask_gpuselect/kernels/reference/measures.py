@@ -17,7 +17,7 @@ from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.spaces import coordinates, element
 
 
-def report(values: Array, probe: probes.Measure) -> probes.Report:
+def answer_probe(values: Array, probe: probes.Measure) -> probes.ProbeResult:
     """Measure what a probe asks of a chunk, on the host.
 
     Parameters
@@ -30,16 +30,16 @@ def report(values: Array, probe: probes.Measure) -> probes.Report:
     values = np.asarray(to_host(values)).reshape(-1)
     is_missing = values != values
     valid = values[~is_missing]
-    answer: probes.Report = MEASURES[type(probe)](valid, int(is_missing.sum()), probe)
+    answer: probes.ProbeResult = MEASURES[type(probe)](valid, int(is_missing.sum()), probe)
     return answer
 
 
-def _extent(valid: NDArray[Any], n_missing: int, probe: probes.Extent) -> probes.ExtentReport:
+def _extent(valid: NDArray[Any], n_missing: int, probe: probes.Extent) -> probes.ExtentResult:
     keys = to_keys(valid)
     with np.errstate(over="ignore", invalid="ignore"):
         total = float(coordinates(probe.space, valid, keys).sum())
     least, largest = extremes(keys, valid.dtype)
-    return probes.ExtentReport(len(valid), n_missing, least, largest, total)
+    return probes.ExtentResult(len(valid), n_missing, least, largest, total)
 
 
 def extremes(keys: probes.KeyArray, dtype: np.dtype[Any]) -> tuple[int, int]:
@@ -49,7 +49,7 @@ def extremes(keys: probes.KeyArray, dtype: np.dtype[Any]) -> tuple[int, int]:
     return int(keys.min()), int(keys.max())
 
 
-def _points(valid: NDArray[Any], n_missing: int, probe: probes.Points) -> probes.PointsReport:
+def _points(valid: NDArray[Any], n_missing: int, probe: probes.Points) -> probes.PointsResult:
     keys = to_keys(valid)
     pivots = np.array(probe.keys, np.uint64)
     is_below, is_above = keys < pivots[:, None], keys > pivots[:, None]
@@ -62,7 +62,7 @@ def _points(valid: NDArray[Any], n_missing: int, probe: probes.Points) -> probes
             for i, key in enumerate(probe.keys):
                 distance = at - probe.space.coordinate(key, valid.dtype)
                 low[i], high[i] = -distance[is_below[i]].sum(), distance[is_above[i]].sum()
-    return probes.PointsReport(
+    return probes.PointsResult(
         len(valid),
         n_missing,
         below.astype(np.int64),
@@ -74,24 +74,24 @@ def _points(valid: NDArray[Any], n_missing: int, probe: probes.Points) -> probes
     )
 
 
-def _key_bins(valid: NDArray[Any], n_missing: int, probe: probes.KeyBins) -> probes.BinsReport:
+def _key_bins(valid: NDArray[Any], n_missing: int, probe: probes.KeyBins) -> probes.BinsResult:
     keys = to_keys(valid)
     origin = np.uint64(probe.origin)
     ahead = keys[keys >= origin] - origin
     bins = ahead >> np.uint64(probe.shift)
     bins = bins[bins < probe.n_bins]
     counts = np.bincount(bins.astype(np.int64), minlength=probe.n_bins)
-    return probes.BinsReport(len(valid), n_missing, len(keys) - len(ahead), counts)
+    return probes.BinsResult(len(valid), n_missing, len(keys) - len(ahead), counts)
 
 
 def _linear_bins(
     valid: NDArray[Any], n_missing: int, probe: probes.LinearBins
-) -> probes.BinsReport:
+) -> probes.BinsResult:
     lo, hi = (element(key, valid.dtype) for key in (probe.lo, probe.hi))
     inside = valid[(valid >= lo) & (valid <= hi)].astype(np.float64)
     places = np.minimum(((inside - probe.start) * probe.slope).astype(np.int64), probe.n_bins - 1)
     counts = np.bincount(places, minlength=probe.n_bins)
-    return probes.BinsReport(len(valid), n_missing, int((valid < lo).sum()), counts)
+    return probes.BinsResult(len(valid), n_missing, int((valid < lo).sum()), counts)
 
 
 def _drawn(valid: NDArray[Any], n_missing: int, probe: probes.Draw) -> probes.Drawn:

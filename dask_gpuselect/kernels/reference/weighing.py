@@ -233,11 +233,11 @@ def with_others(tallied: Tally, chunk: Accompanied, dtype: np.dtype[Any], n_miss
     due where valid elements all weigh 0. Therefore they are told apart only if no element of the
     chunk has a positive weight.
     """
-    n_kept = chunk.size
+    n_unmasked = chunk.size
     if chunk.keeps is not None:
-        n_kept = n_true(chunk.keeps)
-    n_idle = n_kept - tallied.n_valid - n_missing
-    if n_idle == n_kept:
+        n_unmasked = n_true(chunk.keeps)
+    n_idle = n_unmasked - tallied.n_valid - n_missing
+    if n_idle == n_unmasked:
         is_missing = _is_missing(elements_of(chunk.values, dtype)[0], dtype)
         if chunk.keeps is not None:
             is_missing &= namespace(is_missing).reshape(chunk.keeps, is_missing.shape)

@@ -1,1 +1,1 @@
-"""Robust linear fits of rows, of which up to half may be outliers. Plain NumPy on the host."""
+"""Robust linear fits of rows. Up to half of the rows may be outliers. Plain NumPy on the host."""

@@ -137,8 +137,8 @@ def solve(gram: FloatArray, moment: FloatArray) -> FloatArray:
     length = np.where(length > 0, length, 1.0)
     values, vectors = np.linalg.eigh(gram / (length[..., :, None] * length[..., None, :]))
     eps = np.finfo(np.float64).eps
-    is_held = values > values[..., -1:] * (gram.shape[-1] * eps)
-    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=is_held)
+    is_significant = values > values[..., -1:] * (gram.shape[-1] * eps)
+    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=is_significant)
     along = np.einsum("...ji,...j->...i", vectors, moment / length) * inverse
     solution: FloatArray = np.einsum("...ij,...j->...i", vectors, along) / length
     return solution

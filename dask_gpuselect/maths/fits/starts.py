@@ -1,8 +1,8 @@
 """Starts of fits: exact fits of a few random rows, and concentration in nested subsets.
 
-Of very many rows, only a sample is used here. A few hundred rows tell most good starts from bad
-ones. The remaining starts go on with more rows, as in the nested extensions of FAST-LTS (Rousseeuw
-& Van Driessen 2006, section 4):
+If there are very many rows, only a sample is used here. A few hundred rows tell most good starts
+from bad ones. The remaining starts go on with more rows, as in the nested extensions of FAST-LTS
+(Rousseeuw & Van Driessen 2006, section 4):
 
     starts in 5 subsets of 300 ──> the best of each in all 1,500 ──> the best of these in the sample
 """

@@ -4,7 +4,7 @@ A chunk that is loaded can cache the answers to a second load if the brackets ca
 the chunks before it. The guess decides only whether the chunk is loaded again: once the brackets
 are proven, the cached part either covers them or it does not.
 
-For a guess, each chunk that was seen stands for those around it, in the order of the grid. The
+For a guess, each chunk of the sample stands for those around it, in the order of the grid. The
 question computes its brackets from the cuts of such an array, where all counts are in doubt by
 their likely error. The error is estimated from the differences between neighbours. It is far
 smaller if chunks change slowly from one to the next than if they differ as much at random.
@@ -33,9 +33,9 @@ SIGMA = 4.0
 NOISE = 1.2
 # Largest share of all elements that is cached: caching more takes as long as loading again.
 MOST_CACHED = 0.15
-# No further guess is made once so many chunks have been seen, or once the error is at most so small
-# a part of what the guess holds.
-MOST_SEEN = 128
+# No further guess is made once so many chunks are in the sample, or once the error is at most so
+# small a part of what the guess holds.
+MOST_SAMPLED = 128
 SMALL_DOUBT = 0.1
 # Neither is one made if chunks are measured by a ruler and so few elements will be cached: a guess
 # takes 1 to 5 ms, and caching a million elements about as long.
@@ -76,8 +76,8 @@ class Guess:
     ruler : Ruler or None
         Ruler for chunks that cache what is inside the brackets. None if they are measured at
         pivots.
-    n_kept : float
-        Approximate number of elements inside, in the chunks that were not seen.
+    n_cached : float
+        Approximate number of elements inside, in the chunks outside the sample.
     """
 
     brackets: Brackets | None
@@ -92,23 +92,23 @@ class Guess:
         """True if more chunks may lead to a guess that holds much less."""
         if self.ruler is not None and self.n_cached < FEW_CACHED:
             return False
-        # The rest of the share comes from the pivots, however many chunks are seen.
+        # The rest of the share comes from the pivots, however many chunks are in the sample.
         return self.n_apart * self.doubt > SMALL_DOUBT * self.share
 
     @property
     def is_far(self) -> bool:
-        """True if the chunks that were seen differ so much that none tells about the others."""
+        """True if the chunks of the sample differ so much that none stands for the others."""
         return self.doubt > FAR
 
     def next_after(self, n: int) -> int:
-        """Choose after how many chunks to guess again, when `n` were seen."""
+        """Choose after how many chunks to guess again, when `n` are in the sample."""
         if self.brackets is not None:
-            return 2 * n + 1 if self.may_improve else MOST_SEEN + 1
+            return 2 * n + 1 if self.may_improve else MOST_SAMPLED + 1
         # The error of a trend falls fastest, with the number of chunks to the power of 3/2.
         if self.doubt <= MOST_CACHED:  # a guess that holds a little less would do
             return max(int(n * (self.share / MOST_CACHED) ** (2 / 3)), n + n // 4 + 1)
         times = (self.doubt / MOST_CACHED) ** (2 / 3)
-        return max(int(n * min(times, MOST_SEEN)), 2 * n)
+        return max(int(n * min(times, MOST_SAMPLED)), 2 * n)
 
     def or_before(self, before: Guess) -> Guess:
         """Choose this guess, or the one before if this holds too much and is about as sure."""
@@ -117,7 +117,7 @@ class Guess:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
+class ChunkSample:
     """Cuts of some chunks of an array, and their places.
 
     Parameters
@@ -183,8 +183,8 @@ class Seen:
         inside = self._share_inside(brackets)
         if inside > MOST_CACHED:
             return Guess(None, inside, doubt)
-        n_unseen = self.n_chunks - len(self.places)
-        n_cached = inside * n_unseen * float(self.cuts.n_valid.mean())
+        n_others = self.n_chunks - len(self.places)
+        n_cached = inside * n_others * float(self.cuts.n_valid.mean())
         return Guess(brackets, inside, doubt, _n_apart(brackets), n_cached=n_cached)
 
     def ruler(self, share: int) -> Ruler | None:
@@ -200,7 +200,7 @@ class Seen:
         most = COARSE / pivot_count(max(int(cuts.n_valid.mean()), 1), share)
         return ruler_of(envelope.values, shares, most)
 
-    def _thinned(self, most: int) -> Seen:
+    def _thinned(self, most: int) -> ChunkSample:
         """Drop pivots so that about `most` of them are left."""
         return replace(self, cuts=thinned(self.cuts, max(-(-len(self.cuts.pivots) // most), 1)))
 
@@ -212,7 +212,7 @@ class Seen:
     def _error(self, ends: NDArray[Any]) -> float:
         """Estimate the largest error of the counts up to some values, as a share of all elements.
 
-        The chunks that were seen tell how much to expect.
+        The chunks of the sample show how much to expect.
         """
         if len(ends) == 0:
             return 0.0
@@ -228,36 +228,36 @@ class Seen:
         differences = np.diff(residual, axis=0)
         steps = np.maximum(np.abs(differences), np.sqrt(at_random))
         is_noise = (differences**2).mean(0) > NOISE * residual.var(0, ddof=1)
-        found = np.where(is_noise, self._error_of_noise(steps), self._error_of_trend(steps))
-        return float(found.max() / self.n_chunks)
+        errors = np.where(is_noise, self._error_of_noise(steps), self._error_of_trend(steps))
+        return float(errors.max() / self.n_chunks)
 
     def _error_of_noise(self, steps: FloatArray) -> FloatArray:
-        """Estimate errors of sums over all chunks, if steps between seen chunks are noise."""
-        # A chunk that was not seen adds its own noise. A chunk that was seen adds its noise once
+        """Estimate errors of sums over all chunks, if steps between its chunks are noise."""
+        # A chunk outside the sample adds its own noise. A chunk of the sample adds its noise once
         # for each other chunk for which it stands.
         others = self._stands_for() - 1
         n_noisy = (others**2).sum() + self.n_chunks - len(self.places)
-        found: FloatArray = _sigmas(steps) * np.sqrt((steps**2).mean(0) / 2 * n_noisy)
-        return found
+        errors: FloatArray = _sigmas(steps) * np.sqrt((steps**2).mean(0) / 2 * n_noisy)
+        return errors
 
     def _error_of_trend(self, steps: FloatArray) -> FloatArray:
         """Estimate errors of sums over all chunks, if some of the steps are a trend.
 
-        Then only the step over a gap tells about the chunks in it.
+        Then only the step over a gap depends on the chunks in it.
         """
-        unseen = np.diff(self.places)[:, None] - 1.0
+        gaps = np.diff(self.places)[:, None] - 1.0
         first, last = float(self.places[0]), float(self.n_chunks - 1 - self.places[-1])
         noise = (steps**2).mean(0) / 2
-        variance = (steps**2 / 2 * (unseen**2 + unseen)).sum(0) + noise * (first + last)
+        variance = (steps**2 / 2 * (gaps**2 + gaps)).sum(0) + noise * (first + last)
         variance += (steps[0] * first) ** 2 + (steps[-1] * last) ** 2
         # The error is at most that of gaps whose chunks are all like the one at their other side.
-        at_most = (steps * unseen).sum(0) + steps[0] * first + steps[-1] * last
+        at_most = (steps * gaps).sum(0) + steps[0] * first + steps[-1] * last
         at_most += SIGMA * np.sqrt(noise * (self.n_chunks - len(self.places)))
-        found: FloatArray = np.minimum(_sigmas(steps) * np.sqrt(variance), at_most)
-        return found
+        errors: FloatArray = np.minimum(_sigmas(steps) * np.sqrt(variance), at_most)
+        return errors
 
     def _share_inside(self, brackets: Brackets) -> float:
-        """Estimate the share of the elements that were seen in the wanted cells."""
+        """Estimate the share of the sample's elements in the wanted cells."""
         first, last = self._reach(brackets)
         return float((last - first).sum())
 
@@ -273,7 +273,7 @@ class Seen:
         return float(reach.sum() - overlap.sum())
 
     def _reach(self, brackets: Brackets) -> tuple[FloatArray, FloatArray]:
-        """Estimate which range of shares of the seen elements each wanted cell covers."""
+        """Estimate which range of shares of the sample's elements each wanted cell covers."""
         n_chunks = len(self.cuts.sizes)
         cells = cells_of(self.cuts, slice(0, n_chunks), brackets.ends)
         least, most, is_pivot = bounds_of(self.cuts, cells)

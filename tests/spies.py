@@ -1,0 +1,41 @@
+"""Calls of a function, noted while a test runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+def noted(
+    patch: pytest.MonkeyPatch,
+    owner: Any,
+    name: str,
+    note: Callable[..., Any],
+    notes: list[Any] | None = None,
+) -> list[Any]:
+    """Replace a function by one that notes each call, and return the list of notes.
+
+    Parameters
+    ----------
+    owner : module or class
+        What has the function, under that name.
+    note : callable
+        From the answer and the arguments to what is noted.
+    notes : list, optional
+        Where to note; by default a new list.
+    """
+    found: list[Any] = [] if notes is None else notes
+    function = getattr(owner, name)
+
+    def noting(*args: Any, **how: Any) -> Any:
+        answer = None  # of a call that fails
+        try:
+            answer = function(*args, **how)
+            return answer
+        finally:
+            found.append(note(answer, *args, **how))
+
+    patch.setattr(owner, name, noting)
+    return found
