@@ -38,25 +38,39 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     """Answer a question for each window, in kind; see `reference.windows.answer`."""
     if order.deviates and (order.dtype.itemsize < 4 or not are_float64(values_of(chunk))):
         return reference.answer(chunk, dtype, frame, order)
-    if _needs_no_scratch(chunk, dtype, frame, order):
-        return _answer_slab(chunk, dtype, frame, order)
+    if _is_in_place(dtype, frame, order):  # then no slabs need to limit scratch
+        answers = _answer_whole(chunk, dtype, frame, order)
+        if answers is not None:
+            return answers
     # A mask is often of the ends alone: then few slabs have one.
     n_bytes = SLAB // 4 if isinstance(chunk, Accompanied) else SLAB
     most = max(n_bytes // dtype.itemsize, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
     return reference.in_slabs(_answer_slab, chunk, dtype, frame, order, most)
 
 
-def _needs_no_scratch(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> bool:
-    """Return whether a network reads a chunk as it is, and writes the answers in place."""
-    if isinstance(chunk, Accompanied) or order.n_answers != 1:
-        return False
+def _is_in_place(dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> bool:
+    """Return whether the elements that a kernel finds are the answers."""
     if _is_plain_float(dtype, order):
         is_one = not WindowRanks.of(order, frame.n, is_whole=True).has_upper
     else:
         is_one = dtype.kind in "biu" and order.mixes == 0
-    if not is_one or window_networks.Network.fitting(chunk, frame, order, None) is None:
-        return False
-    return not _has_missing(_words(chunk, dtype), dtype)
+    return is_one and order.n_answers == 1
+
+
+def _answer_whole(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
+    """Answer windows by a network that reads a chunk as it is.
+
+    Return None if there is none, or if some element is missing or masked.
+    """
+    if isinstance(chunk, Accompanied):
+        return None
+    words = _words(chunk, dtype)
+    network = window_networks.Network.fitting(words, frame, order, None)
+    if network is None or _has_missing(words, dtype):
+        return None
+    chosen = window_networks.elements(network, words, _kind_of(dtype)[:2], frame, order, None)
+    counted = _counts(words, None, frame, has_missing=False)
+    return _finished(chosen, counted, dtype, order, frame.n).reshape(-1, *frame.shape(words.shape))
 
 
 def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
@@ -64,14 +78,9 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     shape = frame.shape(tuple(chunk.shape))
     if order.deviates:
         dtype = order.dtype  # distances are
-    words = _words(chunk, dtype)
-    if not isinstance(chunk, Accompanied) and not _has_missing(words, dtype):
-        network = window_networks.Network.fitting(words, frame, order, None)
-        if network is not None:
-            coding = _kind_of(dtype)[:2]
-            chosen = window_networks.elements(network, words, coding, frame, order, None)
-            counted = _counts(words, None, frame, has_missing=False)
-            return _finished(chosen, counted, dtype, order, frame.n).reshape(-1, *shape)
+    answers = _answer_whole(chunk, dtype, frame, order)
+    if answers is not None:
+        return answers
     keys, keeps, has_missing = _keys(chunk, dtype)
     counted = _counts(keys, keeps, frame, has_missing=has_missing)
     n_valid = counted[0]
