@@ -58,18 +58,17 @@ from scale_simulation import (
 )
 
 from dask_gpuselect import describe_boxplot, kernels, quantile, sort
-from dask_gpuselect.boxplot.questions import BoxQuestion
-from dask_gpuselect.boxplot.weighted import WeightedBoxQuestion
+from dask_gpuselect.boxplot.questions import BoxQuestion, WeightedBoxQuestion
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.engine import plans, settings
 from dask_gpuselect.engine.exchange import Stages
 from dask_gpuselect.engine.loads import _find_brackets
 from dask_gpuselect.engine.narrowing import (
-    _brackets_of_each,
     _coarse_of_each,
     _coarse_of_group,
     _cuts_of_candidates,
     _expected_of_each,
+    _of_each,
     _proven,
 )
 from dask_gpuselect.engine.partials import Gathered, Proven
@@ -438,7 +437,7 @@ def _merge(parts: list[Any], mosts: list[int]) -> Any:
 
 
 def _bracket(parts: list[Any], questions: list[Question]) -> Any:
-    return _brackets_of_each(parts, questions)
+    return _of_each(parts, questions, find="bracket")
 
 
 def _expect(parts: list[Cuts], brackets: Any, n_chunks: int) -> Any:

@@ -28,6 +28,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ from distributed import Client, LocalCluster
 from dask_gpuselect import explain, median
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.loads import _find_brackets, _resolve
-from dask_gpuselect.engine.narrowing import _around_each, _ranges_of_each, _some_of_each
+from dask_gpuselect.engine.narrowing import _around_each, _of_each, _some_of_each
 from dask_gpuselect.engine.partials import Gathered, Proven
 from dask_gpuselect.engine.settings import DEFAULTS
 from dask_gpuselect.maths.candidates import HostCandidates
@@ -205,7 +206,7 @@ def _narrowed(
         n_some = sum(len(cuts.pivots) for column in some for cuts in column)
         written([[column] for column in some], path)
         del some
-        ranges, result = measured(_ranges_of_each, path, [question])
+        ranges, result = measured(partial(_of_each, find="ranges"), path, [question])
         rows.append(result.row(f"preview {preview + 1} of some pivots", f"{n_some:,} pivots"))
         groups = made() if taken is None else iter(taken)
         taken = [_around_each([group], ranges)[0] for group in groups]

@@ -19,9 +19,8 @@ from dask_gpuselect.arguments import (
     reduced_axes,
 )
 from dask_gpuselect.arrays import numpy_dtype
-from dask_gpuselect.boxplot.questions import BoxQuestion
+from dask_gpuselect.boxplot.questions import BoxQuestion, WeightedBoxQuestion
 from dask_gpuselect.boxplot.summary import Boxplot, BoxSource
-from dask_gpuselect.boxplot.weighted import WeightedBoxQuestion
 from dask_gpuselect.engine.asking import Asking, ask_each, by_group
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.interpolation import check_numbers, result_dtype

@@ -1,18 +1,24 @@
-"""Questions about box plots, of all elements and of every lane."""
+"""Questions about box plots, of all elements and of every lane, weighted or not."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.boxplot.tables import COLUMNS, Boxes, BoxesThere
+from dask_gpuselect.boxplot.tables import Boxes, BoxesThere
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion, Question
+from dask_gpuselect.engine.questions import (
+    Block,
+    FurtherLoad,
+    LaneQuestion,
+    Question,
+    of_merged,
+)
 from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.maths.boxes import (
     LEAST_ROOM,
@@ -29,19 +35,24 @@ from dask_gpuselect.maths.boxes import (
     ranges_of_box,
     resolve,
     resolve_again,
+    resolve_weighted,
     rungs_of,
 )
 from dask_gpuselect.maths.chunk_sample import most_cached
-from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
+from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
-from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
-from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
+from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds, Outermost
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import METHODS
+from dask_gpuselect.maths.runs import Runs
+from dask_gpuselect.maths.value_counts import ValueCounts
+from dask_gpuselect.maths.weight_finish import InOrder
+from dask_gpuselect.maths.weights import check_some_weigh
 from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
+from dask_gpuselect.quantiles.weighted import WeightedLaneQuantiles
 
 
 @dataclass(frozen=True)
@@ -69,11 +80,11 @@ class BoxQuestion(Question):
     whole_times: ClassVar[int] = 8
 
     @property
-    def lanes(self) -> LaneQuestion:
+    def lanes(self) -> BoxesOfLanes:
         return LaneBoxQuestion.of(self.rule, self.source_dtype, omits_nan=self.omits_nan)
 
     def answer_alone(self, values: Any, dtype: np.dtype[Any]) -> Boxes | None:
-        order = LaneBoxQuestion.of(self.rule, self.source_dtype, omits_nan=self.omits_nan).order
+        order = self.lanes.order
         box_and_sums = None if self.weighs else kernels.box_alone(values, dtype, order, self.rule)
         return None if box_and_sums is None else self.finished(*box_and_sums)
 
@@ -107,67 +118,33 @@ class BoxQuestion(Question):
     def first_ranks(self, n: int) -> IntArray:
         return first_ranks(self.rule, n)
 
-    def resolve(self, brackets: Brackets, tally: Tally) -> PartialBox | Tally:
+    def resolve(self, brackets: Brackets, tally: Tally) -> PartialBox:
         if tally.n_valid == 0:
-            return tally
+            return PartialBox.without_elements(tally, self.rule)
         return resolve(brackets, tally, self.rule)
 
-    def more(self, brackets: Brackets, resolved: PartialBox | Tally) -> Brackets | None:
-        if isinstance(resolved, Tally) or resolved.is_complete:
-            return None
-        return bracket_fences(brackets.spared, resolved)
+    def more(self, brackets: Brackets, resolved: PartialBox) -> Brackets | None:
+        return None if resolved.is_complete else bracket_fences(brackets.spared, resolved)
 
     def resolve_again(self, resolved: PartialBox, more: Brackets, tally: Tally) -> PartialBox:
         return resolve_again(resolved, more, tally)
 
     def finish(
         self,
-        resolved: PartialBox | Tally,
+        resolved: PartialBox,
         more: Brackets | None,
         tally: Tally | None,
         sums: Moments | None,
     ) -> Boxes:
-        if isinstance(resolved, Tally):
-            return self.without_elements(resolved)
         if more is not None and tally is not None:
             resolved = self.resolve_again(resolved, more, tally)
         assert sums is not None
         return self.finished(resolved, sums)
 
     def finished(self, box: PartialBox, sums: Moments) -> Boxes:
-        """Return the box that was resolved."""
-        counts = {"n": box.n, "n_low": box.below, "n_high": box.above}
-        return self.box_of(box, sums, counts, box.fliers(self.rule.max_fliers))
-
-    def box_of(
-        self,
-        box: PartialBox,
-        sums: Moments,
-        counts: dict[str, Any],
-        fliers: Sequence[NDArray[Any]],
-    ) -> Boxes:
-        """Return the box that was resolved, with its counts, and its fliers below and above."""
-        low, high = (np.nan if value is None else value for value in box.whiskers)
-        (mean,), (std,) = sums.mean_and_std()
-        listed_low, listed_high = (np.array(len(side), np.int64) for side in fliers)
-        boxes = Boxes(
-            **{name: np.array(count) for name, count in counts.items()},
-            n_nan=np.array(box.n_missing, np.int64),
-            n_left_out=np.array(box.n_left_out, np.int64),
-            min=np.array(box.low[0]),
-            q1=box.q[0, ...],
-            med=box.q[1, ...],
-            q3=box.q[2, ...],
-            max=np.array(box.high[0]),
-            mean=np.array(mean),
-            std=np.array(std),
-            low=np.array(low, box.low.dtype),
-            high=np.array(high, box.low.dtype),
-            listed_low=listed_low,
-            listed_high=listed_high,
-            fliers=np.concatenate(fliers),
-        )
-        return boxes.in_dtype(self.source_dtype).without_missing(omits_nan=self.omits_nan)
+        """Return the box that was resolved: that of a single lane."""
+        ends = _ends_of(box, sums, self.rule.max_fliers)
+        return self.lanes.boxes(box.q[:, None], ends, self.source_dtype).reshape(())
 
     @property
     def of_slot(self) -> Question:
@@ -181,18 +158,6 @@ class BoxQuestion(Question):
             none = dict.fromkeys(("min", "max", "low", "high"), np.zeros(1, kinds[0]))
             some = [each if each.n.all() else replace(each, **none) for each in some]
         return Boxes.concatenated(some, 0).without_missing(omits_nan=True)
-
-    def without_elements(self, tally: Tally) -> Boxes:
-        """Return the box of an array without elements."""
-        none, nan = np.array(0, np.int64), np.array(np.nan)
-        counts = dict.fromkeys(("n", "n_low", "n_high", "listed_low", "listed_high"), none)
-        rest = {name: nan for name in COLUMNS if name not in counts}
-        missing = {"n_nan": tally.n_missing, "n_left_out": tally.n_left_out}
-        counts |= {name: np.array(count, np.int64) for name, count in missing.items()}
-        return Boxes(
-            **(rest | counts),
-            fliers=np.empty(0, self.source_dtype.newbyteorder("=")),
-        )
 
 
 @dataclass(frozen=True)
@@ -218,7 +183,8 @@ class BoxesOfLanes(QuantileFields, LaneQuestion):
 
     @property
     def further(self) -> FurtherLoad | None:
-        functions = self.measure_ends, self.merge_ends, self.boxes_by_ends, self.known
+        merge = partial(LaneEnds.merge, most=self.rule.max_fliers)
+        functions = self.measure_ends, merge, of_merged(merge, self.boxes_by_ends), self.known
         # Sorting the fliers of more partial results at once takes five times as long.
         return FurtherLoad(*functions, "ends", 2)
 
@@ -234,13 +200,8 @@ class BoxesOfLanes(QuantileFields, LaneQuestion):
         about = bounds_of(self.rule, known.lower.T, dtype), self.rule.max_fliers
         return kernels.lane_ends(chunks, dtype, axes, *about)
 
-    def merge_ends(self, partials: Sequence[Any]) -> LaneEnds:
-        """Merge the ends of lanes in several parts."""
-        return LaneEnds.merge(partials, self.rule.max_fliers)
-
-    def boxes_by_ends(self, partials: Sequence[Any], known: Any) -> Boxes:
+    def boxes_by_ends(self, ends: LaneEnds, known: Any) -> Boxes:
         """Return the box of each lane, from its quantiles and ends."""
-        ends = self.merge_ends(partials)
         check_lanes_unchanged([ends], known)
         return self.boxes(known.lower.T, ends, self.source_dtype)
 
@@ -291,11 +252,80 @@ class LaneBoxQuestion(BoxesOfLanes, Quantiles):
     def warn_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Give no warning: the boxes have their numbers of elements."""
 
-    def counted(self, counts: LaneValueCounts, dtype: np.dtype[Any]) -> Boxes:
+    def counted(self, counts: ValueCounts, dtype: np.dtype[Any]) -> Boxes:
         """Return the boxes of lanes by the counts of all their values."""
         q = self.q_of(counts.order_statistics(self.lane_ranks))
         ends = counts.ends(bounds_of(self.rule, q, dtype), self.rule.max_fliers)
         return self.boxes(q, ends, dtype)
+
+
+OF_ROWS = AnswerAxes(2, (1,), keepdims=False, is_scalar=False)  # of a table with a row for each run
+
+
+@dataclass(frozen=True)
+class WeightedBoxQuestion(BoxQuestion):
+    """One box plot of all elements, weighted, as a question."""
+
+    guess = Question.guess
+    weighs: ClassVar[bool] = True
+    counts_values: ClassVar[bool] = False
+
+    @property
+    def lanes(self) -> WeightedLaneBoxQuestion:
+        return WeightedLaneBoxQuestion.of(self.rule, self.source_dtype, omits_nan=self.omits_nan)
+
+    def of_run(self, run: Runs) -> Boxes:
+        boxes: Boxes = self.lanes.block([run], self.source_dtype, OF_ROWS)
+        return boxes.reshape(())
+
+    @property
+    def n_ranges(self) -> int:
+        return super().n_ranges + (len(self.rule.q) if self.rule.method == "linear" else 0)
+
+    def resolve(self, brackets: Brackets, tally: Tally) -> PartialBox:
+        check_some_weigh(tally)
+        tally = replace(tally, n_left_out=tally.n_left_out + tally.n_idle)
+        if tally.n_valid == 0:
+            return PartialBox.without_elements(tally, self.rule)
+        order, lanes = InOrder.of(brackets, tally), self.lanes
+        return resolve_weighted(order, self.rule, lanes.q_of(lanes.of_all(order))[:, 0])
+
+
+@dataclass(frozen=True)
+class WeightedLaneBoxQuestion(BoxesOfLanes, WeightedLaneQuantiles):
+    """A weighted box plot of every lane, as a question."""
+
+    lane_answer = WeightedLaneQuantiles.lane_values  # the boxes have their numbers of elements
+
+
+def _ends_of(box: PartialBox, sums: Moments, most: int) -> LaneEnds:
+    """Return what was found of all elements as the ends of one lane, with `most` fliers a side."""
+
+    def one(value: Any, dtype: Any = np.int64) -> Any:
+        return np.array([value], dtype)
+
+    def beyond(n: Any, fliers: Any, weight: Any, weights: Any) -> Outermost:
+        if weight is None:
+            return Outermost(one(n), one(len(fliers)), fliers, np.ones(len(fliers), np.int64))
+        fliers = fliers[np.append(True, fliers[1:] != fliers[:-1])[: len(fliers)]]
+        n_values, counts = one(len(fliers)), np.ones(len(fliers), np.int64)
+        return Outermost(weight, n_values, fliers, counts, weights[: len(fliers)])
+
+    dtype, (low, high) = box.low.dtype, box.fliers(most)
+    nothing = extremes_of(dtype)[::-1]
+    return LaneEnds(
+        one(box.n),
+        one(box.n_missing),
+        one(box.n_left_out),
+        one(box.n) if box.weight_below is None else box.weight,
+        box.low[:1],
+        box.high[:1],
+        one(nothing[0] if box.whiskers[0] is None else box.whiskers[0], dtype),
+        one(nothing[1] if box.whiskers[1] is None else box.whiskers[1], dtype),
+        beyond(box.below, low, box.weight_below, box.low_weights),
+        beyond(box.above, high, box.weight_above, box.high_weights),
+        sums,
+    )
 
 
 def bounds_of(rule: Rule, q: FloatArray, dtype: np.dtype[Any]) -> Bounds:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
+from dask_gpuselect.maths.candidates import Side
 from dask_gpuselect.maths.cuts import Arrays, Brackets, IntArray, Tally
 from dask_gpuselect.maths.finish import counts_at, order_statistics, unsigned_zero
 from dask_gpuselect.maths.keys import from_keys
@@ -40,8 +41,46 @@ class Counts(Arrays):
     n_valid: int
     n_missing: int
 
+    @classmethod
+    def of_chunk(cls, chunk: Any, points: NDArray[Any], dtype: np.dtype[Any]) -> Self:
+        """Count a chunk of any shape, whose array says that it is of that dtype. Read it twice."""
+        extent: Any = kernels.answer_probe(chunk, dtype, Extent(VALUE))
+        keys = np.array([extent.least, extent.largest] if extent.n_valid else [], np.uint64)
+        ends = np.union1d(points, unsigned_zero(from_keys(keys, points.dtype)))
+        tally = kernels.tally(chunk, dtype, Brackets(ends, np.zeros(len(ends) + 1, np.bool_)), 0)
+        assert tally is not None  # nothing is gathered
+        return cls(ends, tally.below, tally.upto, tally.n_valid, tally.n_missing)
 
-# --- At ranks -------------------------------------------------------------------------------------
+    @classmethod
+    def merge(cls, parts: Sequence[Self]) -> Self:
+        """Add up the counts of all parts at the points that they have in common.
+
+        At the extremes of the others, those of a part without such a point are known as well: it
+        has no elements around them.
+        """
+        points = np.unique(np.concatenate([part.points for part in parts]))
+        is_known = is_common = np.ones(len(points), np.bool_)
+        below, upto = np.zeros((2, len(points)), np.int64)
+        for part in parts:
+            first, behind = (part.points.searchsorted(points, side) for side in SIDES)
+            at_most, at_least = np.append(part.below, part.n_valid), np.append(0, part.upto)
+            below, upto = below + at_most[first], upto + at_least[behind]
+            is_own = first < behind
+            is_common = is_common & is_own
+            is_known = is_known & (is_own | (at_most[first] == at_least[behind]))
+        numbers = (sum(getattr(part, name) for part in parts) for name in ("n_valid", "n_missing"))
+        known = cls(points[is_known], below[is_known], upto[is_known], *numbers)
+        return known.at(is_common[is_known])
+
+    def at(self, is_wanted: NDArray[np.bool_]) -> Self:
+        """Take some of the points, and the extremes of the elements."""
+        some, takes = np.flatnonzero(self.upto > self.below), is_wanted.copy()
+        takes[some[:1]] = takes[some[-1:]] = True
+        points = self.points[takes], self.below[takes], self.upto[takes]
+        return type(self)(*points, self.n_valid, self.n_missing)
+
+
+SIDES: Final[tuple[Side, Side]] = "left", "right"
 
 
 def even_ranks(n: int, k: int) -> IntArray:
@@ -78,74 +117,3 @@ def count_at_ranks(brackets: Brackets, tally: Tally, ranks: IntArray) -> Counts:
     points = np.unique(elements)
     below, upto = counts_at(brackets, tally, points, ordered.places)
     return Counts(points, below, upto, tally.n_valid, tally.n_missing)
-
-
-# --- At given values ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PointTally(Arrays):
-    """The counts of one load at some points, for one chunk or for several together.
-
-    Parameters
-    ----------
-    below, upto : ndarray of int64, shape (k,)
-        Numbers of elements < and <= each point.
-    extremes : ndarray, shape (2,) or (0,)
-        The least and the largest element, if there is any.
-    tied : ndarray of int64, of the shape of `extremes`
-        Numbers of elements that equal each of them.
-    n_valid, n_missing : int
-        Numbers of elements that are not NaN, and of NaN.
-    """
-
-    below: IntArray
-    upto: IntArray
-    extremes: NDArray[Any]
-    tied: IntArray
-    n_valid: int
-    n_missing: int
-
-    @classmethod
-    def of_chunk(cls, chunk: Any, points: NDArray[Any], dtype: np.dtype[Any]) -> Self:
-        """Count a chunk of any shape, whose array says that it is of that dtype. Read it twice."""
-        extent: Any = kernels.answer_probe(chunk, dtype, Extent(VALUE))
-        keys = np.array([extent.least, extent.largest] if extent.n_valid else [], np.uint64)
-        extremes = unsigned_zero(from_keys(keys, points.dtype))
-        ends = np.union1d(points, extremes)
-        nothing = np.zeros(len(ends) + 1, np.bool_)
-        tally = kernels.tally(chunk, dtype, Brackets(ends, nothing), 0)
-        assert tally is not None  # nothing is gathered
-        at, outer = ends.searchsorted(points), ends.searchsorted(extremes)
-        tied = (tally.upto - tally.below)[outer]
-        counts = (tally.n_valid, tally.n_missing)
-        return cls(tally.below[at], tally.upto[at], extremes, tied, *counts)
-
-    @classmethod
-    def merge(cls, parts: Sequence[Self]) -> Self:
-        """Return the tally of all parts together."""
-        below, upto = (
-            np.array([getattr(part, name) for part in parts]).sum(axis=0)
-            for name in ("below", "upto")
-        )
-        ends = np.array([part.extremes for part in parts if len(part.extremes)])
-        tied = np.array([part.tied for part in parts if len(part.extremes)])
-        extremes, all_tied = parts[0].extremes[:0], parts[0].tied[:0]
-        if len(ends):
-            extremes = np.array([ends[:, 0].min(), ends[:, 1].max()])
-            all_tied = np.where(ends == extremes, tied, 0).sum(axis=0)
-        n_valid, n_missing = (
-            sum(getattr(part, name) for part in parts) for name in ("n_valid", "n_missing")
-        )
-        return cls(below, upto, extremes, all_tied, n_valid, n_missing)
-
-    def counts(self, points: NDArray[Any]) -> Counts:
-        """Return the counts at the points and the extremes."""
-        every, first = np.unique(np.concatenate([points, self.extremes]), return_index=True)
-        at_extremes = np.array([0, self.n_valid - self.tied[-1]] if len(self.tied) else [], int)
-        upto = np.array([self.tied[0], self.n_valid] if len(self.tied) else [], int)
-        below, upto = (
-            np.concatenate([counted, outer]).astype(np.int64)[first]
-            for counted, outer in ((self.below, at_extremes), (self.upto, upto))
-        )
-        return Counts(every, below, upto, self.n_valid, self.n_missing)

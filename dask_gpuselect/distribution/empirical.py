@@ -20,7 +20,7 @@ from dask_gpuselect.arguments import (
 )
 from dask_gpuselect.arrays import as_dtype, numpy_dtype
 from dask_gpuselect.distribution.cdf import EmpiricalDistribution
-from dask_gpuselect.distribution.counts import Counts, PointTally, count_at_ranks, even_ranks
+from dask_gpuselect.distribution.counts import Counts, count_at_ranks, even_ranks
 from dask_gpuselect.engine.asking import Asking, ask, ask_once
 from dask_gpuselect.engine.collection import LazyCollection
 from dask_gpuselect.engine.plans import choose, plan_once
@@ -91,7 +91,7 @@ def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
 
     Memory: for each of its threads, a worker holds one chunk and scratch of at most two chunks. For
     a number of points, each chunk of n elements sends about ``sqrt(n * points)`` pivots, of 40
-    bytes each, and about as many candidates. For given values, it sends 16 bytes for each value.
+    bytes each, and about as many candidates. For given values, it sends 24 bytes for each value.
 
     Algorithm: Beliakov and Liu estimate a distribution by the shares of the data up to some values,
     and fit a monotone spline through them. Here the shares are exact. They are found as `quantile`
@@ -217,15 +217,16 @@ class CountsAt(OneLoadQuestion):
     values: NDArray[Any]
     source_dtype: np.dtype[Any]
 
-    def measure(self, chunk: Any, dtype: np.dtype[Any]) -> PointTally:
-        return PointTally.of_chunk(chunk, self.values, dtype)
+    def measure(self, chunk: Any, dtype: np.dtype[Any]) -> Counts:
+        return Counts.of_chunk(chunk, self.values, dtype)
 
     @staticmethod
-    def merge(partials: Sequence[PointTally]) -> PointTally:
-        return PointTally.merge(partials)
+    def merge(partials: Sequence[Counts]) -> Counts:
+        return Counts.merge(partials)
 
-    def answer(self, partial_result: PointTally) -> EmpiricalDistribution:
-        return _distribution(partial_result.counts(self.values), self.source_dtype)
+    def answer(self, partial_result: Counts) -> EmpiricalDistribution:
+        wanted = partial_result.at(np.isin(partial_result.points, self.values))
+        return _distribution(wanted, self.source_dtype)
 
     def lazily(self, answer: DaskArray) -> LazyDistribution:
         return LazyDistribution.of(answer)

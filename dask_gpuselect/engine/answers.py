@@ -49,11 +49,6 @@ class Form:
         return DaskArray(made.dask, made.name, chunks, meta=meta)
 
 
-def block_in_kind(block: Any, kind: Any) -> Any:
-    """Convert a block of an answer to the kind of the answer's meta, unless blocks are objects."""
-    return block if kind.dtype.hasobject else in_kind(block, kind)
-
-
 @dataclass(frozen=True)
 class AnswerAxes:
     """The axes of an answer, and their order.

@@ -171,7 +171,7 @@ def ask_each(askings: Sequence[Asking], label: str) -> list[Any]:
 
 
 def _ask_lazily(askings: Sequence[Asking], label: str) -> list[Any]:
-    lazy = [each if each.is_lazy else _as_lazy(each) for each in askings]
+    lazy = [each if each.is_lazy else replace(each, array=as_lazy(each.array)) for each in askings]
     wholes = [each for each in lazy if each.is_whole]
     questions = [
         ArrayQuestion(each.array, each.slots or each.question, each.form) for each in wholes
@@ -304,10 +304,6 @@ def _unfolded(block: Any, shape: tuple[int, ...]) -> Any:
     sizes = (*shape, *block.shape[1:])
     is_masked = isinstance(block, np.ma.MaskedArray)
     return block.reshape(sizes) if is_masked else namespace(block).reshape(block, sizes)
-
-
-def _as_lazy(asking: Asking) -> Asking:
-    return replace(asking, array=as_lazy(asking.array))
 
 
 def _ask_lanes(asking: Asking, label: str) -> DaskArray:

@@ -241,7 +241,7 @@ class Columns:
         tasks: dict[Key, Task] = {}
         keys: dict[Place, list[Key]] = {}
         for place, parts in partials.keys.items():
-            size = size_of_lots(len(parts), most, every)
+            size = max(every, -(-len(parts) // most))
             starts = range(0, len(parts), size)
             keys[place] = [(name, *place, i) for i in range(len(starts))]
             for key, start in zip(keys[place], starts, strict=True):
@@ -366,11 +366,6 @@ class Columns:
 
     def _add(self, name: str, tasks: dict[Key, Task], *above: str | None) -> None:
         self.graph = extended(self.graph, name, tasks, {other for other in above if other})
-
-
-def size_of_lots(n: int, most: int, every: int) -> int:
-    """Return how many of `n` partial results belong to each lot of `Columns.lots`."""
-    return max(every, -(-n // most))
 
 
 def first_load(x: DaskArray, axes: tuple[int, ...]) -> DaskArray:

@@ -33,6 +33,7 @@ from dask_gpuselect.engine.source import (
     map_blocks,
 )
 from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.maths.cuts import Arrays
 
 
 def accompanied(
@@ -207,7 +208,7 @@ def _itself(chunk: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class SmallCompanion:
+class SmallCompanion(Arrays):
     """A companion that is smaller than a chunk of the data, with all of its chunks.
 
     Parameters
@@ -220,9 +221,6 @@ class SmallCompanion:
 
     chunks: list[Any]
     numblocks: tuple[int, ...]
-
-    def __sizeof__(self) -> int:
-        return 64 + sum(int(getattr(chunk, "nbytes", 8)) for chunk in self.chunks)
 
     def at(self, place: tuple[int, ...]) -> Any:
         """Return the chunk that belongs to the chunk of the data at a place."""

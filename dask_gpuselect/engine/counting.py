@@ -88,13 +88,10 @@ def answer_by_values(counts: ValueCounts, question: Question) -> Any:
     tally = None if more is None else counts.tally(more)
     sums = None
     if question.wants_sums:
-        cells = question.summed(brackets)
-        some = counts
+        cells, some = question.summed(brackets), slice(None)
         if cells is not None:
-            some = counts.among(
-                counts.values[kernels.in_cells(counts.values, brackets.ends, cells)]
-            )
-        sums = some.moments()
+            some = kernels.in_cells(counts.values, brackets.ends, cells)
+        sums = counts.moments(some)
     return question.finish(resolved, more, tally, sums)
 
 

@@ -2,32 +2,33 @@
 
 A partial result is about the groups in a part of the data, as many chunks as one task takes. It has
 their labels if these are not known before. A run is the set of elements of one group in one part.
-`group_stages` has the two loads, `group_batches` the tables, and `plans` chooses.
+`group_stages` has the two loads, and `plans` chooses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import in_kind, like
+from dask_gpuselect.arrays import concatenate, in_kind, like, namespace, to_host
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.group_batches import batches_of
-from dask_gpuselect.engine.groups import ForGroups, GroupedLanes, PerGroup
+from dask_gpuselect.engine.groups import ForGroups, GroupedLanes, Grouping, PerGroup, Piece
 from dask_gpuselect.engine.questions import Block
 from dask_gpuselect.kernels.companions import Accompanied, CodesOf, values_of
 from dask_gpuselect.kernels.values import group_value_counts
-from dask_gpuselect.maths.cuts import Arrays, Cuts
+from dask_gpuselect.maths.cuts import Arrays, Cuts, IntArray
 from dask_gpuselect.maths.labels import Codes, Labels, codes_among, union
 from dask_gpuselect.maths.lane_cuts import RanksOfLanes, join, some_lanes
-from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.ragged import CellTally, bracket_slots, pivot_counts
 from dask_gpuselect.maths.sizes import PIVOT_WORK, pivot_share
+from dask_gpuselect.maths.value_counts import ValueCounts
 
 # With more groups nothing is cached: each group has a board, and 64 boards take 20 ms a part.
 MOST_CACHED_GROUPS = 64
@@ -47,11 +48,6 @@ class Named(Arrays):
 
     names: Any
     value: Any
-
-    def __sizeof__(self) -> int:
-        values = self.value if isinstance(self.value, tuple) else (self.value,)
-        sizes = (int(each.__sizeof__()) for each in values)
-        return 64 + int(getattr(self.names, "nbytes", 0)) + sum(sizes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +96,7 @@ class GroupsOfAll(GroupedLanes):
         if names is not None:
             pairs = zip(values, places, strict=True)
             values = [value.spread(at, len(names)) for value, at in pairs]
-        return Named(names, LaneValueCounts.merge(values))
+        return Named(names, ValueCounts.merge(values))
 
     def counted(self, counts: Named, dtype: np.dtype[Any]) -> Named:
         return Named(counts.names, self.of_group.counted(counts.value, dtype))
@@ -325,3 +321,157 @@ def codes_of_names(names: Labels | None) -> CodesOf:
 
 def _itself(labels: Any) -> Any:
     return labels
+
+
+# --- Groups as rows of tables ---------------------------------------------------------------------
+
+# A question about lanes is asked of the rows of such a table, so 100,000 groups take a few calls
+# instead of 100,000. A row is as long as the largest group of its table. Shorter groups are padded,
+# and a mask leaves the padding out.
+
+MOST = 1 << 18
+"""Most elements of a table, unless a single group has more."""
+
+SPARE = 1 << 16
+"""Elements of padding that cost less than one more table.
+
+A box plot of a small table takes 1.5 ms, and sorting this many elements 1 ms. In a table of many
+elements, a quarter of them may be padding.
+"""
+
+
+def batches_of(chunks: Sequence[Accompanied], grouping: Grouping) -> Iterator[Piece]:
+    """Yield all groups of some chunks in order: runs of groups as the rows of tables, at least one.
+
+    A group's row is the concatenation of its rows in all parts of its table.
+    """
+    elements = _Elements(chunks)
+    order, sizes = _order(elements.labels, grouping)
+    stops = np.cumsum(sizes)
+    for first, last in stretches(sizes):
+        n, groups = sizes[first:last], slice(first, last)
+        starts = stops[first:last] - n
+        if last - first == 1:
+            places = order[starts[0] : stops[first]]
+            yield Piece(groups, elements.pieces(places))
+            continue
+        width = int(n.max(initial=0))
+        column = np.arange(width)
+        places = np.minimum(starts[:, None] + column, max(len(order) - 1, 0))
+        n_padded = width - n
+        is_padded = bool(n_padded.any())
+        keeps = column < n[:, None] if is_padded else None
+        table = elements.table(order[like(places, order)] if len(order) else places, keeps)
+        yield Piece(groups, [table], n_padded.copy if is_padded else None)
+
+
+def stretches(sizes: IntArray) -> Iterator[tuple[int, int]]:
+    """Yield runs of consecutive groups that fill a table well, given the sizes of groups.
+
+    There is at least one run.
+    """
+    start, width, filled = 0, 0, 0
+    for i, n in enumerate(sizes.tolist()):
+        wider, fuller = max(width, n), filled + n
+        room = wider * (i + 1 - start)
+        if i > start and (room > MOST or room - fuller > max(SPARE, fuller // 4)):
+            yield start, i
+            start, wider, fuller = i, n, n
+        width, filled = wider, fuller
+    yield start, len(sizes)
+
+
+def _order(labels: Any, grouping: Grouping) -> tuple[Any, IntArray]:
+    """Return the places of the elements, sorted by group and place, and the size of each group.
+
+    The places are on the device of the labels.
+    """
+    if grouping.windows is None:
+        return kernels.places_in_groups(labels, grouping.number)
+    places = grouping.places(np.asarray(to_host(labels)))
+    sizes = np.array([len(each) for each in places], np.int64)
+    return np.concatenate([np.empty(0, np.int64), *places]), sizes
+
+
+class _Elements:
+    """The concatenated elements of some chunks, with their masks, weights and labels."""
+
+    def __init__(self, chunks: Sequence[Accompanied]) -> None:
+        self._chunks = [_flat(chunk) for chunk in chunks]
+        self.stops = np.cumsum([chunk.size for chunk in chunks])
+        labels: list[Any] = [chunk.labels for chunk in chunks]
+        if not kernels.is_on_device(labels[0]):
+            labels = [np.asarray(to_host(each)) for each in labels]
+        self.labels = concatenate([each.reshape(-1) for each in labels], 0)
+
+    def pieces(self, places: Any) -> list[Any]:
+        """Return the elements at ascending places as one row, split by chunk.
+
+        Chunks without such elements are left out. If all are, there is one empty part.
+        """
+        edges = np.array([len(places)])
+        if len(self._chunks) > 1:
+            edges = to_host(namespace(places).searchsorted(places, like(self.stops, places)))
+        pieces, start = [], 0
+        for chunk, size, stop in zip(self._chunks, self.stops, edges.tolist(), strict=True):
+            if stop > start:
+                own = places[start:stop] - (size - chunk.size)
+                pieces.append(_row(_taken(chunk, own)))
+            start = stop
+        return pieces or [_row(_taken(self._chunks[0], places[:0]))]
+
+    def table(self, places: Any, keeps: NDArray[np.bool_] | None) -> Any:
+        """Return the elements at a table of places, without those that are not in `keeps`."""
+        table = _taken(self._together, places)
+        if keeps is not None:
+            mask = like(keeps, table.values)
+            table = replace(table, keeps=mask if table.keeps is None else table.keeps & mask)
+        return _plain(table)
+
+    @cached_property
+    def _together(self) -> Accompanied:
+        if len(self._chunks) == 1:
+            return self._chunks[0]
+        names = self._chunks[0].companions
+        joined = {
+            name: concatenate([chunk.companions[name] for chunk in self._chunks], 0)
+            for name in names
+        }
+        return Accompanied(concatenate([chunk.values for chunk in self._chunks], 0), **joined)
+
+
+def _flat(chunk: Accompanied) -> Accompanied:
+    """Flatten a chunk and its companions other than labels."""
+    arrays = {
+        name: namespace(array).reshape(array, (-1,))
+        for name, array in chunk.companions.items()
+        if name != "labels"
+    }
+    return Accompanied(namespace(chunk.values).reshape(chunk.values, (-1,)), **arrays)
+
+
+def _taken(chunk: Accompanied, places: Any) -> Accompanied:
+    """Return the elements at some places, in an array of the shape of `places`."""
+    is_row = isinstance(places, np.ndarray) and places.ndim == 1 and len(places) > 0
+    if is_row and places[-1] - places[0] == len(places) - 1:
+        return chunk[int(places[0]) : int(places[-1]) + 1]
+
+    def take(array: Any) -> Any:
+        xp = namespace(array)
+        taken = xp.take(array, like(places.reshape(-1), array), axis=0)
+        return xp.reshape(taken, places.shape)
+
+    if not math.prod(places.shape):
+        places = places.reshape(-1)[:0].reshape(places.shape)
+    arrays = {name: take(array) for name, array in chunk.companions.items()}
+    return Accompanied(take(chunk.values), **arrays)
+
+
+def _row(chunk: Accompanied) -> Any:
+    """Return elements as the only row of a table."""
+    return _plain(chunk[None])
+
+
+def _plain(chunk: Accompanied) -> Any:
+    """Return the bare elements if the chunk has no companions."""
+    return chunk if chunk.companions else chunk.values

@@ -198,9 +198,6 @@ class OfClass(Named):
     at: NDArray[np.int32]
     n_names: int
 
-    def __sizeof__(self) -> int:
-        return super().__sizeof__() + self.at.nbytes
-
 
 @dataclass(frozen=True, eq=False)
 class Class(Named):
@@ -213,9 +210,6 @@ class Class(Named):
     """
 
     first: IntArray
-
-    def __sizeof__(self) -> int:
-        return super().__sizeof__() + self.first.nbytes
 
     @classmethod
     def of(cls, partials: Sequence[OfClass]) -> tuple[Class, list[IntArray]]:

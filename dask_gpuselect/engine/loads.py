@@ -41,7 +41,14 @@ from dask_gpuselect.engine.counting import (
 from dask_gpuselect.engine.first_loads import FirstLoad, first_loads
 from dask_gpuselect.engine.keeping import MergeGathered, second_loads
 from dask_gpuselect.engine.marks import InColumn, check_same, marks_of
-from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidates, proven_by
+from dask_gpuselect.engine.narrowing import (
+    brackets_of_stretches,
+    in_tree,
+    narrowed,
+    narrowed_candidates,
+    proven_by,
+    waiting,
+)
 from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered, if_summing
 from dask_gpuselect.engine.plans import ElementPlan, choose, plan_each, plan_loads
 from dask_gpuselect.engine.questions import ArrayQuestion, OneLoadQuestion, Question
@@ -57,7 +64,6 @@ from dask_gpuselect.engine.source import (
     nothing,
     private_copy,
 )
-from dask_gpuselect.engine.stretches import brackets_of_stretches, waiting
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, merge_any
 from dask_gpuselect.maths.sizes import Narrowing

@@ -42,10 +42,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
+import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect.engine import graphs
@@ -54,12 +56,19 @@ from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, expected_
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.maths.cached import tally_by
-from dask_gpuselect.maths.coarse import cuts_of_tally, merged_coarsely
-from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, merge, merge_any
+from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.coarse import cuts_of_tally, merged_coarsely, narrower
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, merge, merge_any
 from dask_gpuselect.maths.envelope import Ranges, thinned
 from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.sizes import COARSE_EVERY, IN_GROUP_EVERY, Narrowing
 from dask_gpuselect.maths.slots import every, over_slots
+from dask_gpuselect.maths.stretches import (
+    cuts_of_counts,
+    cuts_of_stretches,
+    joined,
+    tally_of_stretch,
+)
 
 LABEL = "quantile-narrowing"
 
@@ -85,8 +94,8 @@ def narrowed(begun: Sequence[FirstLoad]) -> DaskArray:
         some = graphs.each_chunk(_some_of_each, name, [groups], rooms=rooms)
         merge_each = partial(graphs.merge_columns, merge=merge_any)
         name = f"{LABEL}-ranges-{tokenize(some.name, questions)}"
-        how = some, f"{LABEL}-merge", merge_each, _ranges_of_each, name
-        ranges = graphs.reduced(*how, questions=questions)
+        how = some, f"{LABEL}-merge", merge_each, _of_each, name
+        ranges = graphs.reduced(*how, questions=questions, find="ranges")
         name = f"{LABEL}-kept-{tokenize(groups.name, ranges.name)}"
         groups = graphs.each_chunk(_around_each, name, [groups], [ranges])
     return groups
@@ -126,12 +135,13 @@ def _some(column: Column, room: int) -> Column:
     return _merged([None if cuts is None else thinned(cuts, step) for cuts in column])
 
 
-def _ranges_of_each(
-    parts: list[list[Column]], questions: Sequence[Question]
-) -> list[Ranges | None]:
+def _of_each(
+    parts: list[list[Column]], questions: Sequence[Question], *, find: str
+) -> list[Any | None]:
+    """Apply the method `find` of each question to the cuts of its array, if there are any."""
     columns = graphs.merge_columns(parts, merge_any)
     return [
-        question.ranges(cuts) if (cuts := next(iter(column), None)) is not None else None
+        getattr(question, find)(cuts) if (cuts := next(iter(column), None)) is not None else None
         for column, question in zip(columns, questions, strict=True)
     ]
 
@@ -168,8 +178,9 @@ def in_tree(groups: DaskArray, begun: Sequence[FirstLoad], label: str) -> list[D
         _coarse_of_group, f"{LABEL}-few-{tokenize(groups.name, mosts)}", [groups], mosts=mosts
     )
     name = f"{LABEL}-brackets-{tokenize(few.name, questions)}"
-    how = few, f"{LABEL}-few-merge", merge_coarsely, _brackets_of_each, name
-    return proven_by(groups, graphs.reduced(*how, questions=questions), begun, label)
+    how = few, f"{LABEL}-few-merge", merge_coarsely, _of_each, name
+    brackets = graphs.reduced(*how, questions=questions, find="bracket")
+    return proven_by(groups, brackets, begun, label)
 
 
 def proven_by(
@@ -217,16 +228,6 @@ def _coarse(column: Column, most: int | None, every: int) -> Column:
     if most is None or not some:
         return _merged(column)
     return [merged_coarsely(some, most, every)]
-
-
-def _brackets_of_each(
-    parts: list[list[Column]], questions: Sequence[Question]
-) -> list[Brackets | None]:
-    columns = graphs.merge_columns(parts, merge_any)
-    return [
-        question.bracket(cuts) if (cuts := next(iter(column), None)) is not None else None
-        for column, question in zip(columns, questions, strict=True)
-    ]
 
 
 def _expected_of_each(
@@ -320,3 +321,188 @@ def _narrower_tally(gathered: Gathered, known: Known, wanted: Known) -> Gathered
         return gathered
     tally = tally_by(known.brackets, gathered.tally, wanted.brackets)
     return replace(gathered, tally=tally)
+
+
+# --- Very many ranks ------------------------------------------------------------------------------
+
+# They are split into stretches that each have a tree of merges of their own; see `maths.stretches`.
+#
+#     groups ──few──> merge ──> where each stretch is
+#        │                           │
+#        └──few of each stretch <────┘ ──> merge, for each stretch ──> brackets of all
+#
+# Candidates wait in groups of chunks, unmerged. Each round of narrowing works as the second line:
+# each group returns its cuts at some of the candidates of each stretch. So no task holds the cuts
+# or candidates of all chunks, and one task for each group serves all stretches.
+
+STRETCHES = "quantile-stretches"
+MERGE = f"{STRETCHES}-merge"
+
+
+def brackets_of_stretches(groups: DaskArray, question: Question, narrowing: Narrowing) -> DaskArray:
+    """Find the brackets of all stretches of ranks, joined, as a list of one item.
+
+    Parameters
+    ----------
+    groups : dask array
+        The groups that `narrowed` makes for one array.
+    question : Question
+    narrowing : Narrowing
+    """
+    parts = stretches_of(question, narrowing)
+    token = tokenize(groups.name, parts, narrowing)
+    merge = partial(merged_coarsely, most=narrowing.coarse)
+    rough = graphs.each_chunk(
+        _few_of_all, f"{STRETCHES}-rough-{token}", [groups], most=narrowing.coarse
+    )
+    name = f"{STRETCHES}-ranges-{token}"
+    ranges = graphs.reduced(rough, MERGE, merge, _ranges_of_stretches, name, parts=parts)
+    few = graphs.each_chunk(
+        _few_of_each, f"{STRETCHES}-few-{token}", [groups], [ranges], most=narrowing.coarse
+    )
+    arguments = [{"question": part} for part in parts]
+    how = MERGE, merge, _bracket, f"{STRETCHES}-brackets-{token}"
+    return graphs.reduced_items(few, *how, arguments, _joined)
+
+
+def stretches_of(question: Question, narrowing: Narrowing) -> list[Question]:
+    """Split a question into one question for each stretch of ranks."""
+    n = narrowing.stretches
+    return [question.stretch(i, n) for i in range(n)]
+
+
+def waiting(load: DaskArray, narrowing: Narrowing) -> DaskArray:
+    """Sort the candidates of every chunk, and collect chunks in lists that wait for brackets."""
+    few = load.npartitions <= narrowing.groups
+    size = 1 if few else graphs.size_of_groups(load.npartitions, narrowing.groups)
+    name = f"{STRETCHES}-waiting-{tokenize(load.name, size)}"
+    return graphs.grouped(load, size, _in_order, name)
+
+
+def answers_of_stretches(
+    waits: DaskArray,
+    together: DaskArray,
+    question: Question,
+    narrowing: Narrowing,
+    join: Callable[[list[Any]], Any],
+) -> DaskArray:
+    """Resolve each stretch of ranks, and combine the answers: ``join(answers)``.
+
+    Parameters
+    ----------
+    waits : dask array
+        The lists of `waiting`.
+    together : dask array
+        Joined brackets of all stretches.
+    """
+    parts = stretches_of(question, narrowing)
+    merge = partial(merged_coarsely, most=narrowing.coarse)
+    token = tokenize(waits.name, together.name, parts)
+    counts = graphs.each_chunk(_counts_of, f"{STRETCHES}-counts-{token}", [waits])
+    each = graphs.reduced(
+        counts,
+        f"{STRETCHES}-counts-merge",
+        Tally.merge,
+        _by_counts,
+        f"{STRETCHES}-cells-{token}",
+        together=TaskRef((together.name,)),
+        parts=parts,
+    )
+    for _ in range(narrowing.rounds):
+        token = tokenize(waits.name, each.name, parts, narrowing)
+        few = graphs.each_chunk(
+            _few_candidates,
+            f"{STRETCHES}-candidates-few-{token}",
+            [waits],
+            [together, each],
+            most=narrowing.coarse,
+        )
+        arguments = _arguments_of_each(parts, each)
+        name = f"{STRETCHES}-narrower-{token}"
+        each = graphs.reduced_items(few, MERGE, merge, _narrower, name, arguments, list)
+    token = tokenize(waits.name, each.name, parts)
+    left = graphs.each_chunk(_left, f"{STRETCHES}-left-{token}", [waits], [together, each])
+    arguments = _arguments_of_each(parts, each)
+    name = f"{STRETCHES}-found-{token}"
+    return graphs.reduced_items(left, MERGE, Tally.merge, _resolved, name, arguments, join)
+
+
+def _arguments_of_each(parts: Sequence[Question], each: DaskArray) -> list[dict[str, Any]]:
+    """Return the arguments for the last task of each stretch, which include all brackets."""
+    brackets = TaskRef((each.name,))
+    return [{"question": part, "each": brackets, "i": i} for i, part in enumerate(parts)]
+
+
+def _cuts_of(group: list[Column]) -> list[Cuts]:
+    (column,) = group
+    return [cuts for cuts in column if cuts is not None]
+
+
+def _few_of_all(group: list[Column], *, most: int) -> Cuts:
+    return merged_coarsely(_cuts_of(group), most, IN_GROUP_EVERY)
+
+
+def _few_of_each(group: list[Column], ranges: list[Ranges], *, most: int) -> list[Cuts]:
+    cuts = _cuts_of(group)
+    return [
+        merged_coarsely([own.hull.around(some) for some in cuts], most, IN_GROUP_EVERY)
+        for own in ranges
+    ]
+
+
+def _ranges_of_stretches(cuts_of_groups: list[Cuts], parts: list[Question]) -> list[Ranges]:
+    cuts = merge(cuts_of_groups)
+    return [part.ranges(cuts) for part in parts]
+
+
+def _bracket(parts: list[Cuts], question: Question) -> Brackets:
+    return question.bracket(merge(parts))
+
+
+def _joined(each: list[Brackets]) -> list[Brackets]:
+    return [joined(each)]
+
+
+def _in_order(parts: list[list[Gathered]]) -> list[Gathered]:
+    return [_ordered(chunk) for chunk in itertools.chain(*parts)]
+
+
+def _ordered(gathered: Gathered) -> Gathered:
+    assert gathered.tally is not None
+    tally = replace(gathered.tally, candidates=gathered.tally.candidates.ordered())
+    return replace(gathered, tally=tally)
+
+
+def _tallies(chunks: list[Gathered]) -> list[Tally]:
+    return [chunk.tally for chunk in chunks if chunk.tally is not None]
+
+
+def _counts_of(chunks: list[Gathered]) -> Tally:
+    tallies = _tallies(chunks)
+    none = HostCandidates(np.empty(0, tallies[0].candidates.dtype))
+    return Tally.merge([replace(tally, candidates=none) for tally in tallies])
+
+
+def _by_counts(tallies: list[Tally], together: Brackets, parts: list[Question]) -> list[Brackets]:
+    """Narrow the joined brackets to those of each stretch, by the counts at every end."""
+    cuts = cuts_of_counts(together, Tally.merge(tallies))
+    return [narrower(together, part.bracket(cuts)) for part in parts]
+
+
+def _few_candidates(
+    chunks: list[Gathered], together: Brackets, each: list[Brackets], *, most: int
+) -> list[Cuts]:
+    return cuts_of_stretches(together, _tallies(chunks), each, most)
+
+
+def _narrower(parts: list[Cuts], question: Question, each: list[Brackets], i: int) -> Brackets:
+    return narrower(each[i], question.bracket(merge(parts)))
+
+
+def _left(chunks: list[Gathered], together: Brackets, each: list[Brackets]) -> list[Tally]:
+    tallies = _tallies(chunks)
+    return [tally_of_stretch(together, tallies, own) for own in each]
+
+
+def _resolved(parts: list[Tally], question: Question, each: list[Brackets], i: int) -> Any:
+    return question.resolve(each[i], Tally.merge(parts))

@@ -20,6 +20,7 @@ from dask_gpuselect.arrays import concatenate
 from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels import elements_at, values
+from dask_gpuselect.maths import weights
 from dask_gpuselect.maths.boxes import BoxGuess
 from dask_gpuselect.maths.coarse import narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
@@ -27,11 +28,11 @@ from dask_gpuselect.maths.envelope import Ranges, find_brackets, guess_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import ElementOrder, LaneOrder
-from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs
-from dask_gpuselect.maths.sizes import PIVOT_BYTES
+from dask_gpuselect.maths.sizes import PIVOT_BYTES, pivot_share
 from dask_gpuselect.maths.tails import TailSizes, lanes_in_tails
+from dask_gpuselect.maths.value_counts import ValueCounts
 
 Block = tuple[int, ...]
 Guess = Callable[[Any, float], Brackets]
@@ -83,10 +84,12 @@ class Question(BaseQuestion, ABC):
     @property
     def share(self) -> int:
         """Number of wanted ranks for each pivot; see `sizes.pivot_count`."""
-        return 1
+        return pivot_share(self.n_answers)
 
     def root_bytes(self, dtype: np.dtype[Any]) -> tuple[int, int]:
         """Return the bytes of one pivot in the first load, and of one candidate in the second."""
+        if self.weighs:
+            return weights.PIVOT_BYTES, dtype.itemsize + weights.WEIGHT_BYTES
         return PIVOT_BYTES, dtype.itemsize
 
     def most_candidates(self, n_pivots: int) -> int:
@@ -136,17 +139,15 @@ class Question(BaseQuestion, ABC):
         """Return the question about the `i`-th of `n` runs of ranks, if the ranges are of ranks."""
         raise TypeError(f"{type(self).__name__} does not define `stretch`")
 
-    @property
-    def narrows_candidates(self) -> bool:
-        """True if `narrower` can tell which candidates matter."""
-        return self.defines("narrower")
+    narrows_candidates: ClassVar[bool] = True
+    """True if `narrower` can tell which candidates matter."""
 
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
         """Narrow brackets to the candidates that matter.
 
         The cuts are of all chunks, at some of the candidates and at the ends of the brackets.
         """
-        raise TypeError(f"{type(self).__name__} does not define `narrower`")
+        return narrower(brackets, self.bracket(cuts))
 
     def guess(self, ordered: Any, rate: float) -> Brackets:
         """Guess the brackets at which the only read of data in memory measures.
@@ -291,9 +292,6 @@ class RankQuestion(Question):
 
     def bracket(self, cuts: Cuts) -> Brackets:
         return find_brackets(cuts, *self.ranks(int(cuts.n_valid.sum())))
-
-    def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
-        return narrower(brackets, self.bracket(cuts))
 
     @property
     def n_ranges(self) -> int:
@@ -540,7 +538,7 @@ class LaneQuestion(BaseQuestion, ABC):
 
     def merge_value_counts(self, partials: Sequence[Any]) -> Any:
         """Merge the counts of values of several parts of a column."""
-        return LaneValueCounts.merge(partials)
+        return ValueCounts.merge(partials)
 
     def counted(self, counts: Any, dtype: np.dtype[Any]) -> Any:
         """Return the answers, in the form of those of `finished`, from the counts of all values."""

@@ -85,9 +85,6 @@ class OfSlots(Question):
     def share(self) -> int:
         return self.of_each.share
 
-    def root_bytes(self, dtype: np.dtype[Any]) -> tuple[int, int]:
-        return self.of_each.root_bytes(dtype)
-
     def bracket(self, cuts: Cuts) -> Brackets:
         return over_slots(self.of_each.bracket)(cuts)
 
@@ -97,10 +94,6 @@ class OfSlots(Question):
 
     def ranges(self, cuts: Cuts) -> Ranges:
         return over_slots(self.of_each.ranges)(cuts)
-
-    @property
-    def narrows_candidates(self) -> bool:
-        return self.of_each.narrows_candidates
 
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
         return over_slots(self.of_each.narrower)(brackets, cuts)

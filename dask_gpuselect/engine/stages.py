@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.engine.answers import AnswerAxes, block_in_kind
+from dask_gpuselect.arrays import in_kind
+from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import FOR_NEXT_LOAD, Blocks, Columns, Tasks
 from dask_gpuselect.engine.grid import lane_sizes
 from dask_gpuselect.engine.lane_plans import LanePlan
@@ -188,7 +189,8 @@ class LaneRequest:
 
     def made(self, answers: Any, block: Block) -> Any:
         """Return the block of the answer for a block of data of that shape."""
-        return block_in_kind(self.question.restored(answers, block, self.shape), self.kind)
+        made = self.question.restored(answers, block, self.shape)
+        return made if self.kind.dtype.hasobject else in_kind(made, self.kind)
 
 
 def stages_by_counts(

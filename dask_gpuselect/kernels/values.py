@@ -21,50 +21,52 @@ from dask_gpuselect.kernels.companions import (
 from dask_gpuselect.kernels.compiling import one_way
 from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.registry import backend_for
-from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
+from dask_gpuselect.maths.lane_cuts import join
 from dask_gpuselect.maths.value_counts import ValueCounts
 
 
 @one_way
 def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:
-    """Count every value in a chunk of any shape, of a countable dtype."""
+    """Count every value in a chunk of any shape, of a countable dtype, as in a single lane."""
     chunk = checked_chunk(chunk, dtype)
     counts = backend_for(chunk).selection.value_counts(chunk, dtype)
-    n_left_out = math.prod(chunk.shape) - counts.n_valid - counts.n_missing
-    answer: ValueCounts = replace(counts, n_left_out=n_left_out)
-    return answer
+    return _with_left_out(counts, math.prod(chunk.shape))
 
 
 @one_way
 def lane_value_counts(
     chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]
-) -> LaneValueCounts:
+) -> ValueCounts:
     """Count every value in every lane along `axes` of all chunks together, of a countable dtype.
 
     Scratch: a copy of one chunk if the elements of a lane are not contiguous.
     """
-    return LaneValueCounts.merge([_counts_of_chunk(chunk, dtype, axes) for chunk in chunks])
+    return ValueCounts.merge([_counts_of_chunk(chunk, dtype, axes) for chunk in chunks])
 
 
-def _counts_of_chunk(chunk: Any, dtype: np.dtype[Any], axes: tuple[int, ...]) -> LaneValueCounts:
+def _counts_of_chunk(chunk: Any, dtype: np.dtype[Any], axes: tuple[int, ...]) -> ValueCounts:
     values = values_of(chunk)
     rows = _rows_of_lanes(checked(values, dtype), axes)
     keeps = None
     if isinstance(chunk, Accompanied) and chunk.keeps is not None:
         keeps = _rows_of_lanes(chunk.keeps, axes)
+    n_words = 1 << 8 * dtype.itemsize
     if is_cupy(values):
-        n_words = 1 << 8 * dtype.itemsize
         table = backend_for(values).groups.lane_counts(_words(rows, dtype), keeps, n_words)
         if table is not None:
             n_left_out = rows.shape[1] - table.sum(axis=1)
-            return LaneValueCounts.of_words(table, dtype, n_left_out)
-    return LaneValueCounts.of_lanes(tuple(_counts_of_lanes(rows, keeps, dtype)), dtype)
-
-
-def _counts_of_lanes(rows: Any, keeps: Any, dtype: np.dtype[Any]) -> Iterator[ValueCounts]:
+            return ValueCounts.of_words(table, dtype, n_left_out)
+    each = [ValueCounts.of_words(np.zeros((0, n_words), np.int64), dtype)]
+    kernel = backend_for(values).selection.value_counts
     for i in range(rows.shape[0]):
         lane = rows[i, ...]
-        yield value_counts(lane if keeps is None else Accompanied(lane, keeps[i, ...]), dtype)
+        each.append(kernel(lane if keeps is None else Accompanied(lane, keeps[i, ...]), dtype))
+    return _with_left_out(join(each), rows.shape[1])
+
+
+def _with_left_out(counts: ValueCounts, n: int) -> ValueCounts:
+    """Count the elements that are left out, of `n` in each lane."""
+    return replace(counts, n_left_out=n - counts.n_valid - counts.n_missing)
 
 
 def _rows_of_lanes(array: Any, axes: tuple[int, ...]) -> Any:
@@ -76,7 +78,7 @@ def _rows_of_lanes(array: Any, axes: tuple[int, ...]) -> Any:
 @one_way
 def group_value_counts(
     chunks: Sequence[Accompanied], dtype: np.dtype[Any], codes_of: CodesOf, n_groups: int
-) -> LaneValueCounts:
+) -> ValueCounts:
     """Count every value in every group of all chunks together, of a countable dtype, on the host.
 
     Scratch: the codes of one chunk, and 8 bytes for each possible value of each group.
@@ -97,7 +99,7 @@ def group_value_counts(
                 yield namespace(codes).zeros(codes.shape, dtype=np.uint8), codes
 
     table = kernel(parts(), n_groups, 1 << 8 * dtype.itemsize)
-    return LaneValueCounts.of_words(table, dtype, kernel(left_out(), n_groups, 1)[:, 0])
+    return ValueCounts.of_words(table, dtype, kernel(left_out(), n_groups, 1)[:, 0])
 
 
 def _counted_as(chunk: Accompanied) -> Any:

@@ -641,6 +641,15 @@ class PartialBox:
     weight_below: ExactSums | None = None
     weight_above: ExactSums | None = None
 
+    @classmethod
+    def without_elements(cls, tally: Tally, rule: Rule) -> Self:
+        """Make the box of a tally without elements."""
+        q, some = np.full(len(rule.q), np.nan), np.zeros(1, tally.candidates.dtype)
+        counts, fences = (0, tally.n_missing, tally.n_left_out), (np.nan, np.nan)
+        weight: Any = ZERO if tally.weighs else None
+        weights = {"weight_below": weight, "weight_above": weight}
+        return cls(*counts, q, some, some, fences, 0, 0, (None, None), **weights)
+
     @property
     def is_complete(self) -> bool:
         return self.below is not None and self.above is not None

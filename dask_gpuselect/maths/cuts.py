@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -27,7 +27,7 @@ from dask_gpuselect.maths.candidates import (
     OrderedCandidates,
     OrderedHostCandidates,
 )
-from dask_gpuselect.maths.exact_sums import ExactSums, joined_weights
+from dask_gpuselect.maths.exact_sums import ExactSums, joined_weights, sum_of
 from dask_gpuselect.maths.tables import (
     Arrays as Arrays,
 )
@@ -597,17 +597,13 @@ class Tally(Arrays):
         """Merge the tallies of all parts. Candidates move to the host unless there is one part."""
         if len(parts) == 1:
             return parts[0]
-        candidates = np.concatenate([part.candidates.on_host() for part in parts])
-        return cls(
-            below=np.sum([part.below for part in parts], axis=0, dtype=np.int64),
-            upto=np.sum([part.upto for part in parts], axis=0, dtype=np.int64),
-            candidates=HostCandidates(candidates),
-            n_valid=sum(part.n_valid for part in parts),
-            n_missing=sum(part.n_missing for part in parts),
-            n_left_out=sum(part.n_left_out for part in parts),
-            n_idle=sum(part.n_idle for part in parts),
-            **_merged_weights(parts),
-        )
+        columns = {each.name: [getattr(part, each.name) for part in parts] for each in fields(cls)}
+        candidates, weights = columns.pop("candidates"), columns.pop("weights")
+        merged = {name: sum_of(each) for name, each in columns.items() if each[0] is not None}
+        if parts[0].weighs:
+            merged["weights"] = joined_weights(weights)
+        elements = np.concatenate([each.on_host() for each in candidates])
+        return cls(candidates=HostCandidates(elements), **merged)
 
     @property
     def weighs(self) -> bool:
@@ -639,15 +635,6 @@ class Tally(Arrays):
         """Size of the candidates in bytes, wherever they are."""
         of_weights = int(self.weights.nbytes) if self.weighs else 0
         return len(self.candidates) * self.candidates.dtype.itemsize + of_weights
-
-
-def _merged_weights(parts: Sequence[Tally]) -> dict[str, Any]:
-    """Merge the columns of weights of several tallies, if they have any."""
-    if not parts[0].weighs:
-        return {}
-    names = "weight_below", "weight_upto", "weight", "square", "products"
-    sums = {name: ExactSums.sum([getattr(part, name) for part in parts]) for name in names}
-    return {**sums, "weights": joined_weights([part.weights for part in parts])}
 
 
 def extremes_of(dtype: np.dtype[Any]) -> tuple[Any, Any]:

@@ -92,12 +92,19 @@ class ExactSums(Arrays):
         carried = np.zeros((len(digits) + 1, *digits.shape[1:]), np.int64)
         carried[:-1] = digits
         columns = carried.reshape(len(carried), -1)
+        low, high = columns[:-1], columns[1:]
+        for _ in range(ROUNDS if columns.shape[1] <= FEW else 0):
+            carries = low >> DIGIT
+            if not carries.any():
+                return cls(first, carried)
+            low &= MASK
+            high += carries
         if columns.shape[1] == 1:  # a tenth of the time of arrays
             carry = 0
             for i, digit in enumerate(columns[:-1, 0].tolist()):
                 carry += digit
                 columns[i], carry = carry & MASK, carry >> DIGIT
-            columns[-1] = carry
+            columns[-1] += carry
             return cls(first, carried)
         for low, high in zip(columns[:-1], columns[1:], strict=True):
             high += low >> DIGIT
@@ -343,8 +350,9 @@ AT_ONCE = 1 << 14  # numbers whose digits are computed together
 
 
 # Up to so many numbers, rounding Python integers is faster than NumPy's 30 calls: 22 numbers take
-# 0.05 ms instead of 0.3.
-FEW = 64
+# 0.05 ms instead of 0.3. As few are carried at all digits together: 10 numbers of 68 digits take
+# 7 us instead of 180, unless a carry passes through more digits than there are rounds.
+FEW, ROUNDS = 64, 3
 
 
 def _as_float(number: int, exponent: int) -> float:
@@ -728,6 +736,11 @@ def search(table: NDArray[Any], wanted: NDArray[Any], n: IntArray, *, upto: bool
         is_before = (entry <= wanted if upto else entry < wanted) & (low < high)
         low, high = np.where(is_before, middle + 1, low), np.where(is_before, high, middle)
     return np.asarray(low)
+
+
+def sum_of(parts: Sequence[Any]) -> Any:
+    """Add up numbers, arrays of numbers, or exact sums."""
+    return parts[0].sum(parts) if isinstance(parts[0], ExactSums) else sum(parts)
 
 
 def joined_weights(weights: Sequence[NDArray[Any]]) -> NDArray[Any]:

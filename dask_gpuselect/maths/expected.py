@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import (
     ADVICE,
-    Arrays,
     Brackets,
     ChunksChangedError,
     Cuts,
     IntArray,
+    Joined,
     Tally,
 )
 from dask_gpuselect.maths.weights import POINT, WEIGHT_UNIT
@@ -32,7 +32,7 @@ AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Expected(Arrays):
+class Expected(Joined):
     """Bounds of the counts of every chunk at the ends of some brackets.
 
     Parameters
@@ -96,24 +96,15 @@ class Expected(Arrays):
         of_weights = cuts.weight, cuts.weight_most, *of_ends, cuts.unit
         return cls(cuts.n_valid, cuts.n_missing, *of_counts, *of_weights)
 
-    OF_CHUNKS: ClassVar[tuple[str, ...]] = (
-        *("n_valid", "n_missing", "most_candidates"),
-        *("least", "most", "is_pivot"),
-        *("weight", "weight_most", "least_weight", "most_weight", "unit"),
-    )
-    """Names of the columns with a row for each chunk."""
-
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
         """Join the bounds of all chunks of `parts`, in their order."""
-        columns = ((name, [getattr(part, name) for part in parts]) for name in cls.OF_CHUNKS)
-        joined = {name: np.concatenate(each) for name, each in columns if each[0] is not None}
-        return replace(parts[0], **joined)
+        return replace(cast(Self, Joined.merge(parts)), checked=parts[0].checked)
 
     def of_chunks(self, chunks: IntArray) -> Self:
         """Take some of the chunks, by their numbers, in that order."""
-        columns = ((name, getattr(self, name)) for name in self.OF_CHUNKS)
-        return replace(self, **{name: each[chunks] for name, each in columns if each is not None})
+        columns = {name: column for name, column in self.by_name().items() if name != "checked"}
+        return replace(self, **{name: column[chunks] for name, column in columns.items()})
 
     def check(self, i: int, tally: Tally | None, brackets: Brackets, chunk: str) -> Tally:
         """Check that the second load of chunk `i` agrees with the bounds, and return its tally.

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray, extremes_of
-from dask_gpuselect.maths.exact_sums import ExactSums, taken
+from dask_gpuselect.maths.exact_sums import ExactSums, sum_of, taken
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.lane_cuts import join
-from dask_gpuselect.maths.moments import LANES, Moments, RoundedMoments, sum_of
+from dask_gpuselect.maths.moments import LANES, Moments, RoundedMoments
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
 Measure = IntArray | ExactSums | FloatArray

@@ -23,6 +23,7 @@ from dask_gpuselect.maths.exact_sums import (
     ExactSums,
     product,
     quotient,
+    sum_of,
     two_sum,
 )
 
@@ -149,12 +150,6 @@ def integer_of(digits: IntArray) -> int:
     for digit in reversed(digits.tolist()):
         number = (number << DIGIT) + digit
     return number
-
-
-def sum_of(parts: Sequence[Any]) -> Any:
-    """Add up numbers of elements, or exact sums."""
-    first = parts[0]
-    return first.sum(parts) if isinstance(first, ExactSums) else np.sum(parts, axis=0)
 
 
 def rounded(n: int, total: int, square: int) -> tuple[float, float]:

@@ -23,6 +23,7 @@ from dask_gpuselect.maths.cuts import (
     ChunksChangedError,
     Cuts,
     IntArray,
+    Joined,
     Tally,
 )
 from dask_gpuselect.maths.envelope import Ranges, find_brackets
@@ -104,7 +105,7 @@ class SortedChunks:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Splitters(Arrays):
+class Splitters(Joined):
     """Ranks and elements at which the chunks of the sorted array begin, except the first chunk.
 
     Parameters
@@ -118,19 +119,13 @@ class Splitters(Arrays):
     starts: IntArray
     values: NDArray[Any]
 
-    @classmethod
-    def merge(cls, parts: Sequence[Self]) -> Self:
-        """Join several parts, in their order."""
-        columns = zip(*((part.starts, part.values) for part in parts), strict=True)
-        return cls(*map(np.concatenate, columns))
-
     def some(self, which: IntArray) -> Splitters:
         """Take some of the splitters, by their ascending numbers."""
         return Splitters(self.starts[which], self.values[which[which < len(self.values)]])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Edges(Arrays):
+class Edges(Joined):
     """Places of the splitters among the sorted elements of one chunk, or of several, a row each.
 
     Parameters
@@ -161,12 +156,6 @@ class Edges(Arrays):
         left = np.append(left, np.full(n_missing, tally.n_valid, np.int64))
         right = np.append(right, np.full(n_missing, size, np.int64))
         return cls(left[None], right[None], np.array([size], np.int64))
-
-    @classmethod
-    def merge(cls, parts: Sequence[Self]) -> Self:
-        """Join the edges of all chunks of `parts`, in their order."""
-        columns = zip(*((part.left, part.right, part.sizes) for part in parts), strict=True)
-        return cls(*map(np.concatenate, columns))
 
     def some(self, which: IntArray) -> Self:
         """Take the edges at some of the splitters, by their numbers."""

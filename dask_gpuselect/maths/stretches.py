@@ -36,18 +36,12 @@ def cuts_of_counts(together: Brackets, tally: Tally) -> Cuts:
     return Cuts.of_chunk(together.ends, *counts)
 
 
-def tallies_of_stretches(
-    together: Brackets, tallies: Sequence[Tally], each: Sequence[Brackets]
-) -> list[Tally]:
-    """Compute the tally of some chunks together at the brackets of each stretch.
+def tally_of_stretch(together: Brackets, tallies: Sequence[Tally], own: Brackets) -> Tally:
+    """Compute the tally of some chunks together at the brackets of a stretch.
 
     It follows from the tally of each chunk at the brackets of all stretches, whose candidates
     ascend.
     """
-    return [_tally_of(together, tallies, own) for own in each]
-
-
-def _tally_of(together: Brackets, tallies: Sequence[Tally], own: Brackets) -> Tally:
     return Tally.merge([tally_by(together, tally, own) for tally in tallies])
 
 
@@ -56,4 +50,4 @@ def cuts_of_stretches(
 ) -> list[Cuts]:
     """Make the cuts of some chunks together for each stretch, at about `most` of its candidates."""
     # One stretch after the other: all tallies together are as large as all candidates.
-    return [cuts_of_tally(own, _tally_of(together, tallies, own), most) for own in each]
+    return [cuts_of_tally(own, tally_of_stretch(together, tallies, own), most) for own in each]

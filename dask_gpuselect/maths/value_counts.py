@@ -1,23 +1,37 @@
 """Counts of each value, for data with so few values that all of them can be counted.
 
 Elements of one or two bytes have at most 65,536 values. Their counts are cuts at every value. So
-they determine the tally of any brackets, and any sum, and a single load gives the answer.
+they determine the tally of any brackets, and any sum, and a single load gives the answer: for all
+elements, for every lane, and for every group.
+
+Plain NumPy on the host.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.candidates import HostCandidates
-from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray, Tally
+from dask_gpuselect.maths.cuts import (
+    Arrays,
+    Brackets,
+    Cuts,
+    IntArray,
+    Tally,
+    extremes_of,
+    packed,
+    totals,
+)
 from dask_gpuselect.maths.keys import from_keys, selection_dtype, to_keys
+from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, ranks_of_each
+from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds, Outermost
 from dask_gpuselect.maths.moments import Moments
 
 MOST_BYTES = 2
@@ -43,104 +57,230 @@ def counts_bytes(dtype: np.dtype[Any], n: float = math.inf) -> int:
     return int(n) * (selection_dtype(dtype).itemsize + np.dtype(np.int64).itemsize)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class ValueCounts(Arrays):
-    """Counts of the distinct values among the valid elements of some chunks.
+    """Counts of the distinct values in one or many lanes, of some chunks.
+
+    All elements are one lane, and so is a group.
 
     Parameters
     ----------
-    values : ndarray, of a `selection_dtype`
-        Distinct values, ascending. No NaN.
-    counts : ndarray of int64
+    sizes : ndarray of unsigned integers, shape (n_lanes,)
+        Number of distinct values in each lane.
+    values : ndarray, shape (P,)
+        Distinct values, lane by lane, ascending within a lane. No NaN.
+    counts : ndarray of unsigned integers, shape (P,)
         Number of elements that equal each value.
-    n_missing, n_left_out : int
+    n_missing, n_left_out : ndarray of unsigned integers, shape (n_lanes,)
         Number of NaN, and of elements that take no part, such as masked ones.
+
+    Notes
+    -----
+    Unsigned integers have as few bytes as possible, as there may be as many values as elements.
     """
 
+    sizes: NDArray[Any]
     values: NDArray[Any]
-    counts: IntArray
-    n_missing: int
-    n_left_out: int = field(default=0, kw_only=True)
+    counts: NDArray[Any]
+    n_missing: NDArray[Any]
+    n_left_out: NDArray[Any]
 
     @classmethod
-    def of_table(cls, table: IntArray, dtype: np.dtype[Any]) -> Self:
-        """Convert the count of every word of bits, for elements of a countable dtype."""
-        words = np.flatnonzero(table)
-        return cls.of_words(words, table[words].astype(np.int64, copy=False), dtype)
+    def of_words(
+        cls, table: IntArray, dtype: np.dtype[Any], n_left_out: IntArray | None = None
+    ) -> Self:
+        """Convert counts of words of bits, for elements of a dtype of one or two bytes.
 
-    @classmethod
-    def of_words(cls, words: IntArray, counts: IntArray, dtype: np.dtype[Any]) -> Self:
-        """Convert counts of some distinct words of bits, in any order."""
-        values = words.astype(f"u{dtype.itemsize}").view(dtype.newbyteorder("="))
-        is_missing = np.isnan(values) if dtype.kind == "f" else np.zeros(len(words), np.bool_)
-        kind = selection_dtype(dtype)
-        ordered = np.zeros(most_values(kind), np.int64)
-        # Zeros of both signs have the same place.
-        np.add.at(ordered, places_of_values(values[~is_missing].astype(kind)), counts[~is_missing])
-        return cls._of_places(ordered, kind, int(counts[is_missing].sum()))
+        `table` has shape ``(n_lanes, n_words)``: how often each word occurs in every lane.
+        """
+        if n_left_out is None:
+            n_left_out = np.zeros(len(table), np.int64)
+        words, missing = _words_in_order(dtype.newbyteorder("="))
+        n_missing = np.asarray(table[:, missing].sum(axis=1))
+        if dtype.kind == "f":
+            table[:, 0] += table[:, MINUS_ZERO]  # -0.0 and +0.0 are one value
+        values = words.view(dtype.newbyteorder("=")) if dtype.kind != "b" else words
+        ordered = table[:, words] if dtype.kind in "if" else table
+        return cls._of_table(ordered, values.astype(selection_dtype(dtype)), n_missing, n_left_out)
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
         """Add up the counts of all parts."""
         if len(parts) == 1:
             return parts[0]
-        kind = parts[0].values.dtype
-        counts = np.zeros(most_values(kind), np.int64)
-        for part in parts:  # the values of a part are distinct, so `+=` counts all
-            counts[places_of_values(part.values)] += part.counts
+        kind, n_lanes = parts[0].values.dtype, parts[0].n_lanes
+        table = np.zeros(n_lanes * most_values(kind), np.int64)
+        for part in parts:  # whose values are distinct in each lane, so that `+=` counts all
+            places = part._lanes * most_values(kind) + places_of_values(part.values)
+            table[places] += part.counts.astype(np.int64)
         n_missing, n_left_out = (
-            sum(getattr(part, name) for part in parts) for name in ("n_missing", "n_left_out")
+            np.asarray(np.sum([getattr(part, name) for part in parts], axis=0, dtype=np.int64))
+            for name in ("n_missing", "n_left_out")
         )
-        return cls._of_places(counts, kind, n_missing, n_left_out=n_left_out)
+        ordered = table.reshape(n_lanes, most_values(kind))
+        return cls._of_table(ordered, every_value(kind), n_missing, n_left_out)
 
     @classmethod
-    def _of_places(
-        cls, counts: IntArray, kind: np.dtype[Any], n_missing: int, n_left_out: int = 0
+    def _of_table(
+        cls, ordered: IntArray, values: NDArray[Any], n_missing: IntArray, n_left_out: IntArray
     ) -> Self:
-        """Make counts from those of every possible value, in their order."""
-        places = np.flatnonzero(counts)
-        return cls(every_value(kind)[places], counts[places], n_missing, n_left_out=n_left_out)
+        """Make counts from a table of the counts of some ascending values in every lane."""
+        n_lanes, n_values = ordered.shape
+        flat = ordered.reshape(-1)
+        places = np.flatnonzero(flat)
+        sizes = np.count_nonzero(ordered, axis=1) if n_lanes else np.empty(0, np.int64)
+        some = values[places % max(n_values, 1)]
+        return cls(packed(sizes), some, packed(flat[places]), packed(n_missing), packed(n_left_out))
+
+    @classmethod
+    def of_lane(cls, values: NDArray[Any], counts: IntArray, n_missing: int) -> Self:
+        """Make the counts of a single lane, from its ascending distinct values."""
+        sizes, missing, left_out = (np.array([n]) for n in (len(values), n_missing, 0))
+        return cls(packed(sizes), values, packed(counts), packed(missing), left_out)
+
+    def spread(self, places: IntArray, n_lanes: int) -> Self:
+        """Place these lanes among `n_lanes`, at ascending places; other lanes are empty."""
+        columns = {}
+        for name in ("sizes", "n_missing", "n_left_out"):
+            own = getattr(self, name)
+            columns[name] = np.zeros(n_lanes, own.dtype)
+            columns[name][places] = own
+        return replace(self, **columns)
 
     @property
-    def n_valid(self) -> int:
-        return int(self.counts.sum())
+    def n_lanes(self) -> int:
+        return len(self.sizes)
 
-    def elements_at(self, ranks: IntArray) -> NDArray[Any]:
-        """Find the elements of some ranks."""
-        return self.values[np.searchsorted(np.cumsum(self.counts), ranks, side="right")]
+    @property
+    def n_valid(self) -> IntArray:
+        """Number of elements of each lane."""
+        upto = np.append(np.int64(0), self._upto)
+        return np.asarray(upto[self._stops] - upto[self._stops - self.sizes])
+
+    @cached_property
+    def _stops(self) -> IntArray:
+        """Index behind the last value of each lane."""
+        return np.cumsum(self.sizes, dtype=np.int64)
+
+    @cached_property
+    def _upto(self) -> IntArray:
+        """Number of elements up to each value, in its lane and all lanes before."""
+        return np.cumsum(self.counts, dtype=np.int64)
+
+    @property
+    def _lanes(self) -> IntArray:
+        """Lane of each value."""
+        return np.repeat(np.arange(self.n_lanes), self.sizes)
+
+    def order_statistics(self, ranks: RanksOfLanes) -> Lanes:
+        """Find the elements of some ranks in every lane."""
+        n_valid = self.n_valid
+        before = (np.cumsum(n_valid) - n_valid)[:, None]
+        pair = ranks_of_each(n_valid, ranks)
+        values = self.values if len(self.values) else np.zeros(1, self.values.dtype)
+        lower, upper = (
+            values[np.minimum(np.searchsorted(self._upto, before + rank, "right"), len(values) - 1)]
+            for rank in pair
+        )
+        return Lanes(lower, upper, n_valid, self.n_missing.astype(np.int64))
+
+    def mapped(self, function: Callable[[NDArray[Any], IntArray], NDArray[Any]]) -> Self:
+        """Apply ``function(values, lanes)`` to the elements, and sort the results.
+
+        Equal results stay separate values.
+        """
+        lanes = self._lanes
+        values = function(self.values, lanes)
+        order = np.lexsort((values, lanes))
+        return replace(self, values=values[order], counts=self.counts[order])
+
+    def ends(self, bounds: Bounds, most: int) -> LaneEnds:
+        """Find the elements beyond the bounds of every lane, at most `most` on each side."""
+        values, lanes = self.values, self._lanes
+        wide = values.astype(np.float64)
+        low, high = bounds.low[lanes], bounds.high[lanes]
+        least, largest = extremes_of(values.dtype)
+        first, last = self._stops - self.sizes, self._stops - 1
+        some = np.flatnonzero(self.sizes)
+
+        def nearest(inside: NDArray[np.bool_], other: Any, find: Any) -> NDArray[Any]:
+            elements = np.full(self.n_lanes, other, values.dtype)
+            if len(some):
+                elements[some] = find.reduceat(np.where(inside, values, other), first[some])
+            return elements
+
+        def at(places: IntArray, other: Any) -> NDArray[Any]:
+            elements = np.full(self.n_lanes, other, values.dtype)
+            elements[some] = values[places[some]]
+            return elements
+
+        counts = self.counts.astype(np.int64)
+
+        def outermost(beyond: NDArray[np.bool_], *, is_high: bool) -> Outermost:
+            n = totals(lanes[beyond], counts[beyond], self.n_lanes)
+            some = lanes[beyond], values[beyond], most
+            return Outermost.of(n, *some, is_high=is_high, counts=counts[beyond])
+
+        n_valid = self.n_valid
+        return LaneEnds(
+            n_valid,
+            self.n_missing.astype(np.int64),
+            self.n_left_out.astype(np.int64),
+            n_valid,
+            at(first, largest),
+            at(last, least),
+            nearest(wide >= low, largest, np.minimum),
+            nearest(wide <= high, least, np.maximum),
+            outermost(wide < low, is_high=False),
+            outermost(wide > high, is_high=True),
+            self.moments(),
+        )
+
+    def moments(self, some: Any = slice(None)) -> Moments:
+        """Compute the exact sums of each lane and of its squares, of all values or of some."""
+        lanes, counts = self._lanes[some], self.counts[some].astype(np.int64)
+        return Moments.of(self.values[some], lanes, self.n_lanes, counts=counts)
+
+    # --- Of a single lane, such as all elements ---
 
     def cuts(self) -> Cuts:
-        """Make cuts of all elements as one chunk: exact at every value, with nothing between."""
-        upto = np.cumsum(self.counts)
+        """Make cuts of the lane as one chunk: exact at every value, with nothing between."""
+        upto = self._upto
         distance = np.zeros(len(self.values))
         distance[:1] = np.nan  # the first cell has no lower end: unknown
-        below = upto - self.counts
-        counts = self.n_valid, self.n_missing
+        counts = self.n_valid.item(), self.n_missing.item()
+        below = upto - self.counts.astype(np.int64)
         return Cuts.of_chunk(self.values, below, upto, distance, *counts)
 
     def tally(self, brackets: Brackets) -> Tally:
         """Make the tally that a load would find at some brackets."""
-        upto = np.append(np.int64(0), np.cumsum(self.counts))
+        upto, times = np.append(np.int64(0), self._upto), self.counts.astype(np.int64)
         first = np.searchsorted(self.values, brackets.ends, side="left")
         behind = np.searchsorted(self.values, brackets.ends, side="right")
         starts = np.append(0, behind)[brackets.wanted]
         stops = np.append(first, len(self.values))[brackets.wanted]
         cells = [slice(*cell) for cell in zip(starts, stops, strict=True)]
-        pieces = [np.repeat(self.values[cell], self.counts[cell]) for cell in cells]
+        pieces = [np.repeat(self.values[cell], times[cell]) for cell in cells]
         candidates = HostCandidates(np.concatenate([self.values[:0], *pieces]))
-        counts = self.n_valid, self.n_missing
-        return Tally(upto[first], upto[behind], candidates, *counts, n_left_out=self.n_left_out)
+        counts = self.n_valid.item(), self.n_missing.item()
+        n_left_out = self.n_left_out.item()
+        return Tally(upto[first], upto[behind], candidates, *counts, n_left_out=n_left_out)
 
-    def among(self, values: NDArray[Any]) -> Self:
-        """Take the elements that equal some of the values, given in ascending order."""
-        if values is self.values:
-            return self
-        return type(self)(values, self.counts[np.searchsorted(self.values, values)], 0)
 
-    def moments(self) -> Moments:
-        """Compute the exact sums of all elements and of their squares."""
-        every = np.zeros(len(self.values), np.int64)
-        return Moments.of(self.values, every, 1, counts=self.counts)
+MINUS_ZERO = 1 << 15  # the bits of -0.0 as float16
+
+
+@cache
+def _words_in_order(dtype: np.dtype[Any]) -> tuple[NDArray[Any], IntArray]:
+    """Return the words of a countable dtype in the order of their values, and the NaN words."""
+    words = np.arange(1 << 8 * dtype.itemsize).astype(f"u{dtype.itemsize}")
+    if dtype.kind in "ub":
+        return words, np.empty(0, np.int64)
+    values = words.view(dtype)
+    order = np.argsort(values.astype(selection_dtype(dtype)), kind="stable")
+    is_missing = values[order] != values[order]
+    is_other = is_missing | (order == MINUS_ZERO) if dtype.kind == "f" else is_missing
+    return words[order[~is_other]], order[is_missing]
 
 
 @cache

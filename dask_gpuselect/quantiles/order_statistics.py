@@ -18,7 +18,6 @@ from dask_gpuselect.maths.cuts import Brackets, IntArray, RanksOf
 from dask_gpuselect.maths.envelope import guess_brackets
 from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.ranks import METHODS, Ranks
-from dask_gpuselect.maths.sizes import pivot_share
 from dask_gpuselect.strategies import Strategy, strategy_of
 
 
@@ -185,10 +184,6 @@ class OrderStatistics(ElementQuestion):
     @property
     def n_answers(self) -> int:
         return len(self.k)
-
-    @property
-    def share(self) -> int:
-        return pivot_share(len(self.k))
 
     def ranks(self, n: int) -> tuple[IntArray, IntArray]:
         ranks = np.array(sorted({rank for rank in self.k if rank < n}), np.int64)

@@ -17,7 +17,6 @@ from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, distinct
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, Ranks, ranks, ranks_of, remembered
-from dask_gpuselect.maths.sizes import pivot_share
 from dask_gpuselect.maths.tails import TailSizes
 
 T = TypeVar("T")
@@ -71,10 +70,6 @@ class QuantileFields:
     source_dtype: np.dtype[Any]
     dtype: np.dtype[Any]
     if_none: str | Filled = field(default="empty", kw_only=True)
-
-    @property
-    def share(self) -> int:
-        return pivot_share(len(self.q))
 
     @property
     def n_answers(self) -> int:

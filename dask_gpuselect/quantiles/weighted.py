@@ -1,23 +1,34 @@
-"""Questions about weighted quantiles of all elements."""
+"""Questions about weighted quantiles, of all elements and of every lane."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect import kernels
 from dask_gpuselect.arrays import as_dtype
-from dask_gpuselect.engine.questions import Guess, LaneQuestion, Question
-from dask_gpuselect.maths.coarse import narrower
+from dask_gpuselect.engine.questions import (
+    Guess,
+    LaneLoad,
+    LaneQuestion,
+    PassSteps,
+    Question,
+    of_merged,
+)
+from dask_gpuselect.maths import lane_weight_cuts
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.exact_sums import needs
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
-from dask_gpuselect.maths.lane_cuts import Lanes, join
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_cuts import Lanes, join, merge_tallies
+from dask_gpuselect.maths.lane_weights import WantedQuantiles
 from dask_gpuselect.maths.ranks import METHODS, Method
 from dask_gpuselect.maths.weight_brackets import (
     find_weighted_brackets,
@@ -30,12 +41,10 @@ from dask_gpuselect.maths.weight_finish import (
 )
 from dask_gpuselect.maths.weight_guess import guess_share_brackets, shares_inside
 from dask_gpuselect.maths.weights import (
-    PIVOT_BYTES,
     WEIGHT_BYTES,
     check_some_weigh,
 )
 from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
-from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
 
 # Number of candidates that are sorted and added up; more are narrowed first, on their device.
 FEW_CANDIDATES = 1 << 16
@@ -90,11 +99,8 @@ class WeightedQuantiles(QuantileFields, Question):
     weighs: ClassVar[bool] = True
     counts_values: ClassVar[bool] = False
 
-    def root_bytes(self, dtype: np.dtype[Any]) -> tuple[int, int]:
-        return PIVOT_BYTES, dtype.itemsize + WEIGHT_BYTES
-
     @property
-    def lanes(self) -> LaneQuestion:
+    def lanes(self) -> WeightedLaneQuantiles:
         return self.as_kind(WeightedLaneQuantiles)
 
     @property
@@ -129,9 +135,6 @@ class WeightedQuantiles(QuantileFields, Question):
     def ranges(self, cuts: Cuts) -> Ranges:
         return weighted_ranges(cuts, self.q, self.method)
 
-    def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
-        return narrower(brackets, self.bracket(cuts))
-
     def resolve(self, brackets: Brackets, tally: Tally) -> Any:
         check_some_weigh(tally)
         # The question without weights has the answer for no elements.
@@ -139,15 +142,13 @@ class WeightedQuantiles(QuantileFields, Question):
         if plain.if_none == "empty" and tally.n_left_out:  # NaN of weight 0
             plain = replace(plain, if_none="missing")
         none = plain.answer_if_none(tally.n_valid, tally.n_missing)
-        return self._quantiles(brackets, tally) if none is None else none
+        if none is not None:
+            return none
+        return self.lanes.lane_values(self.lanes.of_all(InOrder.of(brackets, tally)))[:, 0]
 
     @property
     def of_slot(self) -> Question:
         return self.as_kind(SlotQuantiles)
-
-    def _quantiles(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
-        order = InOrder.of(brackets, tally)
-        return quantiles_of(order, self.q, self.method, self.source_dtype, self.dtype)
 
 
 @dataclass(frozen=True)
@@ -156,30 +157,86 @@ class SlotQuantiles(WeightedQuantiles):
 
     def resolve(self, brackets: Brackets, tally: Tally) -> Lanes:
         check_some_weigh(tally)
-        dtype = self.dtype if self.method == "linear" else brackets.ends.dtype
-        lower = upper = np.zeros(len(self.q), dtype)
-        if tally.n_valid:
-            about = InOrder.of(brackets, tally), ALL, self.q, self.method, dtype
-            lower, upper = unsigned_zero(answers(*about)[:, 0])
-        n = (np.array([each], np.int64) for each in (tally.n_valid, tally.n_missing))
-        return Lanes(lower[None], upper[None], *n)
+        return self.lanes.of_all(InOrder.of(brackets, tally))
 
     def of_slots(self, answers: Sequence[Lanes]) -> NDArray[Any]:
         answer: NDArray[Any] = self.lanes.finished(join(answers))
         return answer
 
 
-def quantiles_of(
-    order: InOrder,
-    q: Sequence[float],
-    method: str,
-    source_dtype: np.dtype[Any],
-    dtype: np.dtype[Any],
-) -> NDArray[Any]:
-    """Return the weighted quantiles of elements of `source_dtype`, in `dtype`."""
-    lower, upper = unsigned_zero(answers(order, ALL, q, method, dtype)[:, 0])
-    if method == "linear":
-        return np.asarray(lower)
-    lower, upper = (as_dtype(each, source_dtype) for each in (lower, upper))
-    weight = np.where(lower == upper, 0.0, 0.5)
-    return interpolate(lower, upper, weight, METHODS[method], dtype)
+@dataclass(frozen=True)
+class WeightedLaneQuantiles(QuantileFields, LaneQuestion):
+    """Weighted quantiles of every lane of an array whose chunks have weights, as a question.
+
+    `method` is a name in `WEIGHTED`.
+    """
+
+    by_order: ClassVar[bool] = False
+    takes_runs: ClassVar[bool] = True
+
+    @property
+    def order(self) -> Any:
+        return self
+
+    @property
+    def wanted(self) -> WantedQuantiles:
+        # The estimator of type 7 is rounded once, so here to the dtype of the answers.
+        return WantedQuantiles(self.q, self.method, self.dtype)
+
+    @property
+    def steps(self) -> PassSteps:
+        return PassSteps(
+            LaneLoad(
+                kernels.lane_cuts,
+                lane_weight_cuts.merge,
+                partial(lane_weight_cuts.narrowed, wanted=self.wanted),
+            ),
+            LaneLoad(
+                kernels.lane_tally,
+                merge_tallies,
+                of_merged(merge_tallies, lane_weight_cuts.answers),
+            ),
+        )
+
+    def of_all(self, order: InOrder) -> Lanes:
+        """Find the elements that give the answers about all elements, as those of one lane."""
+        tally = order.tally
+        dtype = self.dtype if self.method == "linear" else order.brackets.ends.dtype
+        lower = upper = np.zeros(len(self.q), dtype)
+        if tally.n_valid:
+            lower, upper = unsigned_zero(answers(order, ALL, self.q, self.method, dtype)[:, 0])
+        n = (np.array([each], np.int64) for each in (tally.n_valid, tally.n_missing))
+        return Lanes(lower[None], upper[None], *n)
+
+    def lane_answer(self, order: Lanes) -> NDArray[Any]:
+        """Return the answers of lanes, as `LaneOrder` does."""
+        chosen, lanes = self._chosen(order)
+        return chosen.lane_answer(lanes)
+
+    def lane_values(self, order: Lanes) -> NDArray[Any]:
+        """Return the answers of lanes without a warning or an error for those that have none."""
+        chosen, lanes = self._chosen(order)
+        return chosen.lane_values(lanes)
+
+    def _chosen(self, order: Lanes) -> tuple[Quantiles, Lanes]:
+        """Return the known answers as order statistics, and the question that chooses them."""
+        lower, dtype = order.lower, self.source_dtype
+        if self.method == "averaged_inverted_cdf":
+            upper = as_dtype(order.upper, self.source_dtype)
+            lower = as_dtype(order.lower, self.source_dtype)
+            lower = interpolate(lower, upper, 0.5, METHODS[self.method], self.dtype)
+        if self.method != "inverted_cdf":
+            dtype = self.dtype
+        # The question of the discrete method only warns of lanes without an answer.
+        chosen = self.as_kind(Quantiles, method="inverted_cdf", source_dtype=dtype)
+        return chosen, replace(order, lower=lower, upper=lower)
+
+    @property
+    def n_brackets(self) -> int:
+        return self.wanted.n_brackets
+
+    def partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
+        itemsize = selection_dtype(dtype).itemsize
+        # A pivot by count and one by weight, each with two bounds; four sums of about 128 bits, and
+        # the candidates between them.
+        return {"itemsize": itemsize + WEIGHT_BYTES, "pivot": 2 * (itemsize + 16), "counts": 80}

@@ -27,9 +27,9 @@ from dask_gpuselect.maths.chunk_sample import most_cached
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.interpolation import result_dtype
-from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import MEDIAN
+from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quiet import quiet
 from dask_gpuselect.robust.deviations import (
@@ -222,7 +222,7 @@ class LaneDeviationQuestion(LaneQuestion):
         deviations = kernels.answer_lanes(distances, question.dtype, axes, question.distances)
         return _finished(deviations, median, question)
 
-    def counted(self, counts: LaneValueCounts, dtype: np.dtype[Any]) -> Any:
+    def counted(self, counts: ValueCounts, dtype: np.dtype[Any]) -> Any:
         """Return the deviations of lanes, by the counts of all values that occur."""
         question = self.of_all
         median = question.median.lane_answer(counts.order_statistics(question.median.lane_ranks))

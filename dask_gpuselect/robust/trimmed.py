@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +23,7 @@ from dask_gpuselect.arguments import (
 )
 from dask_gpuselect.arrays import in_kind, numpy_dtype, to_host
 from dask_gpuselect.engine.asking import Asking, ask
-from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, RankQuestion
+from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, RankQuestion, of_merged
 from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
@@ -30,9 +31,9 @@ from dask_gpuselect.maths.finish import order_statistics, sum_of_ranks
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged, join
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
-from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import LANES, Moments, means
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method
+from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.quantiles.documentation import documented_like
 from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quiet import quiet
@@ -329,7 +330,8 @@ class LaneTrimmedMean(LaneQuestion):
     @property
     def further(self) -> FurtherLoad:
         """The sums of the elements of every lane, clipped at its cuts, which are known."""
-        functions = self.measure_clipped, self.merge_ends, self.means_by_ends, _as_it_is
+        merge = partial(LaneEnds.merge, most=1)
+        functions = self.measure_clipped, merge, of_merged(merge, self.means_by_ends), _as_it_is
         return FurtherLoad(*functions, "clipped", 8)
 
     def measure_clipped(
@@ -338,13 +340,8 @@ class LaneTrimmedMean(LaneQuestion):
         """Sum the elements of every lane, clipped at its cuts."""
         return self.clipped_ends(chunks, dtype, axes, self.cuts.lane_answer(known))
 
-    def merge_ends(self, partials: Sequence[LaneEnds]) -> LaneEnds:
-        """Merge the sums of several parts."""
-        return LaneEnds.merge(partials, 1)
-
-    def means_by_ends(self, partials: Sequence[LaneEnds], known: Lanes) -> Any:
+    def means_by_ends(self, ends: LaneEnds, known: Lanes) -> Any:
         """Return the mean of each lane."""
-        ends = self.merge_ends(partials)
         check_lanes_unchanged([ends], known)
         return self.mean.lane_answer(self.means(ends, self.cuts.lane_answer(known)))
 
@@ -365,7 +362,7 @@ class LaneTrimmedMean(LaneQuestion):
             pieces.append(self.means(self.clipped_ends(parts, dtype, axes, own), own))
         return in_kind(self.mean.lane_answer(join(pieces)), values_of(chunks[0]))
 
-    def counted(self, counts: LaneValueCounts, dtype: np.dtype[Any]) -> Any:
+    def counted(self, counts: ValueCounts, dtype: np.dtype[Any]) -> Any:
         cuts = self.cuts.lane_answer(counts.order_statistics(self.cuts.lane_ranks))
         clipped = counts.mapped(lambda values, lanes: kernels.clipped(values, *cuts[:, lanes]))
         ends = clipped.ends(_no_bounds(cuts, dtype), 1)

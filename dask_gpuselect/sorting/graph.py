@@ -39,6 +39,7 @@ from dask_gpuselect.engine.exchange import Stages, exchanged
 from dask_gpuselect.engine.graphs import each_chunk, in_one_place, literals, reduced, reduced_items
 from dask_gpuselect.engine.graphs import split_every as parts_merged
 from dask_gpuselect.engine.loads import by_chunk
+from dask_gpuselect.engine.narrowing import answers_of_stretches
 from dask_gpuselect.engine.partials import Gathered
 from dask_gpuselect.engine.plans import Plan, adjusted, choose, described, known_bytes
 from dask_gpuselect.engine.resident import fit_one_device
@@ -53,7 +54,6 @@ from dask_gpuselect.engine.source import (
     private_copy,
 )
 from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
-from dask_gpuselect.engine.stretches import answers_of_stretches
 from dask_gpuselect.kernels import ordering, radix
 from dask_gpuselect.kernels.ordering import Dealt
 from dask_gpuselect.maths.chunk_order import ChunkOrder

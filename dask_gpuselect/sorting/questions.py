@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.maths.coarse import narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.partition import SortedChunks, Splitters
@@ -56,9 +55,6 @@ class SplitterQuestion(Question):
 
     def stretch(self, i: int, n: int) -> SplitterQuestion:
         return SplitterQuestion(replace(self.wanted, part=(i, n)))
-
-    def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
-        return narrower(brackets, self.bracket(cuts))
 
     def keep(self, cuts: Cuts) -> Brackets:
         return self.wanted.keep(cuts)

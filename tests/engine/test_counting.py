@@ -120,7 +120,7 @@ def test_counts_of_more_elements_than_any_memory_holds(shape: str) -> None:
         "two": np.where(np.isin(values, (5, 60_000)), 1e12, 0),
     }[shape].astype(np.int64)
     there = counts > 0
-    found = ValueCounts(values[there].astype(np.uint16), counts[there], 0)
+    found = ValueCounts.of_lane(values[there].astype(np.uint16), counts[there], 0)
     upto = np.cumsum(found.counts)
     n = int(upto[-1])
     rule = Rule((0.05, 0.95), False, 1000, "inverted_cdf")

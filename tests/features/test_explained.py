@@ -69,6 +69,11 @@ ALONG: tuple[Row, ...] = tuple(
 )
 
 
+def named(row: Row) -> str:
+    """Return the id of a test, the same in every process."""
+    return f"{row[0].__name__} {row[1]} {row[2]}"
+
+
 def check(x: Any, source: Source, row: Row, explained: Callable[..., Any] = explain) -> None:
     function, how, name, least, most = row
     plan = explained(x, function, **how)
@@ -79,14 +84,14 @@ def check(x: Any, source: Source, row: Row, explained: Callable[..., Any] = expl
     assert least <= min(loads) <= max(loads) <= most
 
 
-@pytest.mark.parametrize("row", OF_ALL, ids=str)
+@pytest.mark.parametrize("row", OF_ALL, ids=named)
 @pytest.mark.usefixtures("nothing_kept")
 def test_of_all_elements(row: Row) -> None:
     source = Source((4000,))
     check(source.lazy(500), source, row)
 
 
-@pytest.mark.parametrize("row", ALONG, ids=str)
+@pytest.mark.parametrize("row", ALONG, ids=named)
 def test_along_an_axis(row: Row) -> None:
     source = Source((2000, 6))
     with limited("20 kB" if row[2] == "passes" else "1 GiB"):

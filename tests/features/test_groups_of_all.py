@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import ChunksChangedError
 from dask_gpuselect.engine import group_elements, lane_plans, slots
-from dask_gpuselect.engine.group_batches import MOST, SPARE, stretches
+from dask_gpuselect.engine.group_elements import MOST, SPARE, stretches
 from dask_gpuselect.groups import groupby
 from tests.backends import CUPY, Backend
 from tests.data import normal, uniform

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dask_gpuselect import argsort, sort, sort_by
-from dask_gpuselect.engine import boards, exchange, plans, stretches
+from dask_gpuselect.engine import boards, exchange, narrowing, plans
 from dask_gpuselect.maths.partition import SortedChunks
 from dask_gpuselect.sorting import graph
 from dask_gpuselect.sorting.questions import SplitterQuestion
@@ -67,7 +67,7 @@ def test_few_candidates_and_edges_come_to_one_place(monkeypatch: pytest.MonkeyPa
     def n_edges(_: Any, parts: Any, *args: Any, **told: Any) -> int:
         return sum(part.left.size for part in parts)
 
-    candidates = noted(monkeypatch, stretches, "_resolved", n_candidates)
+    candidates = noted(monkeypatch, narrowing, "_resolved", n_candidates)
     edges = noted(monkeypatch, graph, "_make_deal", n_edges)
     monkeypatch.setattr(exchange, "PAIRS", 10)
     a = normal(3000)

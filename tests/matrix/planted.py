@@ -45,10 +45,11 @@ MISTAKES = (
         'side="left"), -1)',
     ),
     Mistake(
-        "the NaN of the first chunk are not counted",
+        "the NaN of the first chunk alone are counted",
         "maths/cuts.py",
-        "n_missing=sum(part.n_missing for part in parts)",
-        "n_missing=sum(part.n_missing for part in parts[1:])",
+        "merged = {name: sum_of(each) for name, each in columns.items() if each[0] is not None}",
+        "merged = {name: sum_of(each) for name, each in columns.items() if each[0] is not None}\n"
+        '        merged["n_missing"] = parts[0].n_missing',
     ),
     Mistake(
         "ties that the first load has counted are not candidates",
@@ -243,10 +244,10 @@ MISTAKES = (
         "else list(values)",
     ),
     Mistake(
-        "elements that equal the least or the largest are counted in one chunk alone",
+        "the least and the largest element are no points unless every chunk has them",
         "distribution/counts.py",
-        "all_tied = np.where(ends == extremes, tied, 0).sum(axis=0)",
-        "all_tied = np.where(ends == extremes, tied, 0).max(axis=0)",
+        "is_known = is_known & (is_own | (at_most[first] == at_least[behind]))",
+        "is_known = is_known & is_own",
     ),
     Mistake(
         "bins have their left edge, whatever is asked",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.companions import Accompanied, words_of
 from dask_gpuselect.kernels.compiling import kernel, kernel_of, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
-from dask_gpuselect.kernels.cpu.word_counts import count_words, words_at
+from dask_gpuselect.kernels.cpu.word_counts import count_words, place_of
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.value_counts import ValueCounts
@@ -67,24 +67,23 @@ def _compact_by_numpy(values: NDArray[Any], keeps: NDArray[np.bool_], out: NDArr
 def value_counts(chunk: NDArray[Any] | Accompanied, dtype: np.dtype[Any]) -> ValueCounts:
     """Count every value; see `reference.selection.value_counts`."""
     words, _ = words_of(chunk, dtype, unmasked, elements_of)
-    return ValueCounts.of_words(*_occurring(words, 1 << 8 * dtype.itemsize), dtype)
+    return ValueCounts.of_words(_counts_of_words(words, 1 << 8 * dtype.itemsize)[None], dtype)
 
 
-def _occurring_by_numpy(words: NDArray[Any], n_words: int) -> tuple[IntArray, IntArray]:
+def _counts_by_numpy(words: NDArray[Any], n_words: int) -> IntArray:
     table = np.zeros(n_words, np.int64)
     for i in range(0, words.size, PIECE):
         table += np.bincount(words[i : i + PIECE], minlength=n_words)
-    places = np.flatnonzero(table)
-    return places, table[places]
+    return table
 
 
-@until_compiled(_occurring_by_numpy)
-def _occurring(words: NDArray[Any], n_words: int) -> tuple[IntArray, IntArray]:
-    """Return the words that occur, in any order, and how often each does, out of `n_words`."""
+@until_compiled(_counts_by_numpy)
+def _counts_of_words(words: NDArray[Any], n_words: int) -> IntArray:
+    """Count each of `n_words` words."""
     counts = np.zeros(n_words, np.int64)
     _count_words(words, counts)
-    places = np.flatnonzero(counts)
-    return words_at(places, n_words), counts[places]
+    in_order: IntArray = counts[place_of(np.arange(n_words), n_words)]
+    return in_order
 
 
 @kernel_of("u2 u1")

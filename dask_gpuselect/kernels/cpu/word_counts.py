@@ -12,15 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.kernels.compiling import called_by_kernels, types
-from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.kernels.compiling import called_by_kernels
 
-SHIFT = 7  # of 16 bits: shifts by 7 and 14 undo the mixing
-
-
-def is_word(scalar: Any) -> bool:
-    """Return whether a Numba type is an unsigned integer of one or two bytes."""
-    return scalar in (types.uint8, types.uint16)
+SHIFT = 7  # of 16 bits
 
 
 @called_by_kernels
@@ -55,10 +49,3 @@ def count_in_turn(words: Any, counts: Any) -> None:
 def place_of(word: Any, n_words: Any) -> Any:
     """Return the place at which a word is counted, in a table of `n_words`."""
     return word ^ (word >> SHIFT) if n_words > 256 else word
-
-
-def words_at(places: IntArray, n_words: int) -> IntArray:
-    """Return the words that are counted at some places."""
-    if n_words <= 256:
-        return places
-    return places ^ (places >> SHIFT) ^ (places >> 2 * SHIFT)

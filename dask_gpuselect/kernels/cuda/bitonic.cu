@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(BITONIC_THREADS) bitonic_runs(
     for (int i = threadIdx.x; i < n_own; i += BITONIC_THREADS) out[start + i] = run[i];
 }
 
-// How many of the first `diagonal` elements of two merged runs are from the first run; among equal
+// Count the elements of the first run among the first `diagonal` of two merged runs; among equal
 // elements those of the first run come first.
 __device__ __forceinline__ i64 split_of(
     const Value* first, i64 n_first, const Value* second, i64 n_second, i64 diagonal

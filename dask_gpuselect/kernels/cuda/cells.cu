@@ -110,7 +110,7 @@ __device__ u32 prefix_sum(u32* numbers, u32 size) {
     return carry;
 }
 
-// What the host needs to know of a bucket.
+// The numbers of a bucket that the host needs.
 struct Bucket {
     u64 edge;   // its least key
     u64 pivot;  // the key that its elements are compared with: in this bucket or a later one

@@ -11,7 +11,7 @@
 #include "lane_runs.cuh"
 #include "lane_columns.cuh"
 
-// How boxes are drawn; see `boxes.Rule`.
+// The rule by which boxes are drawn; see `boxes.Rule`.
 struct Drawn {
     double whis;
     int by_quantiles, autorange;  // whiskers end at the last two quantiles; see `Rule.fences`
@@ -210,7 +210,7 @@ __device__ __forceinline__ u32 sums_before(u32* numbers) {
     return numbers[LANES];
 }
 
-// Where fliers are written: those of a block's lanes begin at a common place. No more are written than
+// The places where fliers are written: those of a block's lanes begin at a common place. No more are written than
 // there is room for, but all are counted.
 struct Fliers {
     Word* elements;

@@ -1,4 +1,4 @@
-// What is known of the elements of some ranks, and how they are found among candidates.
+// The brackets and counts of the elements of some ranks, and how these are selected from candidates.
 
 // An entry for each row; n_valid and n_missing have one for each lane. The candidates of a row end
 // before its entry of `stops`; without `stops`, each row has `room` places, of which the first are

@@ -197,7 +197,7 @@ struct Reader {
         if (KEEPS) blank(words, is_kept);
     }
 
-    // Whether a mask keeps the element of a row of the part that was read last.
+    // True if a mask keeps the element of a row of the part that was read last.
     __device__ __forceinline__ bool keeps(int row) const {
 #if KEEPS
         return __ldg(keeps_0 + (u64)(u32)row * (u64)(step / (i64)sizeof(Word)));

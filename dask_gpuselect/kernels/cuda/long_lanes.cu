@@ -95,7 +95,7 @@ __device__ __forceinline__ void visit_lane(
     }
 }
 
-// Whether an answer needs an element above all those with the prefix.
+// True if an answer needs an element above all those with the prefix.
 __device__ __forceinline__ bool wants_next(const Search& search, const Wanted& wanted, i64 entry) {
     int2 ranks = wanted.ranks[entry];
     return ranks.y > ranks.x && search.rank + 1 >= search.n_same;

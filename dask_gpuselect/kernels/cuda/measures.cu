@@ -1,4 +1,4 @@
-// What strategies measure, each in one read: the extent of the elements, counts and distances at a
+// The measurements of strategies, each in one read: the extent of the elements, counts and distances at a
 // pivot, and counts in bins; see `strategies.probes`.
 //
 // Defined before this text: SPACE, in which distances are measured.
@@ -17,7 +17,7 @@ __device__ __forceinline__ Key told_key(Word word) {
 __device__ __forceinline__ Key told_key(Word word) { return key_of(word); }
 #endif
 
-// Whether there may be NaN among some elements: the highest keys are NaN's or infinity's.
+// True if there may be NaN among some elements: the highest keys are NaN's or infinity's.
 template <int N>
 __device__ __forceinline__ bool has_special(const Word (&words)[N]) {
     bool is = false;

@@ -85,7 +85,7 @@ __device__ __forceinline__ i64 number_below(const Value* drawn, i64 size, double
     });
 }
 
-// Whether more than about `most` elements between two places are tied; half as many may already count.
+// True if more than about `most` elements between two places are tied; half as many may already count.
 __device__ __forceinline__ bool has_ties(const Value* drawn, i64 first, i64 last, i64 most) {
     i64 step = (most + 1) / 2;
     bool found = false;

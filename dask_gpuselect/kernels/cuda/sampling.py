@@ -35,7 +35,7 @@ from dask_gpuselect.kernels.cuda.launch import (
 from dask_gpuselect.kernels.cuda.moments import N_SUMS
 from dask_gpuselect.kernels.cuda.source import digits
 from dask_gpuselect.kernels.cuda.spans import (
-    Form,
+    TallyForm,
     Layout,
     Span,
     blank_sheet,
@@ -329,13 +329,13 @@ def guess_and_sums(
     place = offsets(layout.dtype)["form"]
     chosen = copied_ahead(device_sheet[place : place + 4])
     start = partial(start_tally, values, layout, device_sheet, "any", candidates, is_placed=True)
-    likely = Form(pieces, dtype.kind != "f")
+    likely = TallyForm(pieces, dtype.kind != "f")
     start(likely)
     number = int(chosen().view(np.int32)[0])
     if number == 0:
         return None
     if number != likely.number:
-        start(Form(number // 2, bool(number % 2)))
+        start(TallyForm(number // 2, bool(number % 2)))
     start_located(candidates, layout, device_sheet, len(wanted), is_placed=True)
     host = device_sheet.get()
     sheet = host[: layout.dtype.itemsize].view(layout.dtype)[0]

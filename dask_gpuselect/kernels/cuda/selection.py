@@ -55,4 +55,4 @@ def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:
     given, defined = Chunk.of(words), (*masked(words), ("WINDOW", window))
     for first in range(0, table.size, window):
         launch(words.dtype, "tabulate_words", *given, first, table, shared=shared, defined=defined)
-    return ValueCounts.of_table(table.get().astype(np.int64), dtype)
+    return ValueCounts.of_words(table.get().astype(np.int64)[None], dtype)

@@ -105,7 +105,7 @@ struct Tally {
         if (SPANS_ARE == ANY) add_all_segments(in_segments);
     }
 
-    // What the block has counted in every segment.
+    // The counts of the block in every segment.
     __device__ __forceinline__ void add_all_segments(u64* in_segments) {
         __syncthreads();
         for (int i = threadIdx.x; i < 2 * n_ends + 1; i += TALLY_THREADS) {
@@ -192,7 +192,7 @@ struct Tally {
         return !is_end && wanted[cell];
     }
 
-    // What was counted in the span's segments.
+    // The counts in the span's segments.
     __device__ __forceinline__ void add_segments(int s, u64* totals) const {
         int first = segments_of[2 * s], last = segments_of[2 * s + 1];
         float in_cell = in[s];
@@ -271,7 +271,7 @@ struct Placed : Tally {
     Rung origin;
     int shift;
 #endif
-    // Of each step, the segment of its elements; or, with IS_STAGED, how many ends are below the step,
+    // For each step, the segment of its elements; or, with IS_STAGED, how many ends are below the step,
     // and, 16 bits up, how many up to its end.
     u32* table;
 

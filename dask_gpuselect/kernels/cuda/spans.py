@@ -120,7 +120,7 @@ def tally_and_sums(
     n_ranks = len(wanted) if is_found else 0
     sheet["ranks"][:n_ranks] = wanted[:n_ranks]
     pieces, sheet["top"] = cut_for(brackets.ends, np.dtype(values.dtype))
-    form = Form(pieces, is_placed)
+    form = TallyForm(pieces, is_placed)
     sheet["form"] = form.number
     device_sheet, candidates = on_device(sheet, 8 * N_SUMS), room_for(most, values)
     start_tally(values, layout, device_sheet, kinds, candidates, form, is_placed=is_placed)
@@ -152,7 +152,7 @@ def summed_tally(
     return replace(tally, candidates=chosen), sums
 
 
-class Form(NamedTuple):
+class TallyForm(NamedTuple):
     """The form of the kernel that counts and sums elements.
 
     Parameters
@@ -197,7 +197,7 @@ def start_tally(
     device_sheet: Array,
     kinds: str,
     candidates: Array,
-    form: Form | None = None,
+    form: TallyForm | None = None,
     *,
     is_placed: bool = False,
 ) -> None:

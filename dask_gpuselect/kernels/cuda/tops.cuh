@@ -1,4 +1,4 @@
-// Where elements are cut to be summed; see `cut_for` and ``sums.cuh``.
+// The places where elements are cut to be summed; see `cut_for` and ``sums.cuh``.
 
 // Number of binades that an element may be smaller than the largest.
 __device__ __forceinline__ int top_room(int pieces) {

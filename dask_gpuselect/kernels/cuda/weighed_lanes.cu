@@ -13,7 +13,7 @@ constexpr int STEP = REACH_THREADS / A_BLOCK;  // threads of a lane, which take 
 
 constexpr int NEXT = 64;
 
-// What a lane, or a part of it, has at its ends, by weight.
+// The ends of a lane, or of a part of it, by weight.
 struct Ends {
     Exact<3> weight, below, above;  // sums of few weights are often halfway between two floats
 #if IN_PAIRS
@@ -222,7 +222,7 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_ends(
 
 // --- Lanes that are sorted ------------------------------------------------------------------------
 
-// What is wanted, by its place in `lane_weights.METHODS`: the first element up to which the weights reach
+// The wanted answer, by its place in `lane_weights.METHODS`: the first element up to which the weights reach
 // a share, also the first up to which they pass it, or the mean over a window of the weight.
 constexpr int UNTIL_PASSED = 1;
 constexpr int OVER_WINDOW = 2;

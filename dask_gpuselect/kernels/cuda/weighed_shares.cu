@@ -29,7 +29,7 @@ constexpr int WARPS = GROUP / TEAM;
 constexpr int PARTS = WARPS > 1 ? WARPS * REACH_SUMS * 2 : 0;  // words for the warps of a lane
 // Lanes that are side by side share a warp so that neighbouring threads have neighbouring lanes.
 constexpr int APART = SIDE_BY_SIDE && GROUP < 32 ? 32 / GROUP : 1;
-// Of wider groups, threads fetch elements for other threads, because they read rows in the order of memory.
+// In wider groups, threads fetch elements for other threads, because they read rows in the order of memory.
 constexpr bool ARE_FETCHED = SIDE_BY_SIDE && GROUP >= 32 && LANES > 1;
 constexpr int FETCHED_PITCH = GROUP + 32 / (LANES < 32 ? LANES : 32);
 constexpr Key NO_KEY = ~Key(0);  // of elements that take no part; no element has a larger one
@@ -104,7 +104,7 @@ struct Below {
     }
 };
 
-// What another thread has, whose number differs in the bits `by`.
+// The value of another thread, whose number differs in the bits `by`.
 struct Shuffled {
     int by;
 
@@ -152,7 +152,7 @@ struct Group {
         over_team(mine);
     }
 
-    // Whether a thread of the warp still works. Groups of several warps do not wait for each other.
+    // True while a thread of the warp works. Groups of several warps do not wait for each other.
     __device__ __forceinline__ static bool any(bool is_open) {
         return GROUP > 1 && GROUP < 32 ? __any_sync(ALL_LANES, is_open) : is_open;
     }

@@ -89,14 +89,14 @@ def value_counts(chunk: Array, dtype: np.dtype[Any]) -> ValueCounts:
     Returns
     -------
     ValueCounts
-        On the host.
+        Of one lane, on the host.
     """
     elements = unmasked if isinstance(chunk, Accompanied) else elements_of
     ordered, n_missing = _sort_valid(elements(chunk, dtype)[0])
     distinct = namespace(ordered).unique_counts(ordered)
     order = np.argsort(values := to_host(distinct.values))
     counts = to_host(distinct.counts).astype(np.int64)
-    return ValueCounts(unsigned_zero(values[order]), counts[order], n_missing)
+    return ValueCounts.of_lane(unsigned_zero(values[order]), counts[order], n_missing)
 
 
 def tally(values: Array, brackets: Brackets, most: int) -> Tally | None:
