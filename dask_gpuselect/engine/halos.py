@@ -281,9 +281,8 @@ def _widened(array: Any, values: Any, outside: Sequence[tuple[int, int]], value:
     whole = xp.empty(shape, dtype=array.dtype if values is array else bool)
     for axis, (n, more) in enumerate(sides):  # each element is written about once
         along = (slice(None),) * axis
-        for side, size in zip((slice(more[0]), slice(more[0] + n, None)), more, strict=True):
-            if size:
-                whole[(*along, side)] = value
+        whole[(*along, slice(more[0]))] = value
+        whole[(*along, slice(more[0] + n, None))] = value
     whole[tuple(slice(more[0], more[0] + n) for n, more in sides)] = values
     return whole
 

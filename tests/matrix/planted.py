@@ -348,8 +348,8 @@ MISTAKES = (
     Mistake(
         "networks of windows ignore masks",
         "kernels/cpu/windows.py",
-        "keys = np.where(keeps, keys, ~keys.dtype.type(0))",
-        "keys = np.where(True, keys, ~keys.dtype.type(0))",
+        "else np.where(keeps, keys, ~keys.dtype.type(0))",
+        "else keys",
     ),
     Mistake(
         "trimmed means of lanes are corrected at one end alone",

@@ -26,8 +26,7 @@ def address_of(made: Network, itemsize: int, width: int) -> int:
     multiple of `VECTOR`.
     """
     key = ("network", *made.key, itemsize, width)
-    address: int = ready(key, lambda: _Code(made, itemsize, width).address_itself)()
-    return address
+    return int(ready(key, lambda: _Code(made, itemsize, width).address_itself)())
 
 
 class _Code:

@@ -17,18 +17,11 @@ from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.kernels.compiling import called_by_kernels, kernel_of, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu import window_blocks, window_columns, window_networks, window_rows
-from dask_gpuselect.kernels.cpu.bits import as_floats
 from dask_gpuselect.kernels.cpu.window_networks import key_of
 from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.maths.keys import are_float64, selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
-from dask_gpuselect.maths.windows import (
-    Frame,
-    RowWindows,
-    WindowOrder,
-    WindowRanks,
-    ranks_by_count,
-)
+from dask_gpuselect.maths.windows import Frame, RowWindows, WindowOrder, ranks_by_count
 
 SLAB = 1 << 21  # bytes of windows' elements that are answered together: they stay in the cache
 
@@ -50,11 +43,10 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
 
 def _is_in_place(dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> bool:
     """Return whether the elements that a kernel finds are the answers."""
-    if _is_plain_float(dtype, order):
-        is_one = not WindowRanks.of(order, frame.n, is_whole=True).has_upper
-    else:
-        is_one = dtype.kind in "biu" and order.mixes == 0
-    return is_one and order.n_answers == 1
+    if order.n_answers != 1 or not _is_plain_float(dtype, order):
+        return order.n_answers == 1 and dtype.kind in "biu" and order.mixes == 0
+    lower, upper, _ = ranks_by_count(order, frame.n)
+    return bool(lower[0, -1] == upper[0, -1])
 
 
 def _answer_whole(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
@@ -88,8 +80,7 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     about = frame, order, None if is_whole else n_valid
     network = window_networks.Network.fitting(keys, *about)
     if network is not None:
-        if keeps is not None:
-            keys = np.where(keeps, keys, ~keys.dtype.type(0))
+        keys = keys if keeps is None else np.where(keeps, keys, ~keys.dtype.type(0))
         chosen = window_networks.elements(network, keys, _kind_of(keys.dtype)[:2], *about)
     elif window_columns.takes(keys, frame):
         chosen = window_columns.elements(keys, keeps, frame, order)
@@ -120,19 +111,17 @@ def _finished(
     n: int,
 ) -> Any:
     """Answer windows of at most n elements by the keys of their order statistics."""
-    if _is_plain_float(dtype, order):
-        mixes = order.mixes if len(chosen) > 1 else 0
-        about = _kind_of(dtype)[1], mixes, order.skips_missing
-        *_, weights = ranks_by_count(order, n)
-        n_valid, n_missing = (np.ascontiguousarray(_known(each), np.int64) for each in counted)
-        _to_answers(chosen[0], chosen[-1], n_valid, n_missing, weights, *about)
-        return order.finished(chosen[0].view(order.dtype), counted[0])
     of = np.ndarray.view if order.deviates else _elements_of
     lower = upper = of(chosen[0], dtype).T
     if len(chosen) > 1:
         upper = of(chosen[1], dtype).T
-    known = (_known(each) for each in counted)
-    return order.finished(order.lane_values(Lanes(lower, upper, *known)), counted[0])
+    known = [_known(each) for each in counted]
+    if not _is_plain_float(dtype, order):
+        return order.finished(order.lane_values(Lanes(lower, upper, *known)), counted[0])
+    counts = (np.ascontiguousarray(each, np.int64) for each in known)
+    how = ranks_by_count(order, n)[2], order.mixes if len(chosen) > 1 else 0, order.skips_missing
+    _to_answers(lower.T, upper.T, *counts, *how)
+    return order.finished(lower.T, counted[0])
 
 
 def _is_plain_float(dtype: np.dtype[Any], order: WindowOrder) -> bool:
@@ -272,29 +261,25 @@ def _from_keys(keys: t.Out, kind: int, sign: t.Value) -> None:
             keys[i] = (key + one) ^ sign
 
 
-@kernel_of("u8 u4")
+@kernel_of("f8 f4")
 def _to_answers(
     lower: t.Table,
     upper: t.Table,
     n_valid: t.Places,
     n_missing: t.Places,
     weights: t.RealRows,
-    sign: t.Value,
     mixes: int,
     skips: bool,
 ) -> None:
-    """Turn the keys of two floats into the words of an answer between them, in place.
+    """Turn two floats into an answer between them, in place.
 
     `mixes` says how: 0 by the first alone, 1 by the mean, 2 by weights, with the bits of
     `interpolation.interpolate`, whose passes take about 20 ns more for each window. Loops without
     branches become vectors.
     """
-    kind = as_floats(lower).dtype.type
+    kind = lower.dtype.type
     for question in range(lower.shape[0]):
-        _decode(lower[question], sign)
-        out, second = as_floats(lower[question]), as_floats(upper[question])
-        if mixes > 0:
-            _decode(upper[question], sign)
+        out, second = lower[question], upper[question]
         if mixes == 1:
             for i in range(out.size):
                 a, b = np.float64(out[i]), np.float64(second[i])
@@ -318,13 +303,6 @@ def _to_answers(
                 out[i] = kind(np.nan) if n_missing[i] > 0 else out[i]
         elif n_missing[0] > 0:
             out[:] = kind(np.nan)
-
-
-@called_by_kernels
-def _decode(keys: Any, sign: Any) -> None:
-    """Turn keys into the words of floats, in place."""
-    for i in range(keys.size):
-        keys[i] = keys[i] ^ sign if keys[i] & sign else ~keys[i]
 
 
 @called_by_kernels
