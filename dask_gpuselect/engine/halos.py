@@ -268,19 +268,22 @@ def padded(chunk: Any, outside: Sequence[tuple[int, int]], fill: Any = None) -> 
     dtype = numpy_dtype(values)
     value = np.zeros((), dtype)[()] if fill is None else np.asarray(fill).astype(dtype)[()]
     if fill is None or keeps is not None:
-        keeps = namespace(values).ones(values.shape, dtype=bool) if keeps is None else keeps
-        keeps = _widened(keeps, outside, fill is not None)
-    widened = _widened(values, outside, value)
+        inner = True if keeps is None else keeps
+        keeps = _widened(values, inner, outside, fill is not None)
+    widened = _widened(values, values, outside, value)
     return widened if keeps is None else Accompanied(widened, keeps)
 
 
-def _widened(array: Any, outside: Sequence[tuple[int, int]], value: Any) -> Any:
-    """Widen an array by elements of one value."""
-    xp = namespace(array)
-    shape = tuple(n + sum(more) for n, more in zip(array.shape, outside, strict=True))
-    whole = xp.full(shape, value, dtype=array.dtype)
-    inner = (slice(more[0], more[0] + n) for n, more in zip(array.shape, outside, strict=True))
-    whole[tuple(inner)] = array
+def _widened(array: Any, values: Any, outside: Sequence[tuple[int, int]], value: Any) -> Any:
+    """Put values, or one for all, in place of the elements of an array, and another around."""
+    xp, sides = namespace(array), list(zip(array.shape, outside, strict=True))
+    shape = tuple(n + sum(more) for n, more in sides)
+    whole = xp.empty(shape, dtype=array.dtype if values is array else bool)
+    for axis, (n, more) in enumerate(sides):  # each element is written about once
+        along = (slice(None),) * axis
+        whole[(*along, slice(more[0]))] = value
+        whole[(*along, slice(more[0] + n, None))] = value
+    whole[tuple(slice(more[0], more[0] + n) for n, more in sides)] = values
     return whole
 
 

@@ -157,6 +157,7 @@ class WindowRanks(NamedTuple):
     has_upper: int
 
     @classmethod
+    @lru_cache(maxsize=16)
     def of(cls, order: LaneOrder, n: int, *, is_whole: bool) -> WindowRanks:
         """Return the ranks for windows of at most n elements; of n only if all are whole."""
         lower, upper, _ = ranks_by_count(order, n)

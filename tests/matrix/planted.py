@@ -288,8 +288,8 @@ MISTAKES = (
     Mistake(
         "elements beyond the ends take part in windows",
         "engine/halos.py",
-        "keeps = _widened(keeps, outside, fill is not None)",
-        "keeps = _widened(keeps, outside, True)",
+        "keeps = _widened(values, inner, outside, fill is not None)",
+        "keeps = _widened(values, inner, outside, True)",
     ),
     Mistake(
         "the last chunk reflects one element too few",
@@ -348,8 +348,8 @@ MISTAKES = (
     Mistake(
         "networks of windows ignore masks",
         "kernels/cpu/windows.py",
-        "about = (np.where(keeps, keys, ~keys.dtype.type(0)), *about[1:])",
-        "about = about",
+        "else np.where(keeps, keys, ~keys.dtype.type(0))",
+        "else keys",
     ),
     Mistake(
         "trimmed means of lanes are corrected at one end alone",

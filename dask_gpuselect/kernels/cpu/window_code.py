@@ -44,11 +44,11 @@ class _Code:
         module = binding.parse_assembly(str(_module(made, itemsize, width)))
         self._engine = binding.create_mcjit_compiler(module, machine)
         self._engine.finalize_object()
+        self._address: int = self._engine.get_function_address("run")
 
     def address_itself(self) -> int:
         """Return the address, which is valid as long as this object is known."""
-        address: int = self._engine.get_function_address("run")
-        return address
+        return self._address
 
 
 def _module(made: Network, itemsize: int, width: int) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import by_types, kernel_of, types
+from dask_gpuselect.kernels.compiling import by_types, called_by_kernels, kernel_of, types
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.window_blocks import Outs, Ranks
 from dask_gpuselect.kernels.cpu.window_code import VECTOR, address_of, run_code
@@ -75,16 +75,21 @@ class Network(NamedTuple):
         is_short = frame.shape(keys.shape)[-1] < LEAST_RUN
         if not 1 <= frame.n <= MOST or frame.step[-1] != 1 or is_short or order.deviates:
             return None
-        lower, upper, _ = ranks_by_count(order, frame.n)
         least = frame.n
         if n_valid is not None:  # rounded, so that few networks are made
             least = max(int(n_valid.min(initial=least)) // FEW * FEW, 1)
-        wanted = np.unique([lower[:, least:], upper[:, least:]]).tolist()
-        made = network(frame.size, frame.footprint, tuple(wanted))
-        work = sum((low >= 0) + (high >= 0) for stage in made.stages for *_, low, high in stage)
-        work *= keys.itemsize
-        n_sides = sum(n > 1 for n in frame.size)
-        return made if work <= MOST_WORK * (1 + (n_sides > 1)) else None
+        return _fitting(frame, order, least, keys.itemsize)
+
+
+@lru_cache(maxsize=64)  # slabs ask the same again and again
+def _fitting(frame: Frame, order: WindowOrder, least: int, itemsize: int) -> Network | None:
+    """Return the network for windows of at least `least` valid elements, if it is worth it."""
+    lower, upper, _ = ranks_by_count(order, frame.n)
+    wanted = np.unique([lower[:, least:], upper[:, least:]]).tolist()
+    made = network(frame.size, frame.footprint, tuple(wanted))
+    work = sum((low >= 0) + (high >= 0) for stage in made.stages for *_, low, high in stage)
+    n_sides = sum(n > 1 for n in frame.size)
+    return made if work * itemsize <= MOST_WORK * (1 + (n_sides > 1)) else None
 
 
 @lru_cache(maxsize=64)
@@ -234,7 +239,8 @@ def _half(parts: Sequence[Any]) -> int:
 
 def elements(
     made: Network,
-    keys: NDArray[Any],
+    words: NDArray[Any],
+    coding: tuple[int, Any],
     frame: Frame,
     order: WindowOrder,
     n_valid: IntArray | None,
@@ -247,8 +253,10 @@ def elements(
     ----------
     made : Network
         That of `fitting`.
-    keys : ndarray
-        Keys of the elements; masked and missing ones have the last key.
+    words : ndarray
+        Words of the elements, or their keys; masked and missing ones have the last key.
+    coding : tuple
+        How words become keys; see `key_of`.
     frame : Frame
         The windows.
     order : WindowOrder
@@ -256,18 +264,25 @@ def elements(
     n_valid : ndarray, optional
         Number of valid elements of each window; all of them by default.
     """
-    shape = frame.shape(keys.shape)
+    shape = frame.shape(words.shape)
     ranks = WindowRanks.of(order, frame.n, is_whole=n_valid is None)
-    outs = ranks.room(math.prod(shape), keys.dtype)
-    strides = strides_of(keys.shape)
+    outs = ranks.room(math.prod(shape), words.dtype)
     sizes = np.empty(0, np.int64) if n_valid is None else np.ascontiguousarray(n_valid)
-    rows = np.array(list(np.ndindex(*frame.size[:-1])), np.int64) @ strides[:-1]
-    about = (np.array(shape), strides * frame.step, rows, frame.size[-1] - 1)
-    width = (ROW + ROUND) // keys.itemsize + 2 * (frame.size[-1] - 1)
-    network = address_of(made, keys.itemsize, width), width, made.n_rows, made.places
+    about = (np.array(shape), *_places(words.shape, frame), frame.size[-1] - 1)
+    width = (ROW + ROUND) // words.itemsize + 2 * (frame.size[-1] - 1)
+    network = address_of(made, words.itemsize, width), width, made.n_rows, made.places
     flat = [each.reshape(-1) for each in outs]
-    _compare_windows(keys.reshape(-1), about, sizes, network, tuple(ranks), (flat[0], flat[-1]))
+    given = words.reshape(-1), *coding
+    _compare_windows(*given, about, sizes, network, tuple(ranks), (flat[0], flat[-1]))
     return outs
+
+
+@lru_cache(maxsize=16)
+def _places(padded: tuple[int, ...], frame: Frame) -> tuple[IntArray, IntArray]:
+    """Return the distances of neighbouring windows, and the places of the rows of the first."""
+    strides = strides_of(padded)
+    rows = np.array(list(np.ndindex(*frame.size[:-1])), np.int64) @ strides[:-1]
+    return strides * frame.step, rows
 
 
 @by_types
@@ -292,9 +307,28 @@ def _flip(keys: Any) -> Any:
     return lambda keys: flip
 
 
+@called_by_kernels
+def key_of(word: Any, kind: Any, sign: Any) -> Any:
+    """Return the key of a word, as `radix.keys_of` has them; not of NaN.
+
+    `kind` is -1 for keys, 0 for integers, 1 for floats, and more for dates.
+    """
+    last = word | ~word
+    if kind < 0:
+        return word
+    if kind == 0:
+        return word ^ sign
+    if kind == 1:
+        key = ~word if word & sign else word | sign
+        return sign if word == sign else key
+    return (word ^ sign) + last  # minus one
+
+
 @kernel_of("u8 u4 u2 u1")
 def _compare_windows(
-    given: t.Values,
+    words: t.Values,
+    kind: int,
+    sign: t.Value,
     layout: tuple[t.Places, t.Places, t.Places, int],
     sizes: t.Places,
     network: tuple[int, int, int, t.IntRows],
@@ -309,10 +343,11 @@ def _compare_windows(
     address, width, n_rows, places = network
     lower, upper, has_upper = ranks
     d = shape.size
-    keys, out_lower, out_upper = _ordered(given), _ordered(outs[0]), _ordered(outs[1])
-    flip = _flip(keys)
-    room, turn = _per_byte(keys, ROW), _per_byte(keys, ROUND)
-    rows = np.zeros(n_rows * width, keys.dtype)
+    out_lower, out_upper = _ordered(outs[0]), _ordered(outs[1])
+    flip = _flip(out_lower)
+    room, turn = _per_byte(words, ROW), _per_byte(words, ROUND)
+    rows = np.zeros(n_rows * width, out_lower.dtype)
+    as_key = out_lower.dtype.type
     from_lower, from_upper = np.empty_like(lower), np.empty_like(lower)  # places, by the count
     for question in range(lower.shape[0]):
         for n in range(lower.shape[1]):
@@ -333,10 +368,10 @@ def _compare_windows(
             n = (stop + reach + turn - 1) // turn * turn
             for i in range(row_places.size):
                 begin = first + row_places[i] + start
-                source, own = keys[begin : begin + stop + reach], rows[i * width :]
+                source, own = words[begin : begin + stop + reach], rows[i * width :]
                 for j in range(source.size):
-                    own[j] = source[j] ^ flip
-            run_code(address, rows.ctypes.data, n * keys.itemsize)
+                    own[j] = as_key(key_of(source[j], kind, sign)) ^ flip
+            run_code(address, rows.ctypes.data, n * words.itemsize)
             to = row * length + start
             for question in range(lower.shape[0]):
                 place = question * total + to

@@ -17,7 +17,7 @@ from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.kernels.compiling import called_by_kernels, kernel_of, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu import window_blocks, window_columns, window_networks, window_rows
-from dask_gpuselect.kernels.cpu.bits import as_floats
+from dask_gpuselect.kernels.cpu.window_networks import key_of
 from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.maths.keys import are_float64, selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
@@ -31,10 +31,38 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     """Answer a question for each window, in kind; see `reference.windows.answer`."""
     if order.deviates and (order.dtype.itemsize < 4 or not are_float64(values_of(chunk))):
         return reference.answer(chunk, dtype, frame, order)
+    if _is_in_place(dtype, frame, order):  # then no slabs need to limit scratch
+        answers = _answer_whole(chunk, dtype, frame, order)
+        if answers is not None:
+            return answers
     # A mask is often of the ends alone: then few slabs have one.
     n_bytes = SLAB // 4 if isinstance(chunk, Accompanied) else SLAB
     most = max(n_bytes // dtype.itemsize, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
     return reference.in_slabs(_answer_slab, chunk, dtype, frame, order, most)
+
+
+def _is_in_place(dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> bool:
+    """Return whether the elements that a kernel finds are the answers."""
+    if order.n_answers != 1 or not _is_plain_float(dtype, order):
+        return order.n_answers == 1 and dtype.kind in "biu" and order.mixes == 0
+    lower, upper, _ = ranks_by_count(order, frame.n)
+    return bool(lower[0, -1] == upper[0, -1])
+
+
+def _answer_whole(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
+    """Answer windows by a network that reads a chunk as it is.
+
+    Return None if there is none, or if some element is missing or masked.
+    """
+    if isinstance(chunk, Accompanied):
+        return None
+    words = _words(chunk, dtype)
+    network = window_networks.Network.fitting(words, frame, order, None)
+    if network is None or _has_missing(words, dtype):
+        return None
+    chosen = window_networks.elements(network, words, _kind_of(dtype)[:2], frame, order, None)
+    counted = _counts(words, None, frame, has_missing=False)
+    return _finished(chosen, counted, dtype, order, frame.n).reshape(-1, *frame.shape(words.shape))
 
 
 def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
@@ -42,16 +70,18 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     shape = frame.shape(tuple(chunk.shape))
     if order.deviates:
         dtype = order.dtype  # distances are
+    answers = _answer_whole(chunk, dtype, frame, order)
+    if answers is not None:
+        return answers
     keys, keeps, has_missing = _keys(chunk, dtype)
     counted = _counts(keys, keeps, frame, has_missing=has_missing)
     n_valid = counted[0]
     is_whole = 0 in n_valid.strides
-    about = (keys, frame, order, None if is_whole else n_valid)
-    network = window_networks.Network.fitting(*about)
+    about = frame, order, None if is_whole else n_valid
+    network = window_networks.Network.fitting(keys, *about)
     if network is not None:
-        if keeps is not None:
-            about = (np.where(keeps, keys, ~keys.dtype.type(0)), *about[1:])
-        chosen = window_networks.elements(network, *about)
+        keys = keys if keeps is None else np.where(keeps, keys, ~keys.dtype.type(0))
+        chosen = window_networks.elements(network, keys, _kind_of(keys.dtype)[:2], *about)
     elif window_columns.takes(keys, frame):
         chosen = window_columns.elements(keys, keeps, frame, order)
     else:
@@ -81,18 +111,23 @@ def _finished(
     n: int,
 ) -> Any:
     """Answer windows of at most n elements by the keys of their order statistics."""
-    is_float = dtype.kind == "f" and dtype.itemsize >= 4 and not order.deviates
-    if is_float and order.dtype == dtype.newbyteorder("="):
-        about = _kind_of(dtype)[1], order.mixes, order.skips_missing
-        *_, weights = ranks_by_count(order, n)
-        n_valid, n_missing = (_known(each) for each in counted)
-        _to_answers(chosen[0], chosen[-1], n_valid, n_missing, weights, *about)
-        return order.finished(chosen[0].view(order.dtype), counted[0])
     of = np.ndarray.view if order.deviates else _elements_of
     lower = upper = of(chosen[0], dtype).T
     if len(chosen) > 1:
         upper = of(chosen[1], dtype).T
-    return order.finished(order.lane_values(Lanes(lower, upper, *counted)), counted[0])
+    known = [_known(each) for each in counted]
+    if not _is_plain_float(dtype, order):
+        return order.finished(order.lane_values(Lanes(lower, upper, *known)), counted[0])
+    counts = (np.ascontiguousarray(each, np.int64) for each in known)
+    how = ranks_by_count(order, n)[2], order.mixes if len(chosen) > 1 else 0, order.skips_missing
+    _to_answers(lower.T, upper.T, *counts, *how)
+    return order.finished(lower.T, counted[0])
+
+
+def _is_plain_float(dtype: np.dtype[Any], order: WindowOrder) -> bool:
+    """Return whether answers are floats of the elements' dtype, which kernels write."""
+    is_float = dtype.kind == "f" and dtype.itemsize >= 4 and not order.deviates
+    return is_float and order.dtype == dtype.newbyteorder("=")
 
 
 def _counts(
@@ -105,7 +140,11 @@ def _counts(
     n = math.prod(frame.shape(keys.shape))
     is_missing = keys == ~keys.dtype.type(0) if has_missing else None
     return reference.counted(
-        is_missing, keeps, frame, _sums, lambda count: np.broadcast_to(np.full(1, count), n)
+        is_missing,
+        keeps,
+        frame,
+        _sums,
+        lambda count: np.ndarray(n, np.int64, np.full(1, count), strides=(0,)),
     )
 
 
@@ -136,16 +175,25 @@ def _sum_rows(marks: t.Rows, totals: t.IntTable) -> None:
             total -= first[i]
 
 
-def _known(counts: NDArray[Any]) -> NDArray[np.int64]:
-    """Return counts for kernels: one number where it stands for all."""
-    few = counts[:1] if 0 in counts.strides else counts
-    return np.ascontiguousarray(few, np.int64)
+def _known(counts: NDArray[Any]) -> NDArray[Any]:
+    """Return counts, one number where it stands for all."""
+    return counts[:1] if 0 in counts.strides else counts
+
+
+def _words(chunk: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the elements of a chunk as unsigned words."""
+    values = values_of(chunk).astype(dtype.newbyteorder("="), copy=False)
+    return np.ascontiguousarray(values).view(f"u{dtype.itemsize}")
+
+
+def _has_missing(words: NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Return whether there are NaN or NaT among words."""
+    return dtype.kind in "fmM" and bool(_any_missing(words.reshape(-1), *_kind_of(dtype)))
 
 
 def _keys(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None, bool]:
     """Return the keys of a chunk, with the last of NaN, its mask, and whether there are NaN."""
-    values = values_of(chunk).astype(dtype.newbyteorder("="), copy=False)
-    words = np.ascontiguousarray(values).view(f"u{dtype.itemsize}")
+    words = _words(chunk, dtype)
     keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
     if dtype.kind in "bu":
         return words, keeps, False
@@ -165,33 +213,38 @@ def _elements_of(keys: NDArray[Any], dtype: np.dtype[Any]) -> Any:
 
 
 def _kind_of(dtype: np.dtype[Any]) -> tuple[int, Any, Any]:
-    """Return the kind of elements for kernels, the bit of their sign, and infinity."""
+    """Return the kind of elements for kernels, the bit of their sign, and infinity.
+
+    Kind -1 says that words are keys.
+    """
     kind = np.dtype(f"u{dtype.itemsize}").type
+    coding = -1 if dtype.kind in "bu" else "ifmM".index(dtype.kind)
     sign = kind(1 << (8 * dtype.itemsize - 1))
     is_float = dtype.kind == "f"
     infinity = np.array(np.inf, dtype.newbyteorder("=")).view(kind)[()] if is_float else kind(0)
-    return "ifmM".index(dtype.kind), sign, infinity
+    return coding, sign, infinity
 
 
 @kernel_of("u8 u4 u2 u1")
 def _to_keys(words: t.Values, kind: int, sign: t.Value, infinity: t.Value, keys: t.Out) -> Any:
     """Write keys of words, as `radix.keys_of` has them; return whether the last of all is there."""
     as_word = keys.dtype.type
-    one, largest = as_word(1), as_word(0)
+    largest = as_word(0)
     last = as_word(~largest)  # which Numba takes for a wider integer
     for i in range(words.size):
-        word = words[i]
-        if kind == 0:
-            keys[i] = word ^ sign
-        elif kind == 1:
-            size = word & ~sign
-            key = ~word if word & sign else word | sign
-            key = sign if size == 0 else key
-            keys[i] = last if size > infinity else key
-        else:
-            keys[i] = (word ^ sign) - one
+        is_nan = kind == 1 and (words[i] & ~sign) > infinity
+        keys[i] = last if is_nan else key_of(words[i], kind, sign)
         largest = as_word(max(largest, keys[i]))
     return largest == last
+
+
+@kernel_of("u8 u4 u2 u1")
+def _any_missing(words: t.Values, kind: int, sign: t.Value, infinity: t.Value) -> Any:
+    """Return whether there is a NaN or NaT among words."""
+    n = 0
+    for i in range(words.size):
+        n += (words[i] & ~sign) > infinity if kind == 1 else words[i] == sign
+    return n > 0
 
 
 @kernel_of("u8 u4 u2 u1")
@@ -208,42 +261,48 @@ def _from_keys(keys: t.Out, kind: int, sign: t.Value) -> None:
             keys[i] = (key + one) ^ sign
 
 
-@kernel_of("u8 u4")
+@kernel_of("f8 f4")
 def _to_answers(
     lower: t.Table,
     upper: t.Table,
     n_valid: t.Places,
     n_missing: t.Places,
     weights: t.RealRows,
-    sign: t.Value,
     mixes: int,
     skips: bool,
 ) -> None:
-    """Turn the keys of two floats into the words of an answer between them, in place.
+    """Turn two floats into an answer between them, in place.
 
     `mixes` says how: 0 by the first alone, 1 by the mean, 2 by weights, with the bits of
-    `interpolation.interpolate`, whose passes take about 20 ns more for each window.
+    `interpolation.interpolate`, whose passes take about 20 ns more for each window. Loops without
+    branches become vectors.
     """
-    out, second = as_floats(lower), as_floats(upper)
-    kind = out.dtype.type
+    kind = lower.dtype.type
     for question in range(lower.shape[0]):
-        for i in range(lower.shape[1]):
-            n = n_valid[i if n_valid.size > 1 else 0]
-            key = lower[question, i]
-            other = upper[question, i]
-            lower[question, i] = key ^ sign if key & sign else ~key
-            if n == 0 or (not skips and n_missing[i if n_missing.size > 1 else 0] > 0):
-                out[question, i] = kind(np.nan)
-                continue
-            if mixes == 0 or key == other:
-                continue
-            upper[question, i] = other ^ sign if other & sign else ~other
-            a, b = np.float64(out[question, i]), np.float64(second[question, i])
-            if mixes == 1:
+        out, second = lower[question], upper[question]
+        if mixes == 1:
+            for i in range(out.size):
+                a, b = np.float64(out[i]), np.float64(second[i])
                 total = a + b
-                out[question, i] = kind(total / 2 if np.isfinite(total) else a / 2 + b / 2)
-            else:
-                out[question, i] = kind(_between(a, b, weights[question, n]))
+                out[i] = kind(total / 2 if np.isfinite(total) else a / 2 + b / 2)
+        elif mixes == 2:
+            for i in range(out.size):
+                if out[i] != second[i]:
+                    a, b = np.float64(out[i]), np.float64(second[i])
+                    n = n_valid[i if n_valid.size > 1 else 0]
+                    out[i] = kind(_between(a, b, weights[question, n]))
+        if n_valid.size == out.size:
+            for i in range(out.size):
+                out[i] = out[i] if n_valid[i] > 0 else kind(np.nan)
+        elif n_valid[0] == 0:
+            out[:] = kind(np.nan)
+        if skips:
+            continue
+        if n_missing.size == out.size:
+            for i in range(out.size):
+                out[i] = kind(np.nan) if n_missing[i] > 0 else out[i]
+        elif n_missing[0] > 0:
+            out[:] = kind(np.nan)
 
 
 @called_by_kernels
