@@ -180,7 +180,7 @@ def _ask_resident(
     answers = []
     for each, plan in zip(requests, plans, strict=True):
         x, question, form = each.x, each.question, each.form
-        name = f"{label}-{tokenize(x.name, question, form.shape, 'held')}"
+        name = f"{label}-{tokenize(x.name, question, form.shape, 'resident')}"
         how = {"dtype": x.dtype, "question": question, "form": form, "share": plan.share}
         answers.append(
             form.lazy(graphs.in_one_place(x, answer_resident, name, form.key_index, **how))
@@ -201,7 +201,7 @@ def _ask_loads(
     return [finish(*each) for each in zip(begun, ends, strict=True)]
 
 
-ASKS = {"held": _ask_resident, "counts": ask_counts}
+ASKS = {"resident": _ask_resident, "counts": ask_counts}
 """Functions that answer questions, by the name of the plan; `_ask_loads` answers all others."""
 
 Loaded = tuple[list[FirstLoad], list[DaskArray], list[DaskArray]]

@@ -5,8 +5,8 @@ For all elements there are four plans; `lane_plans` has those along some axes:
 - *counts*: elements of one or two bytes. Each chunk counts all its values, or adds up their
   weights: one load;
 - *guess*: all chunks are in memory. A sample guesses the brackets, and one read proves them;
-- *held*: all chunks are CuPy arrays in the memory of one device, or tasks make them there and they
-  fit `cache-limit`. One task reads them in place, as if they were one array. Few elements with
+- *resident*: all chunks are CuPy arrays in the memory of one device, or tasks make them there and
+  they fit `cache-limit`. One task reads them in place, as if they were one array. Few elements with
   weights are copied together;
 - *bracket*: two loads, with a bracket between them. If the first load has cached enough of a chunk,
   the chunk is not loaded again: see `keeping`. If there are so many chunks that their cuts exceed
@@ -353,7 +353,7 @@ def _plan_resident(x: Source, question: Question) -> ElementPlan:
     if question.weighs:
         n_bytes = known_bytes(_copied_bytes(x, question))
     in_task = _chunk_bytes(x) if x.is_in_memory else known_bytes(x.size * x.element_bytes())
-    return ElementPlan("held", 1, in_task, n_bytes, share=share_of_one_task(x, question))
+    return ElementPlan("resident", 1, in_task, n_bytes, share=share_of_one_task(x, question))
 
 
 COUNTED = "values are few, and all are counted"

@@ -617,7 +617,7 @@ def explain(
         - ``name``: one of the names below, which is a part of the names of the answer's layers. With
           a strategy, the name is that of the strategy, which may end before all its reads.
         - ``reads``: number of reads of every chunk, at most. Chunks in memory are read in place.
-          "guess" and "held" need two more reads in one of about 150,000 cases.
+          "guess" and "resident" need two more reads in one of about 150,000 cases.
         - ``task_bytes``: bytes of the chunks that one task takes at most, without scratch. Labels
           of groups are included if there are as many as elements.
         - ``gathered_bytes``: bytes of the partial results that one task gathers: an estimate for
@@ -641,8 +641,8 @@ def explain(
 
         - "bracket" reads each chunk once or twice.
         - "guess" reads data in memory once.
-        - "held" reads CuPy chunks once, in one task, if they are, or can stay, in the memory of one
-          device.
+        - "resident" reads CuPy chunks once, in one task, if they are, or can stay, in the memory of
+          one device.
         - "counts" reads elements of one or two bytes once, and counts or weighs every value.
 
         Plans along an axis, and for groups:

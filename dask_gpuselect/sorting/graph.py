@@ -590,7 +590,7 @@ def column(
 def sorted_at_once(plan: SortPlan, key: DaskArray, dtype: np.dtype[Any]) -> DaskArray:
     """Return the chunks of the only column of the result, of a key that one device can hold."""
     n_bytes = known_bytes(key.nbytes)
-    choose(described(Plan("held", 1, n_bytes, n_bytes), key))
+    choose(described(Plan("resident", 1, n_bytes, n_bytes), key))
     name = f"{plan.label}-{tokenize(plan, key.name)}"
     whole = in_one_place(
         key, _sort_all, f"{plan.label}-all-{tokenize(name)}", dtype=dtype, plan=plan

@@ -95,7 +95,7 @@ def test_views_of_an_array_are_held() -> None:
     x = da.from_array(CUPY.asarray(values), chunks=(33, 100), asarray=False)
     assert Source.of(x).is_on_one_device
     plan = explain(x, Q)
-    assert (plan.name, plan.loads, plan.n_chunks) == ("held", 1, 12)
+    assert (plan.name, plan.loads, plan.n_chunks) == ("resident", 1, 12)
     assert computed(median(x)) == np.median(values)
 
 
@@ -134,7 +134,7 @@ def test_chunks_that_stay_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None
     file = Counted((N,))
     x = to_gpu(file.lazy(7_000))
     plan = explain(x, Q)
-    assert (plan.name, plan.loads, plan.task_bytes) == ("held", 1, 8 * N)
+    assert (plan.name, plan.loads, plan.task_bytes) == ("resident", 1, 8 * N)
     expected = np.quantile(file.values((slice(None),)), Q)
     file.counts.clear()
     np.testing.assert_array_equal(computed(quantile(x, Q)), expected)
