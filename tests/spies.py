@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
+import dask.threaded
 import pytest
 
 
@@ -39,3 +41,11 @@ def noted(
 
     patch.setattr(owner, name, noting)
     return found
+
+
+def wait_for_threads() -> None:
+    """Wait until no thread of dask works on a task of an earlier call."""
+    if (pool := dask.threaded.default_pool) is not None:
+        together = threading.Barrier(pool._max_workers)
+        for each in [pool.submit(together.wait, 60) for _ in range(pool._max_workers)]:
+            each.result()
