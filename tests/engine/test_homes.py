@@ -16,7 +16,7 @@ from distributed import Client, wait
 from dask_gpuselect import explain, median, nanquantile, quantile
 from dask_gpuselect.engine import homes, lane_plans
 from dask_gpuselect.engine.marks import InColumn
-from dask_gpuselect.engine.source import Source
+from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.maths.lane_cuts import LaneCuts
 from tests.backends import CUPY
 from tests.data import FLOATS
@@ -36,7 +36,7 @@ def numbers(dtype: str = "f4") -> Any:
     return FLOATS["normal"](N * LANES * 2).reshape(N, LANES * 2).astype(dtype)
 
 
-def on_workers(client: Client, a: Any) -> da.Array:
+def on_workers(client: Client, a: Any) -> DaskArray:
     """Chunks of which every worker has some of each column."""
     workers = sorted(client.scheduler_info()["workers"])
     x = da.from_array(a, chunks=(len(a) // 10, LANES))
@@ -46,7 +46,7 @@ def on_workers(client: Client, a: Any) -> da.Array:
         chunk = x.blocks[i, j].compute(scheduler="sync")
         futures[key] = client.submit(np.copy, chunk, key=key, workers=[own])
     wait(list(futures.values()))
-    return da.Array(futures, name, x.chunks, meta=x._meta)
+    return DaskArray(futures, name, x.chunks, meta=x._meta)
 
 
 @pytest.mark.usefixtures("spread")
