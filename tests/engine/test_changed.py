@@ -29,6 +29,7 @@ from dask_gpuselect.maths import boxes
 from dask_gpuselect.robust import deviations, mad
 from tests.backends import Backend
 from tests.data import cluster_at_the_fence, hashed
+from tests.limits import limited
 from tests.sources import changing
 
 Floats = NDArray[np.float64]
@@ -161,14 +162,7 @@ def _looks_once_more(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(deviations, "ROOM", -1)
     monkeypatch.setattr(boxes, "LEAST_ROOM", 8)
     monkeypatch.setattr(boxes, "ROOM", 0)
-    names = ("dask_gpuselect.cache-limit", "dask_gpuselect.column-limit")
-    with dask.config.set(
-        {
-            **dict(zip(names, (0, 100_000), strict=True)),
-            "dask_gpuselect.scratch-directory": False,
-            "scheduler": "sync",
-        }
-    ):
+    with limited(100_000), dask.config.set(scheduler="sync"):
         yield
 
 
