@@ -1,4 +1,4 @@
-"""Calls of a function, noted while a test runs."""
+"""Calls of a function, noted while a test runs, and computations, refused."""
 
 from __future__ import annotations
 
@@ -39,3 +39,12 @@ def noted(
 
     patch.setattr(owner, name, noting)
     return found
+
+
+class ComputedError(AssertionError):
+    """A call computed something."""
+
+
+def refuse(*_: Any, **__: Any) -> Any:
+    """Compute nothing, as a scheduler or as a callback of one."""
+    raise ComputedError("something was computed")
