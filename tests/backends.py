@@ -111,7 +111,19 @@ class CuPy(Backend):
             yield sizes
 
 
-NUMPY, CUPY = Backend("numpy"), CuPy()
+class Strict(Backend):
+    """Arrays that offer nothing beyond the array API standard."""
+
+    @property
+    def array_type(self) -> type[Any]:
+        return type(self.xp.zeros(1))
+
+    def to_numpy(self, answer: Any) -> Any:
+        assert isinstance(answer, self.array_type)
+        return np.asarray(answer)
+
+
+NUMPY, CUPY, STRICT = Backend("numpy"), CuPy(), Strict("array_api_strict")
 
 
 def kind_of(x: Any) -> Backend:

@@ -26,7 +26,7 @@ from dask_gpuselect.strategies.probes import (
 )
 from dask_gpuselect.strategies.spaces import VALUE, Space, coordinates, element
 from tests import backends
-from tests.backends import CUPY, NUMPY, Backend, each, kernel_module
+from tests.backends import CUPY, NUMPY, STRICT, each, kernel_module
 from tests.data import FLOATS, INTEGERS, MISSING, make
 
 
@@ -38,14 +38,7 @@ class Kernel(backends.Kernel):
     purpose = "measures"
 
 
-class Strict(Backend):
-    """Arrays that offer nothing beyond the array API standard."""
-
-    def __init__(self) -> None:
-        super().__init__("array_api_strict")
-
-
-REFERENCE = Kernel("reference", Strict())
+REFERENCE = Kernel("reference", STRICT)
 CPU = Kernel("cpu", NUMPY)
 CUDA = Kernel("cuda", CUPY, (0, 1, 1000, 2**16 + 1))
 
