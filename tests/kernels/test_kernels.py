@@ -24,7 +24,7 @@ from dask_gpuselect.maths.rulers import Ruler, scales
 from dask_gpuselect.maths.sizes import pivot_count
 from tests import backends
 from tests.backends import CUPY, NUMPY, Backend, each, param
-from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, make, normal
+from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, make, normal, valid
 
 
 @dataclass(frozen=True)
@@ -100,10 +100,6 @@ def each_case(*kernels: Kernel) -> Any:
             if kernel is not REFERENCE_ON_A_GPU or (name, dtype) not in DENORMAL_TO_CUPY
         ],
     )
-
-
-def valid(values: NDArray[Any]) -> NDArray[Any]:
-    return np.sort(values[~np.isnan(values)] if values.dtype.kind == "f" else values)
 
 
 def selected(values: NDArray[Any]) -> NDArray[Any]:
