@@ -30,7 +30,7 @@ from benchmarks.common import THREADS
 from compare import machine, say, table
 
 from dask_gpuselect import describe_boxplot, quantile
-from dask_gpuselect.engine import now, plans, resident
+from dask_gpuselect.engine import lane_plans, now, plans, resident
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.sorting import sort
 
@@ -41,7 +41,7 @@ COUNTING = [
     (now, "is_best_counted", False),
     (resident, "is_best_counted", False),
     (plans, "takes_counts", False),
-    (plans, "_plan_counts", None),
+    (lane_plans, "_plan_counts", None),
 ]
 """Functions that decide whether values are counted, and their result if they are not."""
 STRETCH = (0.02, 0.98)

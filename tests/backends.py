@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import dask.array as da
 import numpy as np
@@ -110,7 +111,19 @@ class CuPy(Backend):
             yield sizes
 
 
-NUMPY, CUPY = Backend("numpy"), CuPy()
+class Strict(Backend):
+    """Arrays that offer nothing beyond the array API standard."""
+
+    @property
+    def array_type(self) -> type[Any]:
+        return type(self.xp.zeros(1))
+
+    def to_numpy(self, answer: Any) -> Any:
+        assert isinstance(answer, self.array_type)
+        return np.asarray(answer)
+
+
+NUMPY, CUPY, STRICT = Backend("numpy"), CuPy(), Strict("array_api_strict")
 
 
 def kind_of(x: Any) -> Backend:
@@ -146,3 +159,35 @@ def kernel_module(name: str, purpose: str = "selection") -> Any:
 def own_module(name: str, purpose: str) -> ModuleType:
     """The module of a backend for one purpose."""
     return importlib.import_module(f"dask_gpuselect.kernels.{name}.{purpose}")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A module of kernels, and the arrays that it takes.
+
+    Parameters
+    ----------
+    name : str
+        Of the module's backend, which is imported by the tests that need it.
+    backend : Backend
+        Whose arrays it takes.
+    """
+
+    name: str
+    backend: Backend
+    purpose: ClassVar[str] = "selection"
+
+    def __str__(self) -> str:
+        is_away = self.backend is CUPY and self.name != "cuda"
+        return f"{self.name} on a GPU" if is_away else self.name
+
+    @property
+    def module(self) -> Any:
+        return kernel_module(self.name, self.purpose)
+
+
+def each(*kernels: Kernel) -> Any:
+    """Parametrise a test over kernels."""
+    return pytest.mark.parametrize(
+        "kernel", [param(kernel.backend, kernel, id=str(kernel)) for kernel in kernels]
+    )

@@ -140,3 +140,9 @@ def names_of(dtype: str) -> list[str]:
     if dtype == "?":
         return ["two values", "zero and denormal", "constant"]
     return [*FLOATS, *MISSING] if dtype[0] == "f" else [*INTEGERS]
+
+
+def valid(a: NDArray[Any]) -> NDArray[Any]:
+    """The elements but for NaN, ascending."""
+    ordered = np.sort(a, axis=None)
+    return ordered[~np.isnan(ordered)] if a.dtype.kind == "f" else ordered

@@ -1,4 +1,4 @@
-"""Limits of dask's config that many tests set."""
+"""Settings of the package that many tests set."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from typing import Any
 import dask
 
 
+def configured(**settings: Any) -> Any:
+    """Set settings of the package, by their names with underscores."""
+    names = {name: f"dask_gpuselect.{name.replace('_', '-')}" for name in settings}
+    return dask.config.set({names[name]: value for name, value in settings.items()})
+
+
 def limited(to: int | str) -> Any:
     """Limit columns of chunks, none of which is written to disk or stays on a device."""
-    limits = {"column-limit": to, "scratch-directory": False, "cache-limit": 0}
-    return dask.config.set({f"dask_gpuselect.{name}": limit for name, limit in limits.items()})
+    return configured(column_limit=to, scratch_directory=False, cache_limit=0)

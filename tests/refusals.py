@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -26,3 +27,15 @@ def each_of(rows: Iterable[Refusal]) -> pytest.MarkDecorator:
     """Parametrize a test by the `call`, the `error` and the `message` of every row."""
     params = [pytest.param(*row, id=row[-1]) for row in rows]
     return pytest.mark.parametrize(("call", "error", "message"), params)
+
+
+def messages_of(*refusals: Refusals) -> Callable[..., None]:
+    """Make a test of every call: its message has its words, in this order."""
+
+    @each_of(row for each in refusals for row in rows_of(each))
+    def test(call: Any, error: Any, message: str) -> None:
+        words = ".*".join(map(re.escape, message.split(" ... ")))
+        with pytest.raises(error, match=f"(?s){words}"):
+            call()
+
+    return test

@@ -1,4 +1,4 @@
-"""Calls of a function, noted while a test runs."""
+"""Calls of a function, noted while a test runs, and computations, refused."""
 
 from __future__ import annotations
 
@@ -49,3 +49,12 @@ def wait_for_threads() -> None:
         together = threading.Barrier(pool._max_workers)
         for each in [pool.submit(together.wait, 60) for _ in range(pool._max_workers)]:
             each.result()
+
+
+class ComputedError(AssertionError):
+    """A call computed something."""
+
+
+def refuse(*_: Any, **__: Any) -> Any:
+    """Compute nothing, as a scheduler or as a callback of one."""
+    raise ComputedError("something was computed")

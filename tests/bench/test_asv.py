@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import itertools
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
-SUITE = ROOT / "asv_bench"
+from tests.docs.programs import SUITE, benchmark
+from tests.processes import ROOT, python
+
 PREFIXES = ("time_", "peakmem_", "track_")
 
 
-def module_of(name: str) -> ModuleType:
-    """Import a benchmark or a program, as asv does, from the folder, which is no package."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(SUITE))
-        return importlib.import_module(name)
-
-
-SUITES = [module_of(f"benchmarks.{path.stem}") for path in (SUITE / "benchmarks").glob("[!_]*.py")]
+SUITES = [benchmark(f"benchmarks.{path.stem}") for path in (SUITE / "benchmarks").glob("[!_]*.py")]
 common, peers, boxplot, lanes, selection = (
-    module_of(f"benchmarks.{name}") for name in ("common", "peers", "boxplot", "lanes", "selection")
+    benchmark(f"benchmarks.{name}") for name in ("common", "peers", "boxplot", "lanes", "selection")
 )
-strategies, companions, compare = map(module_of, ("strategies", "companions", "compare"))
+strategies, companions, compare = map(benchmark, ("strategies", "companions", "compare"))
 
 
 def cases() -> Iterator[Any]:
@@ -146,16 +136,7 @@ def test_compare_candidates(capsys: pytest.CaptureFixture[str]) -> None:
 def stand_alone(script: str, *arguments: str) -> list[list[str]]:
     """The rows that a script prints, started as a user does."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, str(SUITE / script), *arguments],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return rows_of(done.stdout)
+    return rows_of(python(SUITE / script, *arguments, PYTHONPATH=path))
 
 
 # --- The papers' tables -------------------------------------------------------------------------
@@ -198,7 +179,7 @@ def test_papers_tables(table: str, capsys: pytest.CaptureFixture[str], tmp_path:
     assert {record["dtype"] for record in content["records"]} == {"float32"}
     # The tables of the file are those that were printed, but for the machine's.
     assert tables_of(["--from", str(written)], capsys) == rows[3:]
-    pictures = list(module_of("strategy_plots").draw(strategies.read([written]), tmp_path))
+    pictures = list(benchmark("strategy_plots").draw(strategies.read([written]), tmp_path))
     assert len(pictures) == (table != "bitonic")
     assert all(0 < path.stat().st_size < 100_000 for path in pictures)
 
@@ -218,7 +199,7 @@ def test_weak_scaling(tmp_path: Path) -> None:
     written, picture = tmp_path / "figures.json", tmp_path / "pictures" / "scaling.png"
     sizes = ["--cpu", "--mb", "1", "--chunks", "2", "--repeat", "1", "--workers", "2"]
     rows = stand_alone("weak_scaling.py", *sizes, "--json", str(written))
-    assert {row[0] for row in rows} >= {*module_of("weak_scaling").METHODS}
+    assert {row[0] for row in rows} >= {*benchmark("weak_scaling").METHODS}
     stand_alone("weak_scaling.py", "--plot", str(written), "--out", str(picture))
     assert 0 < picture.stat().st_size < 100_000
 
@@ -237,8 +218,8 @@ PROGRAMS: dict[str, tuple[str, Sequence[str], set[str]]] = {
         {"`sort(x)`", "`sort(x, spill=True)`", "`argsort(x)`", "`radix_sort(x)`"},
     ),
     "distributions": ("ecdf", [*ONE, "--elements", "3000", *POINTS], {"normal"}),
-    "isotonic": ("isotonic", [*ONE, "--sizes", "300", "3000"], {*module_of("isotonic").DATA}),
-    "splines": ("splines", [*ONE, *PLACES], {*module_of("splines").FUNCTIONS}),
+    "isotonic": ("isotonic", [*ONE, "--sizes", "300", "3000"], {*benchmark("isotonic").DATA}),
+    "splines": ("splines", [*ONE, *PLACES], {*benchmark("splines").FUNCTIONS}),
 }  # fmt: skip
 LOADS = [*ONE, "--chunks", "12", "--size", "500"]
 STORES = ["--gigabytes", "0.0001", "--chunk-mb", "0.01"]
@@ -289,7 +270,7 @@ def test_a_program(
         monkeypatch.setenv("BENCH_SHRINK", "20")
         rows = stand_alone(f"{program}.py", *arguments)
     else:
-        assert module_of(program).main(arguments) == 0
+        assert benchmark(program).main(arguments) == 0
         rows = rows_of(capsys.readouterr().out)
     found = [row for row in rows if row[0] in wanted]
     assert {row[0] for row in found} == wanted

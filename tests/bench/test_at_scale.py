@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from dask_gpuselect import kernels
 from dask_gpuselect.maths.sizes import PIVOT_BYTES, pivot_count
+from tests.docs.programs import SUITE, benchmark
 
-SUITE = Path(__file__).parents[2] / "asv_bench"
-
-with pytest.MonkeyPatch.context() as patch:
-    patch.syspath_prepend(str(SUITE))
-    at_scale = importlib.import_module("at_scale")
+at_scale = benchmark("at_scale")
 
 
 @pytest.mark.parametrize("question", at_scale.ASKED)

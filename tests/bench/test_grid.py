@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.docs.programs import benchmark
+from tests.processes import ROOT, python
 
-with pytest.MonkeyPatch.context() as patch:
-    patch.syspath_prepend(str(ROOT / "asv_bench"))
-    grid = importlib.import_module("grid")
+grid = benchmark("grid")
 
 ONLY = "median, axis of 24, count, none, held, f4"
 FAST = ["--elements", "4000", "--repeat", "1", "--only", ONLY]
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "asv_bench" / "grid.py"), *FAST, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+def run(*arguments: str) -> str:
+    return python("asv_bench/grid.py", *FAST, *arguments)
 
 
 @pytest.mark.parametrize("gpu", [False, True])
@@ -56,7 +49,7 @@ def test_no_cell_fails() -> None:
 
 @pytest.mark.slow
 def test_it_prints_the_worst_cells_first_and_compares_checkouts() -> None:
-    alone = run().stdout
+    alone = run()
     figures = [
         float(line.split("|")[2].strip("* ")) for line in alone.splitlines() if "| median, " in line
     ]
@@ -64,5 +57,5 @@ def test_it_prints_the_worst_cells_first_and_compares_checkouts() -> None:
     n_cells = alone.split("Findings")[0].count("| median, ")
     assert figures[:n_cells] == sorted(figures[:n_cells], reverse=True)
     assert f"{n_cells} of {n_cells} cells were timed" in alone
-    both = run("--against", str(ROOT)).stdout
+    both = run("--against", str(ROOT))
     assert f"{n_cells} cells: geometric mean" in both

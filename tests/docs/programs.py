@@ -9,8 +9,9 @@ from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples"
+from tests.processes import ROOT
+
+EXAMPLES, SUITE = ROOT / "examples", ROOT / "asv_bench"
 
 
 def module_of(path: Path) -> ModuleType:
@@ -28,3 +29,10 @@ def module_of(path: Path) -> ModuleType:
 
 def example(name: str) -> ModuleType:
     return module_of(EXAMPLES / f"{name}.py")
+
+
+def benchmark(name: str) -> ModuleType:
+    """Import a benchmark or a program, as asv does, from the folder, which is no package."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SUITE))
+        return importlib.import_module(name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from distributed import LocalCluster
 from matplotlib.image import imread
 
 from tests.docs.programs import EXAMPLES, example
+from tests.processes import python
 
 pytestmark = pytest.mark.any_dask  # of examples
 
@@ -181,8 +181,6 @@ def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_as_a_program(tmp_path: Path) -> None:
     """With workers in processes of their own, which import nothing of the example."""
     path = tmp_path / "boxes.jsonl"
-    command = [sys.executable, str(EXAMPLES / "in_situ.py"), "--workers", "1", *options(path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert "equals NumPy's of the gathered field exactly" in done.stdout
+    printed = python(EXAMPLES / "in_situ.py", "--workers", "1", *options(path), cwd=tmp_path)
+    assert "equals NumPy's of the gathered field exactly" in printed
     assert len(path.read_text().splitlines()) == 3

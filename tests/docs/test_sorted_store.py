@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 import zarr
+
+from tests.processes import python
 
 pytestmark = pytest.mark.any_dask  # of an example
 
@@ -27,12 +27,11 @@ def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_a_store_is_sorted(tmp_path: Path) -> None:
     """In a process of its own, whose memory is limited for good."""
     store = tmp_path / "made.zarr"
-    command = [sys.executable, str(EXAMPLES / "sorted_store.py"), "--store", str(store), "--keep"]
+    command = [str(EXAMPLES / "sorted_store.py"), "--store", str(store), "--keep"]
     command += ["--gigabytes", "0.002", "--chunk-mb", "0.3", "--distribution", "integers"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert "reads per chunk    3" in done.stdout
-    assert "the sorted store is the first one in ascending order" in done.stdout
+    printed = python(*command)
+    assert "reads per chunk    3" in printed
+    assert "the sorted store is the first one in ascending order" in printed
     made, found = (
         zarr.open_array(tmp_path / name, mode="r") for name in ("made.zarr", "sorted-made.zarr")
     )

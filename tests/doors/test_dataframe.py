@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 import threading
 from collections import Counter
@@ -26,6 +25,7 @@ import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
 from dask_gpuselect import describe_boxplot, enable
 from dask_gpuselect.optional import after_import
 from tests.data import hashed
+from tests.processes import python
 
 PARTITIONS, ROWS = 4, 500
 Q = [0.25, 0.5, 0.75]
@@ -425,8 +425,7 @@ else:
 
 def test_what_is_imported_when() -> None:
     """Nothing is replaced by what is imported after the end."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    python("-c", SCRIPT)
 
 
 # --- Accessors ------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from dask_gpuselect.quiet import outside
 from dask_gpuselect.robust import LeastTrimmedSquares, mad
 from tests.calls import Call, calls, public
 from tests.oracle import FUNCTIONS
+from tests.spies import refuse
 
 pytestmark = pytest.mark.any_dask  # of calls, whose graphs others run
 
@@ -50,14 +51,6 @@ def test_every_call_works(name: str) -> None:
 
 
 # --- A call computes nothing ----------------------------------------------------------------------
-
-
-class ComputedError(Exception):
-    pass
-
-
-def refuse(*_: Any, **__: Any) -> Any:
-    raise ComputedError("something was computed at the call")
 
 
 def scalar() -> da.Array:

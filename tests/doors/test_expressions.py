@@ -3,11 +3,7 @@ public function takes them, answers with them, and loads no more of them."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import dask
@@ -26,6 +22,7 @@ from dask_gpuselect.robust import LeastTrimmedSquares, mad
 from tests.calls import Call, calls
 from tests.data import normal
 from tests.graphs import names_of
+from tests.processes import ROOT, python
 from tests.sources import Source
 
 da: Any = dask.array
@@ -243,13 +240,5 @@ def test_the_tasks_of_an_answer_are_made_when_they_are_wanted() -> None:
 @pytest.mark.skipif(DASK_IS_ON, reason="it is on")
 def test_with_query_planning() -> None:
     """All of this file once more, in a process in which dask's own arrays are expressions."""
-    here = Path(__file__)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", here.name],
-        cwd=here.parent,
-        env=os.environ | {"DASK_ARRAY__QUERY_PLANNING": "True", "PYTHONPATH": str(here.parents[2])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-4000:]
+    command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", __file__)
+    python(*command, DASK_ARRAY__QUERY_PLANNING="True", PYTHONPATH=str(ROOT))

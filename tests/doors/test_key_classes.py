@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import subprocess
-import sys
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -24,6 +22,7 @@ from dask_gpuselect.engine import group_tables
 from dask_gpuselect.engine.key_classes import classes, forms
 from tests.data import hashed
 from tests.doors.test_dataframe_groups import PLACES, frames, n_roots
+from tests.processes import python
 from tests.spies import noted
 
 MANY = 1 << 16
@@ -133,14 +132,7 @@ def test_classes_do_not_depend_on_the_process() -> None:
         "import pandas as pd; from dask_gpuselect.engine.key_classes import classes;"
         "print(classes(pd.Index(['a', 'b', 1, None, 2.5], dtype=object), 1 << 16).tolist())"
     )
-    printed = {
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True,
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-        ).stdout
-        for seed in ("1", "2")
-    }  # fmt: skip
-    assert len(printed) == 1
+    assert len({python("-c", code, PYTHONHASHSEED=seed) for seed in ("1", "2")}) == 1
 
 
 # --- Roots ----------------------------------------------------------------------------------------

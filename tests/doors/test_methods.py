@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
 import sys
-import threading
 from contextlib import suppress
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import dask
@@ -22,8 +19,9 @@ from dask_gpuselect import accessor, disable, enable
 from dask_gpuselect.accessor import Exact
 from dask_gpuselect.routing import METHODS, OURS
 from tests.data import normal
+from tests.processes import in_threads, python
 from tests.sources import Source
-from tests.spies import noted
+from tests.spies import noted, refuse
 
 NAMES = list(OURS)
 
@@ -207,11 +205,7 @@ def test_many_threads_at_once(is_permanent: bool) -> None:
         for _ in range(10):
             if is_permanent:
                 enable()
-            threads = [threading.Thread(target=often) for _ in range(6)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join(60)
+            in_threads(6, often)
             assert is_on() == is_permanent
             disable()
             assert all(dasks()[name] is before[name] for name in NAMES)
@@ -391,9 +385,6 @@ def test_lazy_quantiles_are_dasks(name: str, calls: list[str], monkeypatch: Any)
         calls.append(name)
         return "dask's"
 
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise AssertionError("something was computed")
-
     monkeypatch.setattr(da, name, dasks_own)
     x = da.from_array(data(), chunks=(20, 11))
     with enable(), dask.config.set(scheduler=refuse):
@@ -409,11 +400,7 @@ def test_lazy_quantiles_are_dasks(name: str, calls: list[str], monkeypatch: Any)
 def test_dasks_own_tests_pass(tests: str) -> None:
     """But for those that `tests.enabled` names."""
     pytest.importorskip(f"dask.array.tests.{tests}")
-    command = [sys.executable, "-m", "pytest", "--pyargs", f"dask.array.tests.{tests}", "-q"]
+    command = ["-m", "pytest", "--pyargs", f"dask.array.tests.{tests}", "-q"]
     command += ["-p", "tests.enabled", "-p", "no:cacheprovider", "-o", "filterwarnings=error"]
     command += ["-k", "median or quantile or percentile"]
-    done = subprocess.run(
-        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert " passed" in done.stdout
+    assert " passed" in python(*command)

@@ -6,7 +6,6 @@ import ast
 import inspect
 import json
 import re
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import pytest
 
 import dask_gpuselect
 from tests.oracle import FUNCTIONS, METHODS
+from tests.processes import python
 
 pytestmark = pytest.mark.any_dask  # of the package by itself
 
@@ -176,11 +176,7 @@ MAY_IMPORT = {
 def modules_after(code: str) -> set[str]:
     """The top-level packages that a fresh interpreter has imported after some code."""
     code += "\nimport json, sys\nprint(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(
-        command, check=True, capture_output=True, text=True, cwd=PACKAGE.parent, timeout=60
-    )
-    return set(json.loads(done.stdout.splitlines()[-1]))
+    return set(json.loads(python("-c", code).splitlines()[-1]))
 
 
 def test_import_is_light() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 
 import dask_gpuselect
 from tests.doors.test_public_api import parsed
+from tests.processes import python
 
 pytestmark = pytest.mark.any_dask
 
@@ -228,9 +227,6 @@ for event, _, package in told:
     assert event in ("open", "os.remove") or package == "dask", (event, package)
 print(*sorted({{event for event, _, package in told if package == "dask"}}))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    printed = python("-c", script)
     # Dask pickles questions for the names of tasks, and looks at signatures, which Python parses.
-    assert set(done.stdout.split()) <= {"compile", "pickle.find_class"}
+    assert set(printed.split()) <= {"compile", "pickle.find_class"}

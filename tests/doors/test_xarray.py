@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +14,7 @@ import dask_gpuselect.xarray  # noqa: F401 -- registers the accessors
 from dask_gpuselect import describe_boxplot, enable, explain, robust
 from tests.data import normal
 from tests.graphs import names_of
+from tests.processes import python
 
 DIMS: tuple[Any, ...] = (None, "time", ["y", "time"], ["x"], ["time", "y", "x"])
 
@@ -322,5 +321,4 @@ else:
 
 @pytest.mark.any_dask
 def test_without_xarray_the_error_says_what_to_install() -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT_XARRAY], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    python("-c", WITHOUT_XARRAY)

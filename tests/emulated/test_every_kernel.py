@@ -31,6 +31,7 @@ from tests.features import test_isotonic
 from tests.kernels import test_weighing
 from tests.limits import limited
 from tests.maths import test_fits
+from tests.spies import noted
 
 pytestmark = pytest.mark.gpu
 Q = [0.0, 0.1, 0.5, 0.77, 1.0]
@@ -127,17 +128,11 @@ def started(request: pytest.FixtureRequest) -> Iterator[None]:
     """See that a test starts what it is there for."""
     from dask_gpuselect.kernels.cuda import launch
 
-    names: set[str] = set()
-    prepared = launch._prepared
-
-    def noted(dtype: Any, name: str, *args: Any) -> Any:
-        names.add(name.partition("_")[0])
-        return prepared(dtype, name, *args)
-
-    launch._prepared = noted  # type: ignore[assignment]
-    yield
-    launch._prepared = prepared
-    assert names >= set(STARTS.get(request.node.name, "").split())
+    with pytest.MonkeyPatch.context() as patch:
+        names = noted(patch, launch, "_prepared", lambda _, dtype, name, *args: name)
+        yield
+    names = [name.partition("_")[0] for name in names]
+    assert set(names) >= set(STARTS.get(request.node.name, "").split())
 
 
 def test_every_kernel_has_a_test() -> None:

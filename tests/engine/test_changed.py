@@ -28,7 +28,8 @@ from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths import boxes
 from dask_gpuselect.robust import deviations, mad
 from tests.backends import Backend
-from tests.data import hashed
+from tests.data import cluster_at_the_fence, hashed
+from tests.limits import limited
 from tests.sources import changing
 
 Floats = NDArray[np.float64]
@@ -117,12 +118,6 @@ def test_what_changes_is_named_in_all_dimensions(backend: Backend, tmp_path: Pat
 # --- Rows in another order ------------------------------------------------------------------------
 
 
-def third_quartile_behind_a_gap(u: Floats) -> Floats:
-    """Elements of which box plots take a third load: until the third quartile is known, the fence
-    may lie anywhere among the many elements further up."""
-    return np.where(u < 0.7475, u, np.where(u < 0.77, 10 + u, 20 + 40 * (u - 0.77)))
-
-
 class Shuffled:
     """A source whose chunks have their rows in another order at each load, as partitions have that
     dask shuffles on disk.
@@ -143,7 +138,7 @@ class Shuffled:
         return self.token
 
     def whole(self) -> Floats:
-        return third_quartile_behind_a_gap(hashed(np.arange(100_000)))
+        return cluster_at_the_fence(hashed(np.arange(100_000)))
 
     def lazy(self, *, width: int = 1) -> da.Array:
         zeros = da.zeros((100_000 // width, width), chunks=(10_000 // width, width))
@@ -167,14 +162,7 @@ def _looks_once_more(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(deviations, "ROOM", -1)
     monkeypatch.setattr(boxes, "LEAST_ROOM", 8)
     monkeypatch.setattr(boxes, "ROOM", 0)
-    names = ("dask_gpuselect.cache-limit", "dask_gpuselect.column-limit")
-    with dask.config.set(
-        {
-            **dict(zip(names, (0, 100_000), strict=True)),
-            "dask_gpuselect.scratch-directory": False,
-            "scheduler": "sync",
-        }
-    ):
+    with limited(100_000), dask.config.set(scheduler="sync"):
         yield
 
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import os
-import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import dask
@@ -27,6 +23,7 @@ from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.sizes import PILOT_SIZE, pilot_bracket, pivot_count
 from tests.backends import CUPY, NUMPY, Backend, device_problem
 from tests.graphs import names_of
+from tests.processes import python
 
 Q = [0.25, 0.5, 0.75]
 N_CHUNKS, CHUNK = 16, pilot.PILOT_WORTH  # of float64: 128 MiB
@@ -318,16 +315,8 @@ def count_spilled(dask_worker: Any) -> int:
     ],
 )
 def test_the_example(kind: str, environment: dict[str, str]) -> None:
-    script = Path(__file__).parents[2] / "examples" / "gpu_cluster.py"
-    done = subprocess.run(
-        [sys.executable, str(script), "2e5"],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(kind)
-    lines = done.stdout.splitlines()[1:]
+    printed = python("examples/gpu_cluster.py", "2e5", **environment)
+    assert printed.startswith(kind)
+    lines = printed.splitlines()[1:]
     assert [line.split(":")[0] for line in lines] == [f"quantile {q}" for q in (0.25, 0.5, 0.75)]
-    assert all(", exact: " in line for line in lines), done.stdout
+    assert all(", exact: " in line for line in lines), printed

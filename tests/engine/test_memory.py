@@ -15,7 +15,6 @@ import json
 import multiprocessing
 import os
 import resource
-import subprocess
 import sys
 import tracemalloc
 from concurrent.futures import ProcessPoolExecutor
@@ -38,6 +37,7 @@ from dask_gpuselect.neighbors import kneighbors  # noqa: F401
 from dask_gpuselect.robust import LeastTrimmedSquares, fitting, mad  # noqa: F401
 from dask_gpuselect.windows import rolling  # noqa: F401
 from tests.data import hashed
+from tests.processes import python
 from tests.sources import Index, Source
 
 THREADS = 2
@@ -189,15 +189,7 @@ def measure_on_a_gpu(question: str) -> tuple[int, list[int]]:
     filled = PROGRAM_ON_A_GPU.format(
         threads=THREADS, chunk=CHUNK, n_chunks=N_CHUNKS, question=question
     )
-    done = subprocess.run(
-        [sys.executable, "-c", filled],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = json.loads(python("-c", filled))
     return found["grown"], found["loads"]
 
 

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +23,7 @@ from dask_gpuselect import describe_boxplot, explain, median, nanquantile, quant
 from dask_gpuselect.engine import moves, scratch
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import mad
+from tests.limits import configured
 from tests.matrix.laws import same
 from tests.sources import Source, die_once
 
@@ -47,12 +47,8 @@ def quietly() -> Iterator[None]:
     log.setLevel(level)
 
 
-@contextmanager
-def limited(to: int = WHOLE // 3, **more: Any) -> Iterator[None]:
-    others = {f"dask_gpuselect.{name.replace('_', '-')}": value for name, value in more.items()}
-    settings = {"dask_gpuselect.column-limit": to, "dask_gpuselect.scratch-reads": 2}
-    with dask.config.set(settings | others):
-        yield
+def limited(to: int = WHOLE // 3, **more: Any) -> Any:
+    return configured(**{"column_limit": to, "scratch_reads": 2} | more)
 
 
 def lazily(array: NDArray[Any], chunks: Any) -> da.Array:

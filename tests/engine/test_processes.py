@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.processes import ROOT, python
+
 pytestmark = pytest.mark.any_dask  # of plain arrays
 
-ROOT = Path(__file__).parents[2]
 
 # All that threads have a share in, and an answer that can be compared.
 ANSWERS = """
@@ -44,18 +44,8 @@ def answers():
 
 def run(script: str, **environment: str) -> str:
     """What a script of a fresh interpreter prints; it fails if that hangs."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script],
-        cwd=ROOT,
-        env={**os.environ, "DASK_NUM_WORKERS": "3", **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert not done.stderr, done.stderr
-    return done.stdout
+    environment = {"DASK_NUM_WORKERS": "3"} | environment
+    return python("-W", "ignore::DeprecationWarning", "-c", script, is_silent=True, **environment)
 
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")

@@ -30,6 +30,7 @@ from dask_gpuselect.neighbors import kneighbors
 from dask_gpuselect.robust import LeastTrimmedSquares, iqr, mad
 from tests.data import normal
 from tests.graphs import names_of
+from tests.limits import configured
 
 SIZE = 12  # elements of a chunk
 
@@ -53,12 +54,7 @@ def table(n_chunks: int) -> da.Array:
 def in_passes(question: Callable[..., Any]) -> Callable[[int], Any]:
     def asked(n_chunks: int) -> Any:
         x = table(n_chunks)
-        with dask.config.set(
-            {
-                "dask_gpuselect.column-limit": x.nbytes // 3,
-                "dask_gpuselect.scratch-directory": False,
-            }
-        ):
+        with configured(column_limit=x.nbytes // 3, scratch_directory=False):
             return question(x, axis=0).compute(scheduler="sync")
 
     return asked

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from dask_gpuselect.neighbors import kneighbors
 from dask_gpuselect.neighbors.steps import DISTANCE_LIMIT, distance_limit
 from dask_gpuselect.robust import mad
 from tests.data import normal
+from tests.processes import python
 
 
 def data() -> da.Array:
@@ -63,11 +61,8 @@ def test_former_names_in_the_environment_still_work(tmp_path: Path) -> None:
     code += "value = dask.config.get('dask_gpuselect')\n"
     code += "print(value['cache-limit'], value['scratch-reads'], len(value))"
     environment = {"DASK_DASK_GPUSELECT__KEEP_LIMIT": "3", "DASK_CONFIG": str(tmp_path)}
-    run = [sys.executable, "-W", "error", "-c", code]
-    result = subprocess.run(
-        run, env=os.environ | environment, capture_output=True, text=True, check=True
-    )
-    assert result.stdout.split() == ["3", "5", str(len(settings.DEFAULTS))]
+    printed = python("-W", "error", "-c", code, **environment)
+    assert printed.split() == ["3", "5", str(len(settings.DEFAULTS))]
 
 
 NO_SIZES = [None, True, "much", "", [1], float("nan"), float("inf"), -1, "-1 MB"]
@@ -195,8 +190,7 @@ def test_dask_knows_the_defaults() -> None:
         "    assert get('root-limit') == [5, '1 GiB'][i]\n"
         "    dask.config.refresh()\n"
     )
-    env = {**os.environ, "DASK_DASK_GPUSELECT__COLUMN_LIMIT": "7"}
-    subprocess.run([sys.executable, "-c", code], env=env, check=True)
+    python("-c", code, DASK_DASK_GPUSELECT__COLUMN_LIMIT="7")
 
 
 def test_an_empty_config_does_no_harm() -> None:

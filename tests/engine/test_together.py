@@ -28,6 +28,7 @@ from dask_gpuselect.engine import pilot, threads
 from dask_gpuselect.neighbors import kneighbors
 from dask_gpuselect.robust import iqr, mad
 from tests.data import normal
+from tests.limits import configured
 from tests.sources import Source
 
 THREADS = 2
@@ -140,9 +141,7 @@ def test_no_more_than_a_column_is_held(name: str, limit: int | str) -> None:
     n = 16
     m = Source((n * 40, n * 25)).lazy((40, 25))
     held = Held()
-    with dask.config.set(
-        {"dask_gpuselect.column-limit": limit, "dask_gpuselect.scratch-directory": False}
-    ):
+    with configured(column_limit=limit, scratch_directory=False):
         asked = ALONG[name](m)
     with held, dask.config.set(scheduler="threads", num_workers=THREADS):
         dask.compute(asked)

@@ -25,16 +25,10 @@ from dask_gpuselect.distribution.empirical import LazyDistribution
 from dask_gpuselect.engine import pilot, threads
 from dask_gpuselect.kernels.reference.selection import places_of
 from tests.backends import Backend
-from tests.data import FLOATS, normal, uniform
+from tests.data import FLOATS, normal, uniform, valid
 from tests.matrix import definitions
 from tests.matrix.laws import same
 from tests.spies import noted
-
-
-def valid(a: NDArray[Any]) -> NDArray[Any]:
-    """Ascending, without NaN."""
-    ordered = np.sort(a, axis=None)
-    return ordered[~np.isnan(ordered)] if a.dtype.kind == "f" else ordered
 
 
 def lazy_of(a: NDArray[Any], chunks: Any) -> da.Array:

@@ -9,7 +9,6 @@ from fractions import Fraction
 from types import ModuleType
 from typing import Any
 
-import array_api_strict
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,25 +18,12 @@ from numpy.typing import NDArray
 from dask_gpuselect.distribution import isotonic_regression
 from dask_gpuselect.kernels.reference import lower_sets
 from dask_gpuselect.optional import needs
-from tests.backends import CUPY, NUMPY, Backend, param
+from tests.backends import CUPY, NUMPY, STRICT, Backend, param
 
 pytestmark = pytest.mark.any_dask  # of no dask arrays
 
 Floats = NDArray[np.float64]
 EPS = 2.0**-52
-
-
-class Strict(Backend):
-    def __init__(self) -> None:
-        super().__init__("array_api_strict")
-
-    def to_numpy(self, answer: Any) -> Any:
-        assert isinstance(answer, self.array_type)
-        return np.asarray(answer)
-
-    @property
-    def array_type(self) -> type[Any]:
-        return type(array_api_strict.zeros(1))
 
 
 KINDS: dict[str, Callable[[Floats, Floats], Floats]] = {
@@ -87,7 +73,7 @@ def rounding(y: Floats, weights: Floats | None, n_roundings: float) -> Fraction:
 
 LOWER_SETS = [
     param(NUMPY, lower_sets, NUMPY, id="numpy"),
-    param(NUMPY, lower_sets, Strict(), id="strict"),
+    param(NUMPY, lower_sets, STRICT, id="strict"),
     param(CUPY, "cuda", CUPY, id="cuda"),
 ]
 every_kernel = pytest.mark.parametrize(("kernel", "kind_of_array"), LOWER_SETS)

@@ -71,22 +71,12 @@ def same(found: Any, wanted: Any, dtype: str = "f8") -> None:
     np.testing.assert_allclose(np.asarray(found, "f8"), wanted, rtol=rtol, atol=rtol)
 
 
-VALUES: dict[str, tuple[str, Any]] = {
-    "0 of uint16": ("u2", 0),
-    "several": ("u2", [0, 7, 11]),
-    "-9999": ("f8", -9999.0),
-    "-9999 of int16": ("i2", -9999),
-    "nan": ("f8", np.nan),
-    "nan and another": ("f4", [np.nan, -9999]),
-    "none": ("f8", []),
-    "a value rounded to float32": ("f4", 0.1),
-}
-
-
 @pytest.mark.parametrize("axis", [None, 1])
-@pytest.mark.parametrize("name", VALUES)
-def test_nodata(backend: Backend, name: str, axis: Any) -> None:
-    dtype, nodata = VALUES[name]
+@pytest.mark.parametrize(
+    ("dtype", "nodata"), [("u2", [0, 7, 11]), ("f4", [np.nan, -9999]), ("f8", []), ("f4", 0.1)]
+)
+def test_nodata_in_numbers_of_python(backend: Backend, dtype: str, nodata: Any, axis: Any) -> None:
+    """Which are rounded to the dtype; the matrix has values of the dtype."""
     a = data(dtype)
     values = np.atleast_1d(np.asarray(nodata, dtype))
     places = uniform(a.size).reshape(SHAPE) < 0.3
@@ -94,14 +84,8 @@ def test_nodata(backend: Backend, name: str, axis: Any) -> None:
         a[places] = np.resize(values, places.sum())
     is_out = (a[..., None] == values).any(-1) | (np.isnan(values).any() & np.isnan(a))
     assert values.size == 0 or is_out.any()
-    wanted = of_kept(a, ~is_out, axis)
     found = median(backend.lazy(a, CHUNKS), axis=axis, nodata=nodata)
-    same(backend.to_numpy(found.compute()), wanted, dtype)
-    if dtype == "u2":
-        found = quantile(backend.lazy(a, CHUNKS), 0.5, axis, method="lower", nodata=nodata)
-        assert found.dtype == found.compute().dtype == np.uint16
-    both = median(backend.lazy(a, CHUNKS), axis=axis, nodata=nodata, where=mask() | True)
-    same(backend.to_numpy(both.compute()), wanted, dtype)
+    same(backend.to_numpy(found.compute()), of_kept(a, ~is_out, axis), dtype)
 
 
 @pytest.mark.parametrize("kind", [list, tuple])

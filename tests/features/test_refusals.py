@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,7 +10,6 @@ import array_api_strict
 import dask
 import dask.array as da
 import numpy as np
-import pytest
 from numpy.exceptions import AxisError
 
 from dask_gpuselect import (
@@ -53,7 +51,7 @@ from dask_gpuselect.sorting.radix_sort import radix_sort
 from dask_gpuselect.sorting.sorted_boxes import describe_sorted
 from dask_gpuselect.strategies import BitonicMerge, Bucket, Radix
 from dask_gpuselect.windows import median_filter, percentile_filter, rank_filter, rolling
-from tests.refusals import Refusals, each_of, rows_of
+from tests.refusals import Refusals, messages_of
 
 Calls = list[Callable[[], Any]]
 
@@ -184,12 +182,11 @@ OF_QUANTILES: Refusals = {
         "not complex128": spread(X + 0j),
         "not object": spread(X.astype(object)),
         "need ... not datetime64": spread(X.astype("M8[s]")),
-        "integers or floats, not bool": lambda: iqr(X > 1),
         "proportiontocut must be a number": lambda: trimmed_mean(np.arange(3), "0.1"),  # type: ignore[arg-type]
         "a trimmed mean needs numbers": lambda: trimmed_mean(np.array([DAY])),
     },
     IndexError: {
-        "k=10 is out of range: there are 10 elements": ranked(10),
+        "k=10 is out of range: there are 10 elements, counted from 0": ranked(10),
         "k=-11 is out of range: there are 10 elements": ranked([0, -11]),
     },
     AxisError: {"out of bounds": spread(X, axis=2)},
@@ -389,13 +386,13 @@ TO_BE_MASKED = ONES.map_blocks(lambda block: np.ma.masked_equal(block, 1), meta=
 IS_STRICT = "needs chunks of NumPy or CuPy, not of array_api_strict"
 OF_SORTS: Refusals = {
     ValueError: {
-        "ravel": sorted_in_all_ways(da.ones((3, 3))) + sorted_in_all_ways(np.ones((2, 2))),
+        "not of shape ( ... pass x.ravel()": sorted_in_all_ways(da.ones((3, 3)))
+        + sorted_in_all_ways(np.ones((2, 2))),
         "not of shape ()": sorted_in_all_ways(da.ones(())),
         "split_every": lambda: sort(ONES, split_every=1),
         "integer": lambda: sort(ONES, split_every=2.5),  # type: ignore[arg-type]
         "positive": [partial(sort, ONES, chunks=chunks) for chunks in (0, -2)],
         "hunks": lambda: sort(ONES, chunks=(5, 4)),
-        "compute_chunk_sizes": lambda: sort(ONES[ONES > 0], chunks=3),
         "chunks of the key": [
             partial(sort_by, ONES, value)
             for value in (da.ones(10, chunks=5), da.ones(9, chunks=4), da.ones(()), np.ones(9))
@@ -550,7 +547,6 @@ OF_WINDOWS: Refusals = {
         "step must be 1 or more": partial(rolling, MAP, 3, 0, step=0),
         "step must be one value, or one for": partial(rolling, MAP, 3, 0, step=(1, 2)),
         "q must be in [0, 1]": lambda: rolling(MAP, 3, 0).quantile(8),
-        "All-zero footprint": partial(median_filter, MAP, footprint=[[0]]),
         "size must be 1 or more": partial(median_filter, MAP, 0),
         '"propagate" or "omit"': partial(median_filter, MAP, 3, nan="drop"),
         "mode must be one of": partial(median_filter, MAP, 3, mode="zero"),
@@ -574,12 +570,4 @@ OF_WINDOWS: Refusals = {
 
 # --- All of them ----------------------------------------------------------------------------------
 
-REFUSED = (OF_QUANTILES, OF_BOXES, OF_CURVES, OF_SORTS, OF_ROWS, OF_WINDOWS)
-
-
-@each_of(row for refusals in REFUSED for row in rows_of(refusals))
-def test_messages(call: Any, error: Any, message: str) -> None:
-    """Each has its words, in this order."""
-    words = ".*".join(map(re.escape, message.split(" ... ")))
-    with pytest.raises(error, match=f"(?s){words}"):
-        call()
+test_messages = messages_of(OF_QUANTILES, OF_BOXES, OF_CURVES, OF_SORTS, OF_ROWS, OF_WINDOWS)

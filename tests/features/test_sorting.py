@@ -6,7 +6,6 @@ import contextlib
 import gc
 import os
 import pickle
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from dask_gpuselect.maths.partition import SortedChunks
 from dask_gpuselect.sorting.radix_sort import radix_sort
 from tests.backends import CUPY, NUMPY, Backend, kind_of
 from tests.data import hashed, normal, uniform
+from tests.processes import in_threads
 from tests.sources import Source, changing
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
@@ -324,23 +324,14 @@ def test_a_piece_is_sent_as_what_it_holds(tmp_path: Path) -> None:
 
 def test_a_file_is_found_whole_or_not_at_all(tmp_path: Path) -> None:
     """Threads that drop the last piece, and others that write the next, at the same time."""
-    failures: list[BaseException] = []
 
     def write() -> None:
-        try:
-            for i in range(300):
-                whole = np.empty(1)
-                spill_file("same", str(tmp_path)).write(np.array([float(i)])).read_into(whole)
-                assert whole[0] == i
-        except BaseException as error:
-            failures.append(error)
+        for i in range(300):
+            whole = np.empty(1)
+            spill_file("same", str(tmp_path)).write(np.array([float(i)])).read_into(whole)
+            assert whole[0] == i
 
-    threads = [threading.Thread(target=write) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_threads(4, write)
 
 
 # --- What goes wrong ------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.resources import files
@@ -179,30 +180,43 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
         assert len(codes) == len(made_for(name, dtype))
 
 
-@needs_nvrtc
-@pytest.mark.few(1)
-@pytest.mark.parametrize("arch", ["sm_75", "the newest"])
-@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8"])
-def test_kernels_of_rows_and_of_lower_sets_compile(dtype: str, arch: str) -> None:
+Sources = Iterator[tuple[str, Defined]]
+
+
+def of_rows(dtype: str) -> Sources:
     for parameters, intercept in ((1, 0), (2, 1), (MOST_PARAMETERS, 1)):
-        made = (("PARAMETERS", parameters), ("INTERCEPT", intercept))
-        compiled("rows_tally", dtype, arch, made)
+        yield "rows_tally", (("PARAMETERS", parameters), ("INTERCEPT", intercept))
     assert row_sums(MOST_PARAMETERS) == 66
     for name in kernels("lower_sets.cu") if dtype == "f8" else ():
-        compiled(name, dtype, arch)
+        yield name, ()
 
 
-@needs_nvrtc
-@pytest.mark.few(1)
-@pytest.mark.parametrize("arch", ["sm_75", "the newest"])
-@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8", "u1", "?"])
-def test_kernels_of_weighted_lanes_compile(dtype: str, arch: str) -> None:
+def of_weighted_lanes(dtype: str) -> Sources:
     for n, side_by_side in itertools.product((24, 365, 3650, 17_000, 20_000, 28_000), (0, 1)):
         how: dict[str, Any] = {"is_side_by_side": bool(side_by_side)}
         kernel = reach_kernel(np.dtype(dtype), n, SHARED["sm_90"], **how)
         assert kernel is not None
         if dtype != "f8" or (n % 10 + side_by_side) % 2:
-            compiled("reach_lanes", dtype, arch, kernel.defined(**how))
+            yield "reach_lanes", kernel.defined(**how)
+
+
+def of_windows(dtype: str) -> Sources:
+    bits = {"f4": 32, "f2": 16}.get(dtype, 64)
+    for answer, places, deviates in ((0, 9, 0), (bits, 27, 0), (bits, 0, 0), (bits, 0, 1)):
+        if not (deviates and dtype == "f2"):
+            made = (("ANSWER", answer), ("PLACES", places), ("DEVIATES", deviates))
+            yield "windows_answer", made
+            yield "windows_answer", (*made, *KEEPS)
+
+
+@needs_nvrtc
+@pytest.mark.few(3)
+@pytest.mark.parametrize("kernels_of", [of_rows, of_weighted_lanes, of_windows])
+@pytest.mark.parametrize("arch", ["sm_75", "the newest"])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8", "u1", "?"])
+def test_kernels_of_some_lengths_compile(kernels_of: Any, dtype: str, arch: str) -> None:
+    for name, made in kernels_of(dtype):
+        compiled(name, dtype, arch, made)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
@@ -219,19 +233,6 @@ def test_weighted_lanes_fit_a_block(dtype: str, is_side_by_side: bool) -> None:
             assert kernel.threads == kernel.lanes * made["GROUP"] <= 1024
             assert made["KEYS_ARE"] or made["GROUP"] * made["EACH"] >= n
             assert kernel.lanes == 1 or not (made["KEYS_ARE"] or made["ROUNDED_ARE"])
-
-
-@needs_nvrtc
-@pytest.mark.few(1)
-@pytest.mark.parametrize("arch", ["sm_75", "the newest"])
-@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8", "u1", "?"])
-def test_kernels_of_windows_compile(dtype: str, arch: str) -> None:
-    bits = {"f4": 32, "f2": 16}.get(dtype, 64)
-    for answer, places, deviates in ((0, 9, 0), (bits, 27, 0), (bits, 0, 0), (bits, 0, 1)):
-        if not (deviates and dtype == "f2"):
-            made = (("ANSWER", answer), ("PLACES", places), ("DEVIATES", deviates))
-            compiled("windows_answer", dtype, arch, made)
-            compiled("windows_answer", dtype, arch, (*made, *KEEPS))
 
 
 # By a thread, a part of a warp, a warp or two, a block; and whether lanes are side by side.

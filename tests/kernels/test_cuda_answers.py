@@ -22,7 +22,8 @@ from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.robust import mad
 from tests.backends import CUPY
-from tests.data import FLOATS, INTEGERS, MISSING, hashed, make, normal, uniform
+from tests.data import hashed, make, names_of, normal, uniform
+from tests.spies import noted
 
 pytestmark = [pytest.mark.gpu, pytest.mark.legacy, pytest.mark.filterwarnings("ignore")]
 
@@ -31,10 +32,6 @@ Ask = Callable[..., Any]
 Q = [0.0, 0.25, 0.5, 0.75, 0.99999, 1.0]
 DTYPES = ("f4", "f8", "f2", "i1", "u2", "i4", "u8", "i8")
 SOME = ("f4", "f8", "f2", "i2", "u1", "i8")
-
-
-def names_of(dtype: str) -> list[str]:
-    return [*FLOATS, *MISSING] if dtype[0] == "f" else [*INTEGERS]
 
 
 # --- Data -----------------------------------------------------------------------------------------
@@ -302,10 +299,8 @@ def launched(ask: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> list[st
     """The names of the kernels that a question starts."""
     from dask_gpuselect.kernels.cuda import launch
 
-    started: list[str] = []
-    prepared = launch._prepared
     with monkeypatch.context() as patch:
-        patch.setattr(launch, "_prepared", lambda *args: started.append(args[1]) or prepared(*args))
+        started = noted(patch, launch, "_prepared", lambda _, dtype, name, *args: name)
         ask()
     return started
 

@@ -22,20 +22,17 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.rulers import Ruler, scales
 from dask_gpuselect.maths.sizes import pivot_count
-from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
-from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, make, normal
+from tests import backends
+from tests.backends import CUPY, NUMPY, Backend, each, param
+from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, make, normal, valid
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Kernel(backends.Kernel):
     """A kernel module, and what it is tested with.
 
     Parameters
     ----------
-    name : str
-        Of the module, which is imported by the tests that need it.
-    backend : Backend
-        Whose arrays it takes.
     sizes, tally_sizes : tuple of int
         Numbers of elements where something changes.
     takes_all : bool
@@ -44,19 +41,10 @@ class Kernel:
         Whether its distances are plain sums, and so have the error of one.
     """
 
-    name: str
-    backend: Backend
     sizes: tuple[int, ...]
     tally_sizes: tuple[int, ...] = (0, 1, 700, 5000)
     takes_all: bool = False
     sums_plainly: bool = True
-
-    def __str__(self) -> str:
-        return self.name if self.backend is NUMPY or self.takes_all else f"{self.name} on a GPU"
-
-    @property
-    def module(self) -> ModuleType:
-        return kernel_module(self.name)
 
     def cuts(self, values: NDArray[Any], n_pivots: int) -> Cuts:
         cuts: Cuts = self.module.cuts(self.backend.asarray(values), n_pivots)
@@ -101,13 +89,6 @@ AT_ONCE = len(FLOATS) + len(MISSING) + len(INTEGERS)
 CASES_OF_ALL = [*CASES, *((name, "f2") for name in (*FLOATS, *MISSING)), ("bools", "?")]
 
 
-def each(*kernels: Kernel) -> Any:
-    """Parametrise over kernels."""
-    return pytest.mark.parametrize(
-        "kernel", [param(kernel.backend, kernel, id=str(kernel)) for kernel in kernels]
-    )
-
-
 def each_case(*kernels: Kernel) -> Any:
     """Parametrise over kernels and all data that they take."""
     return pytest.mark.parametrize(
@@ -119,10 +100,6 @@ def each_case(*kernels: Kernel) -> Any:
             if kernel is not REFERENCE_ON_A_GPU or (name, dtype) not in DENORMAL_TO_CUPY
         ],
     )
-
-
-def valid(values: NDArray[Any]) -> NDArray[Any]:
-    return np.sort(values[~np.isnan(values)] if values.dtype.kind == "f" else values)
 
 
 def selected(values: NDArray[Any]) -> NDArray[Any]:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +12,10 @@ from dask_gpuselect import median, quantile
 from dask_gpuselect.kernels.cpu import long_lanes as cpu
 from dask_gpuselect.maths.cuts import IntArray
 from tests.data import FLOATS, MISSING
+from tests.docs.programs import benchmark
+from tests.processes import python
 
-with pytest.MonkeyPatch.context() as patch:
-    patch.syspath_prepend(str(Path(__file__).parents[2] / "asv_bench"))
-    crafted = importlib.import_module("benchmarks.crafted")
+crafted = benchmark("benchmarks.crafted")
 
 KNOWN = 12345
 """A seed that whoever crafts the data knows."""
@@ -52,11 +48,7 @@ def test_crafted_data_are_given_up_in_time() -> None:
 @pytest.mark.slow
 def test_each_process_has_a_seed_of_its_own() -> None:
     code = "from dask_gpuselect.kernels.cpu import long_lanes; print(long_lanes.SEED)"
-    seeds = {
-        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout
-        for _ in range(2)
-    }
-    assert len({*seeds, b"%d\n" % cpu.SEED}) == 3
+    assert len({f"{cpu.SEED}\n", *(python("-c", code) for _ in range(2))}) == 3
 
 
 def test_lanes_that_are_given_up_have_the_same_answers(monkeypatch: pytest.MonkeyPatch) -> None:

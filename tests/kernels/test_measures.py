@@ -25,40 +25,24 @@ from dask_gpuselect.strategies.probes import (
     ProbeResult,
 )
 from dask_gpuselect.strategies.spaces import VALUE, Space, coordinates, element
-from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
+from tests import backends
+from tests.backends import CUPY, NUMPY, STRICT, each, kernel_module
 from tests.data import FLOATS, INTEGERS, MISSING, make
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """A kernel module, its arrays, and numbers of elements where something changes."""
+class Kernel(backends.Kernel):
+    """A kernel that measures, and numbers of elements where something changes."""
 
-    name: str
-    backend: Backend
     sizes: tuple[int, ...] = (0, 1, 2, 1000)
-
-    def __str__(self) -> str:
-        return self.name
-
-    @property
-    def answer_probe(self) -> Any:
-        return kernel_module(self.name, "measures").answer_probe
+    purpose = "measures"
 
 
-class Strict(Backend):
-    """Arrays that offer nothing beyond the array API standard."""
-
-    def __init__(self) -> None:
-        super().__init__("array_api_strict")
-
-
-REFERENCE = Kernel("reference", Strict())
+REFERENCE = Kernel("reference", STRICT)
 CPU = Kernel("cpu", NUMPY)
 CUDA = Kernel("cuda", CUPY, (0, 1, 1000, 2**16 + 1))
 
-each_kernel = pytest.mark.parametrize(
-    "kernel", [param(kernel.backend, kernel, id=str(kernel)) for kernel in (REFERENCE, CPU, CUDA)]
-)
+each_kernel = each(REFERENCE, CPU, CUDA)
 
 # Two dtypes of floats, and integers with and without a sign: each is compiled for itself. The first
 # ones are compiled at once.
@@ -157,7 +141,8 @@ def test_measures(kernel: Kernel, name: str, dtype: str) -> None:
         values = make(name, dtype, n)
         given = kernel.backend.asarray(values)
         for probe in probes_of(values):
-            ours, theirs = kernel.answer_probe(given, probe), measures.answer_probe(values, probe)
+            ours = kernel.module.answer_probe(given, probe)
+            theirs = measures.answer_probe(values, probe)
             assert_same(ours, theirs, values, probe)
             if isinstance(ours, Drawn):
                 assert_drawn(ours, values, probe)
@@ -185,7 +170,7 @@ def test_drawings_are_repeatable_and_spread(kernel: Kernel) -> None:
 
     def draw(turn: int) -> NDArray[np.uint64]:
         probe = Draw(least - 1, largest + 1, 500, turn)
-        keys: NDArray[np.uint64] = kernel.answer_probe(given, probe).keys
+        keys: NDArray[np.uint64] = kernel.module.answer_probe(given, probe).keys
         return keys
 
     first, again, other = draw(0), draw(0), draw(1)

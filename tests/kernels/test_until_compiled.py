@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import textwrap
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from dask_gpuselect.kernels.cpu import spans, window_lanes
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.maths.cuts import Brackets
 from tests.engine.test_processes import run
+from tests.processes import in_threads
 
 pytestmark = pytest.mark.any_dask
 
@@ -138,22 +138,14 @@ def test_what_a_call_has_waited_for_is_told_once(
 
 def test_each_kernel_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """By one thread, while others that need it wait."""
-    built, start = [], threading.Barrier(4)
+    built = []
 
     def build() -> Any:
         built.append(1)
         return lambda: 1
 
-    def work() -> None:
-        start.wait()
-        compiling.ready("kernel", build)()
-
     with new_process(monkeypatch, 0, 1e9):
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(4, lambda: compiling.ready("kernel", build)())
     assert len(built) == 1
 
 

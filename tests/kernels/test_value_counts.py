@@ -19,7 +19,7 @@ from dask_gpuselect.kernels.cpu import word_counts
 from dask_gpuselect.kernels.cuda.source import STATIC, tabulate_memory, words_memory
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.value_counts import ValueCounts
-from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
+from tests.backends import CUPY, NUMPY, Backend, Kernel, each, kernel_module
 from tests.data import FLOATS, INTEGERS, MISSING, make
 from tests.kernels.test_moments import numbers_of
 
@@ -59,18 +59,12 @@ def assert_counts(found: ValueCounts, values: NDArray[Any]) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dtype", COUNTABLE)
-@pytest.mark.parametrize(
-    ("kernel", "backend"),
-    [
-        pytest.param("reference", NUMPY, id="reference"),
-        pytest.param("cpu", NUMPY, id="cpu"),
-        param(CUPY, "cuda", CUPY, id="cuda"),
-    ],
-)
-def test_every_value_is_counted(kernel: str, backend: Backend, dtype: str, size: int) -> None:
+@each(Kernel("reference", NUMPY), Kernel("cpu", NUMPY), Kernel("cuda", CUPY))
+def test_every_value_is_counted(kernel: Kernel, dtype: str, size: int) -> None:
+    backend = kernel.backend
     if backend is CUPY and dtype.startswith(">"):
         pytest.skip("CuPy has no arrays of another byte order")
-    count = partial(kernel_module(kernel).value_counts, dtype=np.dtype(dtype))
+    count = partial(kernel.module.value_counts, dtype=np.dtype(dtype))
     for values in data(dtype, size).values():
         chunk = backend.asarray(values)
         assert_counts(count(chunk), values)
@@ -152,8 +146,8 @@ def test_lanes_are_counted_together(backend: Backend, n_lanes: int, dtype: str) 
         chunk, mask = backend.asarray(table), backend.asarray(keeps)
         for given, axis in ((chunk, 0), (chunk.T, 1)):
             masked = Accompanied(given, mask if axis == 0 else mask.T)
-            for each, takes in ((given, np.ones_like(keeps)), (masked, keeps)):
-                found = kernels.values.lane_value_counts([each], np.dtype(dtype), (axis,))
+            for lanes, takes in ((given, np.ones_like(keeps)), (masked, keeps)):
+                found = kernels.values.lane_value_counts([lanes], np.dtype(dtype), (axis,))
                 assert_counts_of_each(found, table.T, takes.T)
 
 

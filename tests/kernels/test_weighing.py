@@ -4,7 +4,6 @@ integers give, on all adversarial data."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate
@@ -28,7 +27,8 @@ from dask_gpuselect.maths.weights import (
     SQUARE_ROUNDINGS,
     WEIGHT_UNIT,
 )
-from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
+from tests import backends
+from tests.backends import CUPY, NUMPY, each
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, make, normal, uniform
 
 Weights = NDArray[Any]
@@ -37,19 +37,10 @@ ENDS = (0, 1, 5, 60)
 FEW_STEPS = 4  # of count or weight that an open cell may hold, in shares of a pivot
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(backends.Kernel):
     """Kernels for elements that weigh, and the arrays that they take."""
 
-    name: str
-    backend: Backend
-
-    def __str__(self) -> str:
-        return self.name if self.backend is NUMPY or self.name == "cuda" else f"{self.name} on GPU"
-
-    @property
-    def module(self) -> Any:
-        return kernel_module(self.name, "weighing")
+    purpose = "weighing"
 
     def chunk(
         self, values: NDArray[Any], weights: Weights, keeps: NDArray[np.bool_] | None = None
@@ -60,12 +51,6 @@ class Kernel:
     def weighed(self, values: NDArray[Any], *beside: Any) -> tuple[Any, Any, int]:
         found: tuple[Any, Any, int] = self.module.weighed(self.chunk(values, *beside), values.dtype)
         return found
-
-
-def each(*kernels: Kernel) -> Any:
-    return pytest.mark.parametrize(
-        "kernel", [param(kernel.backend, kernel, id=str(kernel)) for kernel in kernels]
-    )
 
 
 REFERENCE, CPU, CUDA = Kernel("reference", NUMPY), Kernel("cpu", NUMPY), Kernel("cuda", CUPY)

@@ -39,6 +39,7 @@ from tests.matrix.questions import (
     rolled,
 )
 from tests.oracle import FUNCTIONS
+from tests.spies import refuse
 
 Array = NDArray[Any]
 Chunks = tuple[tuple[int, ...], ...]
@@ -59,7 +60,8 @@ class Case:
         Arguments of the question.
     beside : dict of ndarray
         "weights", "where" and "labels", each of a shape that the question takes.
-    nodata : scalar, optional
+    nodata : scalar or ndarray, optional
+        One value, or several.
     groups : list, optional
         The labels that are asked for; None for all that are there.
     windows : dict, optional
@@ -123,10 +125,8 @@ class Case:
         takes_part = self.full("where")
         is_left_out = np.ma.getmaskarray(self.values)
         values = np.ma.getdata(self.values)
-        if self.nodata is not None:
-            is_nodata = values == self.nodata
-            if self.nodata != self.nodata:
-                is_nodata = values != values
+        for value in () if self.nodata is None else np.atleast_1d(self.nodata):
+            is_nodata = values == value if value == value else values != values
             is_left_out = is_left_out | is_nodata
         # A lazy masked array may have masked elements, as far as is known at the call: that decides
         # the dtype of moving windows.
@@ -357,6 +357,8 @@ def _with_companions(case: Case, random: axes.Random) -> Case:
     if "nodata" in row["missing"] and values.size:
         is_missing = values.dtype.kind == "f" and random.random() < 0.4
         nodata = values.dtype.type("nan") if is_missing else pick(random, values.ravel())
+        if random.random() < 0.4:
+            nodata = np.array([nodata, *random.choice(values.ravel(), 2)], values.dtype)
         case = replace(case, nodata=nodata)
     return replace(case, beside=beside)
 
@@ -588,14 +590,6 @@ NUMPYS_WARNINGS = re.compile(
 )
 
 
-class ComputedError(AssertionError):
-    """A call computed something."""
-
-
-def _refuse(graph: Any) -> None:
-    raise ComputedError("the call computes")
-
-
 def computed(case: Case, lazy: Lazy | None = None) -> Any:
     """The answer to a case, computed."""
     with surroundings(case):
@@ -606,7 +600,7 @@ def computed(case: Case, lazy: Lazy | None = None) -> Any:
         if case.row["home"] == "plain":
             return ask(case, axes.laid_out(case.values, case.layout), case.beside)
         lazy = lazy or lazily(case)
-        with Callback(start=_refuse):
+        with Callback(start=refuse):
             answer = ask(case, lazy.values, lazy.beside)
         (found,) = axes.FINISHES[case.row.get("finish", "compute")](answer)
         _as_declared(answer, found)
@@ -744,7 +738,7 @@ def script(case: Case, problem: str) -> str:
 def _call(case: Case) -> str:
     """Python text that asks the question of `x`."""
     left_out = ["where=where"] if "where" in case.beside else []
-    left_out += [f"nodata=a.dtype.type({case.nodata!r})"] if case.nodata is not None else []
+    left_out += [f"nodata={_code(np.asarray(case.nodata))}"] if case.nodata is not None else []
     name = case.question.name
     if case.question.definition is definitions.rolling:
         about, asked = rolled(case.asked, case.axes)

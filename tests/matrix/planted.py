@@ -31,357 +31,302 @@ class Mistake(NamedTuple):
     wrong: str
 
 
-MISTAKES = (
-    Mistake(
-        "elements that equal the end of a bracket are not counted up to it",
+ROWS = {
+    "elements that equal the end of a bracket are not counted up to it": (
         "kernels/reference/selection.py",
         'for side in ("left", "right"))\n    return to_host(below)',
         'for side in ("left", "left"))\n    return to_host(below)',
     ),
-    Mistake(
-        "the last cell of a bracket is not gathered",
+    "the last cell of a bracket is not gathered": (
         "maths/cuts.py",
         'side="left") + 1, -1)',
         'side="left"), -1)',
     ),
-    Mistake(
-        "the NaN of the first chunk alone are counted",
+    "the NaN of the first chunk alone are counted": (
         "maths/cuts.py",
         "merged = {name: sum_of(each) for name, each in columns.items() if each[0] is not None}",
         "merged = {name: sum_of(each) for name, each in columns.items() if each[0] is not None}\n"
         '        merged["n_missing"] = parts[0].n_missing',
     ),
-    Mistake(
-        "ties that the first load has counted are not candidates",
+    "ties that the first load has counted are not candidates": (
         "maths/cached.py",
         "return np.concatenate([elements, np.repeat(cached.ends, times)]) if times.any() else",
         "return elements if times.any() else",
     ),
-    Mistake(
-        "where= is ignored beside nodata=",
+    "where= is ignored beside nodata=": (
         "engine/companions.py",
         "        every = every & each\n    more",
         "        every = each\n    more",
     ),
-    Mistake(
-        "nodata=NaN leaves nothing out",
+    "nodata=NaN leaves nothing out": (
         "engine/companions.py",
         "is_other = values == values if value != value else values != value",
         "is_other = values != value",
     ),
-    Mistake(
-        "nan-variants do not fill lanes of nothing but NaN",
+    "nan-variants do not fill lanes of nothing but NaN": (
         "quantiles/questions.py",
         "(n_valid == 0) & (self.skips_missing | (n_missing == 0))",
         "(n_valid == 0) & (n_missing == 0)",
     ),
-    Mistake(
-        "a group of neighbouring elements loses the last one",
+    "a group of neighbouring elements loses the last one": (
         "engine/groups.py",
         "slice(int(places[0]), int(places[-1]) + 1)",
         "slice(int(places[0]), int(places[-1]))",
     ),
-    Mistake(
-        "groups that differ between lanes ignore masks",
+    "groups that differ between lanes ignore masks": (
         "engine/groups.py",
         "keeps = ~is_other if chunk.keeps is None else chunk.keeps & ~is_other",
         "keeps = ~is_other",
     ),
-    Mistake(
-        "the cuts of the last chunk are lost",
+    "the cuts of the last chunk are lost": (
         "maths/tables.py",
         "columns = {name: [getattr(part, name) for part in parts] for name in names}",
         "columns = {name: [getattr(part, name) for part in parts[:-1]] for name in names}",
     ),
-    Mistake(
-        "NaT durations are counted",
+    "NaT durations are counted": (
         "groups/counts.py",
         'elif dtype.kind in "mM":',
         'elif dtype.kind in "M":',
     ),
-    Mistake(
-        "counts along an axis are those of the first chunk",
+    "counts along an axis are those of the first chunk": (
         "groups/counts.py",
         "return np.asarray(sum(counts[1:], counts[0]), np.int64)",
         "return np.asarray(counts[0], np.int64)",
     ),
-    Mistake(
-        "keepdims is dropped",
+    "keepdims is dropped": (
         "engine/answers.py",
         "elif self.keepdims or self._group_label ==",
         "elif self._group_label ==",
     ),
-    Mistake(
-        "the axis of groups comes first",
+    "the axis of groups comes first": (
         "engine/answers.py",
         "before = self.axes[0]  # axes before it are not reduced",
         "before = 0",
     ),
-    Mistake(
-        "a chunk that changes between two passes is not named",
+    "a chunk that changes between two passes is not named": (
         "engine/marks.py",
         "    if len(differs):\n",
         "    if len(differs) > 1:\n",
     ),
-    Mistake(
-        "fingerprints ignore the order of elements",
+    "fingerprints ignore the order of elements": (
         "engine/marks.py",
         "else begun_fingerprint(c, ordered=ordered) for c",
         "else begun_fingerprint(c, ordered=False) for c",
     ),
-    Mistake(
-        "a second load with more elements below an end is taken",
+    "a second load with more elements below an end is taken": (
         "maths/expected.py",
         "differs = (counts < at_least) | (counts > at_most)",
         "differs = counts < at_least",
     ),
-    Mistake(
-        "interpolation is from the lower neighbour alone, in other last bits",
+    "interpolation is from the lower neighbour alone, in other last bits": (
         "maths/interpolation.py",
         "return a + width * weight if weight < 0.5 else b - width * (1 - weight)",
         "return a + width * weight",
     ),
-    Mistake(
-        "large integers are interpolated as floats",
+    "large integers are interpolated as floats": (
         "maths/interpolation.py",
         'if lower.dtype.kind in "iu" and lower.dtype.itemsize == 8:',
         'if lower.dtype.kind in "i" and lower.dtype.itemsize == 8:',
     ),
-    Mistake(
-        "one NaN in a lane is overlooked",
+    "one NaN in a lane is overlooked": (
         "quantiles/questions.py",
         "is_missing |= order.n_missing > 0",
         "is_missing |= order.n_missing > 1",
     ),
-    Mistake(
-        "one NaN of all elements is overlooked",
+    "one NaN of all elements is overlooked": (
         "quantiles/questions.py",
         "return n_missing > 0 and not self.skips_missing",
         "return n_missing > 1 and not self.skips_missing",
     ),
-    Mistake("notches are too wide", "maths/boxes.py", "NOTCH = 1.57", "NOTCH = 1.58"),
-    Mistake(
-        "the deviation of boxes has n - 1 degrees of freedom",
+    "notches are too wide": ("maths/boxes.py", "NOTCH = 1.57", "NOTCH = 1.58"),
+    "the deviation of boxes has n - 1 degrees of freedom": (
         "maths/moments.py",
         "rounded_root(variance, n * n << DIGIT * SQUARE_POINT),",
         "rounded_root(variance, n * max(n - 1, 1) << DIGIT * SQUARE_POINT),",
     ),
-    Mistake(
-        "the moments of the last chunk are lost",
+    "the moments of the last chunk are lost": (
         "maths/moments.py",
         "[getattr(part, field.name) for part in parts]",
         "[getattr(part, field.name) for part in [*parts][: max(1, len(parts) - 1)]]",
     ),
-    Mistake(
-        "tails of lanes with NaN lose their largest element",
+    "tails of lanes with NaN lose their largest element": (
         "maths/tails.py",
         "beyond = np.maximum(n_valid - width, 0)[:, None]",
         "beyond = np.maximum(n_valid - width - 1, 0)[:, None]",
     ),
-    Mistake(
-        "brackets of lanes in parts end one rank too early",
+    "brackets of lanes in parts end one rank too early": (
         "maths/lane_cuts.py",
         "search(upto_, wanted[rows] + 1, width, upto=False)",
         "search(upto_, wanted[rows], width, upto=False)",
     ),
-    Mistake(
-        "sums of weights are compared before they are rounded",
+    "sums of weights are compared before they are rounded": (
         "maths/exact_sums.py",
         "share.plus_bit(last, np.where(is_up, one, 0))",
         "share.plus_bit(last, np.where(is_up, 0, 0))",
     ),
-    Mistake(
-        "masked elements weigh",
+    "masked elements weigh": (
         "kernels/reference/weighing.py",
         "        values, weights = values[keeps], weights[keeps]\n    weights = as_weights",
         "        values, weights = values, weights\n    weights = as_weights",
     ),
-    Mistake(
-        "NaN that weigh nothing are missing",
+    "NaN that weigh nothing are missing": (
         "kernels/reference/weighing.py",
         "n_missing = n_true(is_missing & takes)",
         "n_missing = n_true(is_missing)",
     ),
-    Mistake(
-        "a call computes its array",
+    "a call computes its array": (
         "engine/asking.py",
         "    askings = [by_group(each) for each in askings]\n",
         "    askings = [by_group(each) for each in askings]\n"
         "    [each.array.compute() for each in askings if hasattr(each.array, 'compute')]\n",
     ),
-    Mistake(
-        "every load computes the medians of groups again",
+    "every load computes the medians of groups again": (
         "robust/questions.py",
         "median = computed_once(ask(x, question.median, True))",
         "median = ask(x, question.median, True)",
     ),
-    Mistake(
-        "a chunk is copied four times",
+    "a chunk is copied four times": (
         "kernels/__init__.py",
         "    chunk = checked_chunk(chunk, dtype)\n    selection = backend_for(chunk).selection",
         "    chunk = checked_chunk(chunk, dtype)\n"
         "    copies = [values_of(chunk).copy() for _ in range(6)]\n"
         "    selection = backend_for(copies[2]).selection",
     ),
-    Mistake(
-        "the compiled tally takes an element above a bar for one below",
+    "the compiled tally takes an element above a bar for one below": (
         "kernels/cpu/spans.py",
         "            n_marked += sizes[j]\n                for k in range(run.size):\n"
         "                    marks[k] |= cell[k] == np.uint8(j)",
         "            n_marked += sizes[j]\n                for k in range(run.size - 1):\n"
         "                    marks[k] |= cell[k] == np.uint8(j)",
     ),
-    Mistake(
-        "places are counted from the begin of each chunk",
+    "places are counted from the begin of each chunk": (
         "sorting/graph.py",
         "columns.append(ordering.places(dealt, table.offsets[place]))",
         "columns.append(ordering.places(dealt, 0))",
     ),
-    Mistake(
-        "what goes along with a key stays where it is in its chunk",
+    "what goes along with a key stays where it is in its chunk": (
         "sorting/graph.py",
         "else [_taken(v, dealt.order) for v in values]",
         "else list(values)",
     ),
-    Mistake(
-        "the least and the largest element are no points unless every chunk has them",
+    "the least and the largest element are no points unless every chunk has them": (
         "distribution/counts.py",
         "is_known = is_known & (is_own | (at_most[first] == at_least[behind]))",
         "is_known = is_known & is_own",
     ),
-    Mistake(
-        "bins have their left edge, whatever is asked",
+    "bins have their left edge, whatever is asked": (
         "kernels/bins.py",
         'side = "left" if right else "right"',
         'side = "right"',
     ),
-    Mistake(
-        "bins lack their last edge",
+    "bins lack their last edge": (
         "sorting/binning.py",
         "np.arange(n_bins + 1) / n_bins, axis",
         "np.arange(n_bins + 1) / (n_bins + 1), axis",
     ),
-    Mistake(
-        "moving windows are one too short",
+    "moving windows are one too short": (
         "windows/functions.py",
         "reach = Halo(size - 1 - after + earlier,",
         "reach = Halo(max(size - 2 - after, 0) + earlier,",
     ),
-    Mistake(
-        "even windows that are centred reach too far behind",
+    "even windows that are centred reach too far behind": (
         "windows/functions.py",
         "after = (size - 1) // 2 if is_centred else 0",
         "after = size // 2 if is_centred else 0",
     ),
-    Mistake(
-        "windows need one element less than min_periods",
+    "windows need one element less than min_periods": (
         "windows/questions.py",
         "is_few = counts < max(self.least, 1)",
         "is_few = counts < max(self.least - 1, 1)",
     ),
-    Mistake(
-        "the mask of a chunk around is ignored",
+    "the mask of a chunk around is ignored": (
         "engine/halos.py",
         "dtype=bool) if each is None else each",
         "dtype=bool) if each is None or each is not keeps[0] else each",
     ),
-    Mistake(
-        "elements beyond the ends take part in windows",
+    "elements beyond the ends take part in windows": (
         "engine/halos.py",
         "keeps = _widened(values, inner, outside, fill is not None)",
         "keeps = _widened(values, inner, outside, True)",
     ),
-    Mistake(
-        "the last chunk reflects one element too few",
+    "the last chunk reflects one element too few": (
         "engine/halos.py",
         "return np.minimum(turned, 2 * n - 1 - turned)",
         "return np.minimum(turned, np.maximum(2 * n - 2 - turned, 0))",
     ),
-    Mistake(
-        "the steps of windows begin anew in each chunk",
+    "the steps of windows begin anew in each chunk": (
         "engine/halos.py",
         "first = -(-start // reach.step) * reach.step",
         "first = start",
     ),
-    Mistake(
-        "NaN in windows are valid elements",
+    "NaN in windows are valid elements": (
         "kernels/reference/windows.py",
         "return (frame.n if keeps is None else sums(keeps, frame)) - n_missing, n_missing",
         "return (frame.n if keeps is None else sums(keeps, frame)), n_missing",
     ),
-    Mistake(
-        "the origin of a filter has the other sign",
+    "the origin of a filter has the other sign": (
         "windows/filters.py",
         "before = n // 2 + shift",
         "before = n // 2 - shift",
     ),
-    Mistake(
-        "ranks of percentile filters are those of one element less",
+    "ranks of percentile filters are those of one element less": (
         "windows/questions.py",
         "(n * self.rank / 100.0).astype",
         "((n - 1) * self.rank / 100.0).astype",
     ),
-    Mistake(
-        "networks leave the last window of a row as it is",
+    "networks leave the last window of a row as it is": (
         "kernels/cpu/window_networks.py",
         "stop = min(room, length - start)",
         "stop = min(room, length - start - 1)",
     ),
-    Mistake(
-        "histograms of columns keep an element that leaves them",
+    "histograms of columns keep an element that leaves them": (
         "kernels/cpu/window_columns.py",
         "n_valid[x] += by",
         "n_valid[x] += max(by, 0)",
     ),
-    Mistake(
-        "a window that moves keeps what it leaves",
+    "a window that moves keeps what it leaves": (
         "kernels/cpu/window_blocks.py",
         "for i in range(leaving.size):\n                    rank",
         "for i in range(1, leaving.size):\n                    rank",
     ),
-    Mistake(
-        "the kernel of blocks of windows ignores masks",
+    "the kernel of blocks of windows ignores masks": (
         "kernels/cpu/window_blocks.py",
         "takes_part = takes_part and keeps[first + i] != 0",
         "takes_part = takes_part and keeps[first + i] != 2",
     ),
-    Mistake(
-        "networks of windows ignore masks",
+    "networks of windows ignore masks": (
         "kernels/cpu/windows.py",
         "else np.where(keeps, keys, ~keys.dtype.type(0))",
         "else keys",
     ),
-    Mistake(
-        "trimmed means of lanes are corrected at one end alone",
+    "trimmed means of lanes are corrected at one end alone": (
         "robust/trimmed.py",
         "cut_off, np.tile(n_cut, 2))",
         "cut_off, np.concatenate([n_cut, 0 * n_cut]))",
     ),
-    Mistake(
-        "a trimmed mean lacks one of the elements that equal its cut",
+    "a trimmed mean lacks one of the elements that equal its cut": (
         "robust/trimmed.py",
         "sum_of_ranks(brackets, tally, n_cut, n - n_cut)",
         "sum_of_ranks(brackets, tally, n_cut, n - n_cut - 1)",
     ),
-    Mistake(
-        "what lies between the cuts of a trimmed mean is not summed",
+    "what lies between the cuts of a trimmed mean is not summed": (
         "robust/trimmed.py",
         "between = ~brackets.wanted",
         "between = brackets.wanted & ~brackets.wanted",
     ),
-    Mistake(
-        "what a chunk has cached answers whatever is asked",
+    "what a chunk has cached answers whatever is asked": (
         "maths/cached.py",
         "return not ((first < last) | wanted.needed[last])[is_left_out].any()",
         "return True",
     ),
-    Mistake(
-        "threads that share an array lose its last element",
+    "threads that share an array lose its last element": (
         "engine/now.py",
         "pieces = np.array_split(flat, max(",
         "pieces = np.array_split(flat[: -1 if flat.size > 300 else None], max(",
     ),
-)
+}
+"""The mistakes: name -> (path, right, wrong)."""
+MISTAKES = tuple(Mistake(name, *row) for name, row in ROWS.items())
 
 
 CAUGHT = 9

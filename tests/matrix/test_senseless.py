@@ -16,8 +16,8 @@ from dask.callbacks import Callback
 
 from dask_gpuselect.sorting.radix_sort import radix_sort
 from tests.calls import LANE, Call, calls
-from tests.matrix.cases import _refuse
 from tests.matrix.laws import Broken, check_clean
+from tests.spies import refuse
 
 SPOILS: Mapping[str, tuple[Any, ...]] = {
     "q": (1e9, -0.1, math.nan, math.inf, "a", None, 1j, [[999]], [0.5, math.nan], [None], object(),
@@ -99,7 +99,7 @@ def refused(name: str, what: str, value: Any, *, is_lazy: bool) -> None:
     data |= {} if what == "data" else {what: value}
     try:
         with warnings.catch_warnings(action="ignore"):
-            with Callback(start=_refuse) if not call.computes else warnings.catch_warnings():
+            with Callback(start=refuse) if not call.computes else warnings.catch_warnings():
                 found = call(**data)
             if what == "spill":  # a directory that does not exist is noticed by the first write
                 dask.compute(found)
