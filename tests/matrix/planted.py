@@ -187,8 +187,8 @@ MISTAKES = (
     Mistake(
         "sums of weights are compared before they are rounded",
         "maths/exact_sums.py",
-        "share.plus_bit(last, np.where(is_up, one, 0))",
-        "share.plus_bit(last, np.where(is_up, 0, 0))",
+        "share = (share + half - 1 + (share >> last & 1)) >> last << last",
+        "share = share >> last << last",
     ),
     Mistake(
         "masked elements weigh",
