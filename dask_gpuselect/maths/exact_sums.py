@@ -88,12 +88,15 @@ class ExactSums(Arrays):
 
     @classmethod
     def carried(cls, first: int, digits: IntArray) -> Self:
-        """Carry digits of any size to digits of 32 bits; the result has one more."""
+        """Carry digits of any size to digits of 32 bits; the result may have one more."""
+        is_few = math.prod(digits.shape[1:]) <= FEW
+        if is_few and not _is_any(digits >> DIGIT):
+            return cls(first, digits)
         carried = np.zeros((len(digits) + 1, *digits.shape[1:]), np.int64)
         carried[:-1] = digits
         columns = carried.reshape(len(carried), -1)
         low, high = columns[:-1], columns[1:]
-        for _ in range(ROUNDS if columns.shape[1] <= FEW else 0):
+        for _ in range(ROUNDS if is_few else 0):
             carries = low >> DIGIT
             if not _is_any(carries):
                 return cls(first, carried)
@@ -114,8 +117,9 @@ class ExactSums(Arrays):
     @classmethod
     def of_integers(cls, numbers: Sequence[int] | NDArray[np.object_], unit: int) -> Self:
         """Convert Python integers, in units of ``2**(32 * unit)``."""
-        size = max((int(each).bit_length() for each in numbers), default=0) // DIGIT + 1
-        text = b"".join(int(each).to_bytes(4 * size, "little", signed=True) for each in numbers)
+        ends = min(numbers, default=0), max(numbers, default=0)
+        size = max(each.bit_length() for each in ends) // DIGIT + 1
+        text = b"".join([each.to_bytes(4 * size, "little", signed=True) for each in numbers])
         words = np.frombuffer(text, "<u4").reshape(-1, size).T.astype(np.int64)
         words[-1] = words[-1].astype(np.uint32).view(np.int32)
         return cls(unit, words).packed()
@@ -158,7 +162,9 @@ class ExactSums(Arrays):
         if not len(other.digits):
             return self
         first, n = _span([self, other])
-        return self.carried(first, self.aligned(first, n) - other.aligned(first, n)).trimmed()
+        digits = self.aligned(first, n)
+        digits[other._places(first)] -= other.digits
+        return self.carried(first, digits).trimmed()
 
     def where(self, mask: NDArray[np.bool_]) -> Self:
         """Take the numbers at places where the mask is True, and zeros elsewhere."""
@@ -488,19 +494,24 @@ def needs(weight: ExactSums, q: NDArray[np.float64]) -> tuple[Need, Need]:
     if len(weight) > 1 and (weight.digits == weight.digits[:, :1]).all() and (q == q[0]).all():
         reached, passed = (need.repeated(len(weight)) for need in needs(weight[:1], q[:1]))
         return reached, passed
-    ratios = [each.as_integer_ratio() for each in q.tolist()]
+    ratios = {each: each.as_integer_ratio() for each in {*q.tolist()}}
     # With at least 64 bits below the product, where the thresholds lie.
-    places = max(bottom.bit_length() for _, bottom in ratios) // DIGIT + 3
-    rows = []
-    for total, (top, bottom) in zip(weight.integers(weight.first).tolist(), ratios, strict=True):
+    places = max(bottom.bit_length() for _, bottom in ratios.values()) // DIGIT + 3
+    scaled = {each: (top << DIGIT * places) // bottom for each, (top, bottom) in ratios.items()}
+    sums: list[int] = []
+    passes: list[bool] = []
+    for total, each in zip(weight.integers(weight.first).tolist(), q.tolist(), strict=True):
         most = total << DIGIT * places
-        below, beyond, is_even = _halfway(total * ((top << DIGIT * places) // bottom))
-        for sum_, passes in ((below, not is_even or not top), (beyond, is_even)):
-            is_all = top == bottom or sum_ > most or (sum_ == most and passes)
-            rows.append((most, False) if is_all else (sum_, passes))
-    sums, passes_ = zip(*rows, strict=True)
+        below, beyond, is_even = _halfway(total * scaled[each])
+        is_passed = each == 0 or not is_even
+        if each == 1 or below > most or (is_passed and below == most):
+            below, is_passed = most, False
+        if each == 1 or beyond > most or (is_even and beyond == most):
+            beyond, is_even = most, False
+        sums += below, beyond
+        passes += is_passed, is_even
     table = ExactSums.of_integers(sums, weight.first - places)
-    reached, passed = (Need(table[i::2], np.array(passes_[i::2], np.bool_)) for i in (0, 1))
+    reached, passed = (Need(table[i::2], np.array(passes[i::2], np.bool_)) for i in (0, 1))
     return reached, passed
 
 
