@@ -137,11 +137,8 @@ class ExactSums(Arrays):
     def joined(cls, pieces: Sequence[Self]) -> Self:
         """Concatenate tables along their first axis."""
         first, n = _span(pieces)
-        joined = cls(first, np.concatenate([piece.aligned(first, n) for piece in pieces], 1))
-        if any(piece.digits.dtype.kind == "i" for piece in pieces):
-            # The sign of a shorter number moves to the top.
-            joined = cls.carried(first, joined.digits)
-        return joined.packed()
+        digits = np.concatenate([piece.aligned(first, n) for piece in pieces], 1)
+        return cls.carried(first, digits).packed()  # the sign of a shorter number moves to the top
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -503,13 +500,10 @@ def needs(weight: ExactSums, q: NDArray[np.float64]) -> tuple[Need, Need]:
     for total, each in zip(weight.integers(weight.first).tolist(), q.tolist(), strict=True):
         most = total << DIGIT * places
         below, beyond, is_even = _halfway(total * scaled[each])
-        is_passed = each == 0 or not is_even
-        if each == 1 or below > most or (is_passed and below == most):
-            below, is_passed = most, False
-        if each == 1 or beyond > most or (is_even and beyond == most):
-            beyond, is_even = most, False
-        sums += below, beyond
-        passes += is_passed, is_even
+        for sum_, is_passed in ((below, each == 0 or not is_even), (beyond, is_even)):
+            is_all = each == 1 or sum_ > most or (is_passed and sum_ == most)
+            sums.append(most if is_all else sum_)
+            passes.append(is_passed and not is_all)
     table = ExactSums.of_integers(sums, weight.first - places)
     reached, passed = (Need(table[i::2], np.array(passes[i::2], np.bool_)) for i in (0, 1))
     return reached, passed
@@ -569,24 +563,17 @@ class Running:
 
         The result is the place of the first running sum that meets it.
         """
-        is_met, sums = need.is_met, need.sums
-        if _is_any(is_met):
-            sums = sums.where(~is_met)
-        wanted = self.limbs_of(sums, need.passes)
+        is_met = need.is_met
+        wanted = self.limbs_of(need.sums.where(~is_met), need.passes)
         table, n = self.limbs[-1], self.limbs[0].shape[1]
-        low, high = np.zeros((2, *is_met.shape), np.int64)
-        high += n
         # The highest limb alone mostly decides.
         if len(table) == 1:
-            low = table[0].searchsorted(wanted[-1])
-            high = table[0].searchsorted(wanted[-1], "right") if len(wanted) > 1 else low
+            low, high = (table[0].searchsorted(wanted[-1], side) for side in ("left", "right"))
         elif n <= COUNTED:
-            some = table if row is None else table[row]
-            low = np.count_nonzero(some < wanted[-1][:, None], axis=1)
-            if len(wanted) > 1:
-                high = low + np.count_nonzero(some == wanted[-1][:, None], axis=1)
-            else:
-                high = low
+            some, least = table if row is None else table[row], wanted[-1][:, None]
+            low, high = (np.count_nonzero(each, axis=1) for each in (some < least, some <= least))
+        else:
+            low, high = np.zeros_like(wanted[-1]), np.full_like(wanted[-1], n)
         row = np.arange(len(is_met)) if row is None else row
         for _ in range(int((high - low).max(initial=0)).bit_length()):
             middle = (low + high) >> 1

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.candidates import OrderedHostCandidates
-from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally
+from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally, covered
 from dask_gpuselect.maths.exact_sums import ExactSums, Need, Running, Wholes, needs, quotient
 from dask_gpuselect.maths.weights import POINT, PRODUCT_UNIT, WEIGHT_UNIT
 
@@ -92,9 +92,8 @@ def _places(
     order: WeightedOrder, slot: IntArray, before: ExactSums, needs: Sequence[Need]
 ) -> IntArray:
     """Find the first places that meet several thresholds in each slot, one row for each of them."""
-    n = len(needs)
     need = Need.joined([need.plus(before) for need in needs])
-    return order.reach(np.tile(slot, n), need).reshape(n, -1)
+    return order.reach(np.tile(slot, len(needs)), need).reshape(len(needs), -1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -314,11 +313,8 @@ class InOrder(WeightedOrder):
             raise _left()
         # Candidates outside all pairs are in no difference.
         at = np.where(is_end, self.starts[cell + 1], place)
-        begun, ended = (
-            np.bincount(each, minlength=len(self.candidates) + 1).cumsum()[:-1]
-            for each in (at[: len(starts)], at[len(starts) :])
-        )
-        finite = np.flatnonzero((begun > ended) & np.isfinite(self.candidates))
+        between = covered(np.arange(len(self.candidates) + 1), *at.reshape(2, -1))[1:-1]
+        finite = np.flatnonzero(between & np.isfinite(self.candidates))
         some = self.candidates[finite], self.own_weights[finite]
         cuts = np.unique(np.concatenate([place, self.starts]))
         group = cuts.searchsorted(finite, "right")
