@@ -88,14 +88,17 @@ class ExactSums(Arrays):
 
     @classmethod
     def carried(cls, first: int, digits: IntArray) -> Self:
-        """Carry digits of any size to digits of 32 bits; the result has one more."""
+        """Carry digits of any size to digits of 32 bits; the result may have one more."""
+        is_few = math.prod(digits.shape[1:]) <= FEW
+        if is_few and not _is_any(digits >> DIGIT):
+            return cls(first, digits)
         carried = np.zeros((len(digits) + 1, *digits.shape[1:]), np.int64)
         carried[:-1] = digits
         columns = carried.reshape(len(carried), -1)
         low, high = columns[:-1], columns[1:]
-        for _ in range(ROUNDS if columns.shape[1] <= FEW else 0):
+        for _ in range(ROUNDS if is_few else 0):
             carries = low >> DIGIT
-            if not carries.any():
+            if not _is_any(carries):
                 return cls(first, carried)
             low &= MASK
             high += carries
@@ -114,8 +117,9 @@ class ExactSums(Arrays):
     @classmethod
     def of_integers(cls, numbers: Sequence[int] | NDArray[np.object_], unit: int) -> Self:
         """Convert Python integers, in units of ``2**(32 * unit)``."""
-        size = max((int(each).bit_length() for each in numbers), default=0) // DIGIT + 1
-        text = b"".join(int(each).to_bytes(4 * size, "little", signed=True) for each in numbers)
+        ends = min(numbers, default=0), max(numbers, default=0)
+        size = max(each.bit_length() for each in ends) // DIGIT + 1
+        text = b"".join([each.to_bytes(4 * size, "little", signed=True) for each in numbers])
         words = np.frombuffer(text, "<u4").reshape(-1, size).T.astype(np.int64)
         words[-1] = words[-1].astype(np.uint32).view(np.int32)
         return cls(unit, words).packed()
@@ -149,13 +153,15 @@ class ExactSums(Arrays):
         return type(self)(self.first, self.digits[:, *index])
 
     def __add__(self, other: Self) -> Self:
-        return self.sum([self, other])
+        return self.sum([self, other]) if len(other.digits) else self
 
     def __sub__(self, other: Self) -> Self:
         if not len(other.digits):
             return self
         first, n = _span([self, other])
-        return self.carried(first, self.aligned(first, n) - other.aligned(first, n)).trimmed()
+        digits = self.aligned(first, n)
+        digits[other._places(first)] -= other.digits
+        return self.carried(first, digits).trimmed()
 
     def where(self, mask: NDArray[np.bool_]) -> Self:
         """Take the numbers at places where the mask is True, and zeros elsewhere."""
@@ -187,27 +193,17 @@ class ExactSums(Arrays):
     def trimmed(self) -> Self:
         """Drop digits that are zero in all numbers, at both ends."""
         start, stop = 0, len(self.digits)
-        while start < stop and not self.digits[stop - 1].any():
+        while start < stop and not _is_any(self.digits[stop - 1]):
             stop -= 1
-        while start < stop and not self.digits[start].any():
+        while start < stop and not _is_any(self.digits[start]):
             start += 1
         return type(self)(self.first + start if start < stop else 0, self.digits[start:stop])
 
     def packed(self) -> Self:
         """Convert the digits to the form with the least memory."""
         trimmed = self.trimmed()
-        kind = np.int64 if trimmed.is_negative.any() else np.uint32
+        kind = np.int64 if _is_any(trimmed.is_negative) else np.uint32
         return type(self)(trimmed.first, trimmed.digits.astype(kind))
-
-    def times(self, q: NDArray[np.float64]) -> Self:
-        """Multiply each number exactly with a float64 between 0 and 1."""
-        ratios = [each.as_integer_ratio() for each in q.ravel().tolist()]
-        places = max(bottom.bit_length() + DIGIT - 2 for _, bottom in ratios) // DIGIT
-        scaled = [(top << DIGIT * places) // bottom for top, bottom in ratios]
-        n_pieces = -(-max(each.bit_length() for each in scaled) // HALF)
-        whole = np.array(scaled, object).reshape(q.shape)
-        pieces = (np.array(whole >> HALF * i & HALF_MASK, np.int64) for i in range(n_pieces))
-        return self._times([*pieces], -places)
 
     def share_of(self, shares: NDArray[np.float64]) -> Self:
         """Multiply each place with a number between 0 and 1, rounded to ``2**-48`` first."""
@@ -255,25 +251,6 @@ class ExactSums(Arrays):
         low, high = digits[:-first], digits[-first:]
         high[0] += more | low.any(axis=0)
         return self.carried(0, high)
-
-    def plus_bit(self, place: IntArray, number: IntArray) -> Self:
-        """Add small numbers times ``2**place``, counted from the lowest bit."""
-        place = np.maximum(place, 0)
-        at = DIGIT * np.arange(len(self.digits)).reshape(-1, *(1,) * place.ndim)
-        added = np.where(place // DIGIT * DIGIT == at, number, 0) << (place % DIGIT)
-        return self.carried(self.first, self.digits + added)
-
-    def has_bit(self, place: IntArray) -> NDArray[np.bool_]:
-        """Return whether a bit is set, counted from the lowest bit."""
-        place = np.maximum(place, 0)
-        digit = np.take_along_axis(self.digits, (place // DIGIT)[None], axis=0)[0]
-        return np.asarray((digit >> place % DIGIT & 1) != 0)
-
-    def last_bit(self) -> IntArray:
-        """Find the place of the last of the 53 bits that each number has as a float; 0 for zero."""
-        (highest,), top, _ = self.leading_digits(1)
-        last = DIGIT * top + np.frexp(highest.astype(np.float64))[1] - 53
-        return np.asarray(np.maximum(last, 0))
 
     def leading_digits(self, n: int) -> tuple[list[IntArray], IntArray, NDArray[np.bool_]]:
         """Return the highest n digits of each number, the highest first.
@@ -353,6 +330,11 @@ AT_ONCE = 1 << 14  # numbers whose digits are computed together
 # 0.05 ms instead of 0.3. As few are carried at all digits together: 10 numbers of 68 digits take
 # 7 us instead of 180, unless a carry passes through more digits than there are rounds.
 FEW, ROUNDS = 64, 3
+
+
+def _is_any(numbers: NDArray[Any]) -> bool:
+    """Return whether any number is not zero; counting a few takes a sixth of the time of `any`."""
+    return bool(np.count_nonzero(numbers) if numbers.size <= FEW else numbers.any())
 
 
 def _as_float(number: int, exponent: int) -> float:
@@ -472,6 +454,12 @@ class Need:
     def reached(cls, sums: ExactSums) -> Self:
         return cls(sums, np.zeros(sums.shape, np.bool_))
 
+    @classmethod
+    def joined(cls, needs: Sequence[Self]) -> Self:
+        """Concatenate thresholds."""
+        sums = ExactSums.joined([need.sums for need in needs])
+        return cls(sums, np.concatenate([need.passes for need in needs]))
+
     def repeated(self, n: int) -> Self:
         """Repeat a threshold of one row for `n` rows."""
         digits = np.broadcast_to(self.sums.digits, (len(self.sums.digits), n))
@@ -485,13 +473,6 @@ class Need:
         """Subtract other sums from the thresholds."""
         return type(self)(self.sums - sums, self.passes)
 
-    def at_most(self, sums: ExactSums, is_all: NDArray[np.bool_]) -> Self:
-        """Replace thresholds that are beyond other sums, or where `is_all`, by these sums."""
-        is_all = is_all | ~self.minus(sums).is_met
-        if not is_all.any():
-            return self
-        return type(self)(self.sums.where(~is_all) + sums.where(is_all), self.passes & ~is_all)
-
     @property
     def is_met(self) -> NDArray[np.bool_]:
         """Mask of the thresholds that even a sum of zero meets."""
@@ -499,7 +480,7 @@ class Need:
 
 
 def needs(weight: ExactSums, q: NDArray[np.float64]) -> tuple[Need, Need]:
-    """Compute the thresholds to reach the share q of all weights, and to exceed it.
+    """Compute the thresholds to reach the share q of each weight, and to exceed it.
 
     Share and sums are exact, and compared when each is rounded to 53 bits. A user's 0.1 is a little
     more than a tenth as a float, and yet of ten equal weights the first one is wanted. NumPy rounds
@@ -510,26 +491,38 @@ def needs(weight: ExactSums, q: NDArray[np.float64]) -> tuple[Need, Need]:
     if len(weight) > 1 and (weight.digits == weight.digits[:, :1]).all() and (q == q[0]).all():
         reached, passed = (need.repeated(len(weight)) for need in needs(weight[:1], q[:1]))
         return reached, passed
-    product = weight.times(q).trimmed()
-    # With two more digits, for the part of the product below its last bit.
-    n = len(product.digits) + 3
-    share = ExactSums(product.first - 2, product.aligned(product.first - 2, n))
-    last, one = share.last_bit(), np.where(share.is_zero, 0, 1)
-    bits = np.clip(last - DIGIT * np.arange(n).reshape(-1, *(1,) * last.ndim), 0, DIGIT)
-    lost = ExactSums(share.first, share.digits & ((1 << bits) - 1))  # the bits that rounding drops
-    share = ExactSums(share.first, share.digits - lost.digits)
-    is_half = lost.has_bit(last - 1)
-    is_up = is_half & (~lost.plus_bit(last - 1, -one).is_zero | share.has_bit(last))
-    share = share.plus_bit(last, np.where(is_up, one, 0))
+    ratios = {each: each.as_integer_ratio() for each in {*q.tolist()}}
+    # With at least 64 bits below the product, where the thresholds lie.
+    places = max(bottom.bit_length() for _, bottom in ratios.values()) // DIGIT + 3
+    scaled = {each: (top << DIGIT * places) // bottom for each, (top, bottom) in ratios.items()}
+    sums: list[int] = []
+    passes: list[bool] = []
+    for total, each in zip(weight.integers(weight.first).tolist(), q.tolist(), strict=True):
+        most = total << DIGIT * places
+        below, beyond, is_even = _halfway(total * scaled[each])
+        for sum_, is_passed in ((below, each == 0 or not is_even), (beyond, is_even)):
+            is_all = each == 1 or sum_ > most or (is_passed and sum_ == most)
+            sums.append(most if is_all else sum_)
+            passes.append(is_passed and not is_all)
+    table = ExactSums.of_integers(sums, weight.first - places)
+    reached, passed = (Need(table[i::2], np.array(passes[i::2], np.bool_)) for i in (0, 1))
+    return reached, passed
 
-    last = share.last_bit()
-    is_even = ~share.has_bit(last)
-    is_power = share.plus_bit(last + 52, -one).is_zero
-    # The thresholds lie halfway to the neighbouring numbers of 53 bits. A sum exactly halfway is
-    # rounded to the even one.
-    below, beyond = share.plus_bit(last - 1 - is_power, -one), share.plus_bit(last - 1, one)
-    reached, passed = Need(below, ~is_even | (q == 0)), Need(beyond, is_even)
-    return reached.at_most(weight, q == 1), passed.at_most(weight, q == 1)
+
+def _halfway(share: int) -> tuple[int, int, bool]:
+    """Round an integer to 53 bits, and find the middles between it and its neighbours.
+
+    Also return whether it is even. A sum in the middle is rounded to the even one.
+    """
+    if not share:
+        return 0, 0, True
+    last = share.bit_length() - 53
+    half = 1 << (last - 1)
+    share = (share + half - 1 + (share >> last & 1)) >> last << last
+    last = share.bit_length() - 53
+    half = 1 << (last - 1)
+    is_power = share & (share - 1) == 0
+    return share - (half >> is_power), share + half, not share >> last & 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -550,8 +543,10 @@ class Running:
     @classmethod
     def of(cls, sums: ExactSums) -> Self:
         """Make one row of ascending sums."""
-        digits = sums.aligned(sums.first, max(len(sums.digits), 1))
-        return cls(DIGIT * sums.first, [*digits[:, None]])
+        limbs = [*sums.aligned(sums.first, max(len(sums.digits), 1))[:, None]]
+        if len(limbs) > 1 and limbs[-1].max(initial=0) <= MASK // 2:
+            limbs[-2:] = [limbs[-1] << DIGIT | limbs[-2]]
+        return cls(DIGIT * sums.first, limbs)
 
     def at(self, n: IntArray, row: IntArray | None = None) -> ExactSums:
         """Return the sums of the first `n` weights of each row, or of some rows."""
@@ -568,19 +563,19 @@ class Running:
 
         The result is the place of the first running sum that meets it.
         """
-        is_met, sums = need.is_met, need.sums.trimmed()
-        if is_met.any():
-            sums = sums.where(~is_met)
-        wanted = self.limbs_of(sums, need.passes)
-        n = self.limbs[0].shape[1]
-        if len(wanted) == 1 and n <= COUNTED:
-            table = self.limbs[0] if row is None else self.limbs[0][row]
-            count = np.count_nonzero(table < wanted[0][:, None], axis=1)
-            return np.where(is_met, 0, count)
+        is_met = need.is_met
+        wanted = self.limbs_of(need.sums.where(~is_met), need.passes)
+        table, n = self.limbs[-1], self.limbs[0].shape[1]
+        # The highest limb alone mostly decides.
+        if len(table) == 1:
+            low, high = (table[0].searchsorted(wanted[-1], side) for side in ("left", "right"))
+        elif n <= COUNTED:
+            some, least = table if row is None else table[row], wanted[-1][:, None]
+            low, high = (np.count_nonzero(each, axis=1) for each in (some < least, some <= least))
+        else:
+            low, high = np.zeros_like(wanted[-1]), np.full_like(wanted[-1], n)
         row = np.arange(len(is_met)) if row is None else row
-        low, high = np.zeros((2, *wanted[0].shape), np.int64)
-        high += n
-        for _ in range(n.bit_length()):
+        for _ in range(int((high - low).max(initial=0)).bit_length()):
             middle = (low + high) >> 1
             at = row, np.minimum(middle, n - 1)
             is_less, is_equal = np.zeros(low.shape, np.bool_), low < high

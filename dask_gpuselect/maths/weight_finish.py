@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.candidates import OrderedHostCandidates
-from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally
+from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally, covered
 from dask_gpuselect.maths.exact_sums import ExactSums, Need, Running, Wholes, needs, quotient
 from dask_gpuselect.maths.weights import POINT, PRODUCT_UNIT, WEIGHT_UNIT
 
@@ -84,8 +84,16 @@ def answers(
         before, weight = order.sums_of(slot)
         wanted = needs(weight, share)
         some = wanted if method == "averaged_inverted_cdf" else wanted[:1]
-        pair = [order.elements(order.reach(slot, each.plus(before))) for each in some]
+        pair = [order.elements(places) for places in _places(order, slot, before, some)]
     return np.stack([pair[0], pair[-1]]).reshape(2, len(slots), len(q))
+
+
+def _places(
+    order: WeightedOrder, slot: IntArray, before: ExactSums, needs: Sequence[Need]
+) -> IntArray:
+    """Find the first places that meet several thresholds in each slot, one row for each of them."""
+    need = Need.joined([need.plus(before) for need in needs])
+    return order.reach(np.tile(slot, len(needs)), need).reshape(len(needs), -1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,7 +148,7 @@ def window_means(
     """
     before, weight = order.sums_of(slot)
     windows = Windows.of(weight, order.squares_of(slot), q.tolist())
-    first, last = (order.reach(slot, need.plus(before)) for need in windows.needs)
+    first, last = _places(order, slot, before, windows.needs)
     low, high = order.elements(first), order.elements(last)
     with np.errstate(invalid="ignore", over="ignore"):
         means = np.where(low == high, low, low + high).astype(dtype)  # -inf and inf are NaN
@@ -149,10 +157,8 @@ def window_means(
         return means
     first, last, before = first[some], last[some], before[some]
     begin, end, scale = (each[some] for each in (windows.low, windows.high, windows.scale))
-    first_ends, last_begins = (
-        (order.weights_before(places) - before).integers(WEIGHT_UNIT)
-        for places in (first + 1, last)
-    )
+    ends = order.weights_before(np.concatenate([first + 1, last])).integers(WEIGHT_UNIT)
+    first_ends, last_begins = ends.reshape(2, -1) - before.integers(WEIGHT_UNIT)
     total = whole(low[some]) * (first_ends * scale - begin)
     total += whole(high[some]) * (end - last_begins * scale)
     total += order.products(first + 1, last).integers(PRODUCT_UNIT) * scale
@@ -305,7 +311,10 @@ class InOrder(WeightedOrder):
         n_unknown = np.append(np.int64(0), is_unknown.cumsum())[(segment + 1) // 2]
         if (n_unknown[: len(starts)] != n_unknown[len(starts) :]).any():
             raise _left()
-        finite = np.flatnonzero(np.isfinite(self.candidates))
+        # Candidates outside all pairs are in no difference.
+        at = np.where(is_end, self.starts[cell + 1], place)
+        between = covered(np.arange(len(self.candidates) + 1), *at.reshape(2, -1))[1:-1]
+        finite = np.flatnonzero(between & np.isfinite(self.candidates))
         some = self.candidates[finite], self.own_weights[finite]
         cuts = np.unique(np.concatenate([place, self.starts]))
         group = cuts.searchsorted(finite, "right")

@@ -114,19 +114,18 @@ def shares_inside(
     starts, stops = cell_ends(tally)
     sums = gathered_before(brackets, (starts, stops))
     total = sums[-1:].integers(WEIGHT_UNIT).item()
-    shares: list[list[float]] = []
-    for need in needs:
-        cell = Running.of(starts[1:]).reach(need, np.zeros(len(need.passes), np.int64))
-        is_inside, is_wanted = need.minus(stops[cell]).is_met, brackets.wanted[cell]
-        if (is_inside & ~is_wanted).any():
-            raise ChunksChangedError(
-                f"the data have changed between two reads: guessed brackets do not hold. {ADVICE}"
-            )
-        upto = need.sums.where(is_inside) + stops[cell].where(~is_inside)
-        gathered = sums[cell] + (upto - starts[cell]).where(is_wanted)
-        whole = gathered.integers(WEIGHT_UNIT - 2).tolist()  # two digits more than the weights
-        shares.append([each / (total << 2 * DIGIT) if total else 0.0 for each in whole])
-    return shares[0], shares[1]
+    need = Need.joined(needs)
+    cell = Running.of(starts[1:]).reach(need, np.zeros(len(need.passes), np.int64))
+    is_inside, is_wanted = need.minus(stops[cell]).is_met, brackets.wanted[cell]
+    if (is_inside & ~is_wanted).any():
+        raise ChunksChangedError(
+            f"the data have changed between two reads: guessed brackets do not hold. {ADVICE}"
+        )
+    upto = need.sums.where(is_inside) + stops[cell].where(~is_inside)
+    gathered = sums[cell] + (upto - starts[cell]).where(is_wanted)
+    whole = gathered.integers(WEIGHT_UNIT - 2).tolist()  # two digits more than the weights
+    shares = [each / (total << 2 * DIGIT) if total else 0.0 for each in whole]
+    return shares[: len(shares) // 2], shares[len(shares) // 2 :]
 
 
 def refined(

@@ -161,8 +161,8 @@ ROWS = {
     ),
     "sums of weights are compared before they are rounded": (
         "maths/exact_sums.py",
-        "share.plus_bit(last, np.where(is_up, one, 0))",
-        "share.plus_bit(last, np.where(is_up, 0, 0))",
+        "share = (share + half - 1 + (share >> last & 1)) >> last << last",
+        "share = share >> last << last",
     ),
     "masked elements weigh": (
         "kernels/reference/weighing.py",
