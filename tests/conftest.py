@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 
 from dask_gpuselect.engine.spill import SpillFile
-from dask_gpuselect.kernels import compiling
+from dask_gpuselect.kernels import compiling, registry
 from tests import backends, emulated
 from tests.backends import CUPY, NUMPY, Backend
 from tests.spies import noted, wait_for_threads
@@ -107,6 +107,20 @@ def nothing_kept() -> Iterator[None]:
     for what they keep."""
     with dask.config.set({"dask_gpuselect.cache-limit": 0}):
         yield
+
+
+@pytest.fixture(autouse=True)
+def kernels_of_modules() -> Iterator[None]:
+    """Find kernels in their modules again after a test that replaced some.
+
+    pytest leaves the old ones in `Kernels`, which would hide what a later test puts in a module.
+    """
+    yield
+    for name in ("reference", "cpu", "cuda"):
+        for purpose in vars(registry.backend_of(name)).values():
+            if isinstance(purpose, registry.Kernels):
+                for replaced in [key for key in vars(purpose) if not key.startswith("_")]:
+                    delattr(purpose, replaced)
 
 
 @pytest.fixture
