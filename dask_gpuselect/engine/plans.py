@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from html import escape
 from typing import Any, TypeVar
 
@@ -255,7 +255,7 @@ def _taking(take: Callable[[Plan], Any] | None) -> Iterator[None]:
 
 def _joined(plans: Sequence[Plan]) -> Plan:
     """Return one plan for several that run one after the other."""
-    at_most = ("task_bytes", "gathered_bytes", "cached_bytes", "root_bytes", "waiting_bytes")
+    at_most = [each.name for each in fields(Plan) if each.name.endswith("_bytes")]
     most = {name: max(getattr(plan, name) for plan in plans) for name in at_most}
     return replace(plans[0], loads=sum(plan.loads for plan in plans), **most)
 

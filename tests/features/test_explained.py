@@ -22,6 +22,7 @@ from dask_gpuselect import (
 )
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.engine import plans
+from dask_gpuselect.engine.plans import Plan, as_one, choose, explained
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import iqr, mad, trimmed_mean
 from dask_gpuselect.windows import median_filter, rolling
@@ -168,3 +169,18 @@ def test_calls_answer_after_an_explanation() -> None:
 def test_what_has_no_plan_is_refused(q: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(TypeError, match=message):
         explain(da.ones(9, chunks=2), q, **options)
+
+
+def test_plans_that_run_one_after_the_other() -> None:
+    """Reads add up; of bytes, those on disk among them, the most are told."""
+    first, second = Plan("passes", 2, 10, 5), Plan("scratch", 1, 7, 8, disk_bytes=99)
+    plan = explained(lambda: _choose_both(first, second))
+    assert plan is not None
+    assert (plan.name, plan.loads, plan.task_bytes) == ("passes", 3, 10)
+    assert (plan.gathered_bytes, plan.disk_bytes) == (8, 99)
+
+
+def _choose_both(*some: Plan) -> None:
+    with as_one():
+        for each in some:
+            choose(each)
