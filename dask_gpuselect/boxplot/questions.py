@@ -299,7 +299,7 @@ class WeightedLaneBoxQuestion(BoxesOfLanes, WeightedLaneQuantiles):
 
 
 def _ends_of(box: PartialBox, sums: Moments, most: int) -> LaneEnds:
-    """Return what was found of all elements as the ends of one lane, with `most` fliers a side."""
+    """Convert the box of all elements to the ends of one lane, with `most` fliers a side."""
 
     def one(value: Any, dtype: Any = np.int64) -> Any:
         return np.array([value], dtype)

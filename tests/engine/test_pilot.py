@@ -39,7 +39,7 @@ def guessing(backend: Backend) -> list[ModuleType]:
 
 @pytest.fixture(autouse=True)
 def devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CuPy chunks as if they were on several devices: see `test_held` for those on one."""
+    """CuPy chunks as if they were on several devices: see `test_resident` for those on one."""
     monkeypatch.setattr(Source, "is_on_one_device", False)
 
 

@@ -61,7 +61,7 @@ def box_alone(values: Array, question: ElementOrder, rule: Rule) -> LaneBoxes | 
         _outermost(elements[i, : results["n_listed"][i]], numbers[i], k, nearest[i], last[i])
         for i in range(2)
     )
-    (mean,), (std,) = _moments(host[sums_at:listed_at].view(np.int64), n).mean_and_std()
+    mean, deviation = _moments(host[sums_at:listed_at].view(np.int64), n).mean_and_std()
     n_low, n_high = numbers
     most = rule.max_fliers
     fliers = np.concatenate([low[: min(n_low, most)], high[::-1][: min(n_high, most)]])
@@ -71,8 +71,8 @@ def box_alone(values: Array, question: ElementOrder, rule: Rule) -> LaneBoxes | 
         n_low=np.array([n_low]),
         n_high=np.array([n_high]),
         q=q[:, None],
-        mean=np.array([mean]),
-        deviation=np.array([std]),
+        mean=mean,
+        deviation=deviation,
         least=low[:1],
         most=high[-1:],
         low=nearest[:1],
