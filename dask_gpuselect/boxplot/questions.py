@@ -12,13 +12,7 @@ import numpy as np
 from dask_gpuselect import kernels
 from dask_gpuselect.boxplot.tables import Boxes, BoxesThere
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.questions import (
-    Block,
-    FurtherLoad,
-    LaneQuestion,
-    Question,
-    of_merged,
-)
+from dask_gpuselect.engine.questions import Block, LaneLoad, LaneQuestion, Question, of_merged
 from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.maths.boxes import (
     LEAST_ROOM,
@@ -182,11 +176,11 @@ class BoxesOfLanes(QuantileFields, LaneQuestion):
         return cls(rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan)
 
     @property
-    def further(self) -> FurtherLoad | None:
+    def further(self) -> LaneLoad | None:
         merge = partial(LaneEnds.merge, most=self.rule.max_fliers)
         functions = self.measure_ends, merge, of_merged(merge, self.boxes_by_ends), self.known
         # Sorting the fliers of more partial results at once takes five times as long.
-        return FurtherLoad(*functions, "ends", 2)
+        return LaneLoad(*functions, "ends", 2)
 
     def known(self, boxes: Any) -> Lanes:
         """Return what the load of the ends needs to know of the quantiles."""

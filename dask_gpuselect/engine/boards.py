@@ -14,10 +14,10 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Protocol, Self
+from typing import Any, Self
 from weakref import WeakValueDictionary, finalize
 
 import numpy as np
@@ -28,9 +28,10 @@ from dask_gpuselect.engine.graphs import worker_memory
 from dask_gpuselect.engine.marks import NO_MARKS, Marks
 from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
 from dask_gpuselect.maths.chunk_sample import MOST_SAMPLED, ChunkSample, Guess
-from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, merge
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally, merge
 from dask_gpuselect.maths.envelope import thinned
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.ragged import CellTally
 from dask_gpuselect.maths.rulers import Ruler
 
 logger = logging.getLogger("dask_gpuselect")
@@ -271,17 +272,6 @@ class Limits:
         return min(self.n_bytes, worker_memory() / WORKER_SHARE)
 
 
-class Cacheable(Protocol):
-    """Protocol of a tally, of any type, that can be cached."""
-
-    @property
-    def candidate_bytes(self) -> int: ...
-
-    def columns(self) -> list[NDArray[Any]]: ...
-
-    def with_columns(self, columns: Sequence[NDArray[Any]]) -> Self: ...
-
-
 @cache
 def _log_unwritable(directory: str, error: str) -> None:
     """Log once for each directory that nothing can be written there."""
@@ -314,7 +304,7 @@ class Cached(Arrays):
     marks: Marks = field(default_factory=lambda: NO_MARKS)
 
     @classmethod
-    def of(cls, brackets: Brackets, tally: Cacheable, limits: Limits) -> Self | None:
+    def of(cls, brackets: Brackets, tally: Tally | CellTally, limits: Limits) -> Self | None:
         """Cache a tally; return None if there is no room.
 
         Candidates that do not fit into memory are written to disk.

@@ -179,19 +179,6 @@ def columns_as_arrays(
     -----
     All arrays are made from the same tasks, those of the frame after dask's own optimization. So
     questions about several columns together load each partition once for all of them.
-
-    Parameters
-    ----------
-    frame : dask DataFrame or Series
-        Of the wanted columns alone: all of them are read.
-    wanted : sequence
-        Of places of columns in the frame, None for all of it, and of what makes an array of one of
-        its partitions: `elements`, for instance.
-
-    Notes
-    -----
-    All arrays are made of the same tasks, those of the frame after dask's own optimization, so that
-    what is asked of several columns together loads each partition for all of them.
     """
     optimized = frame.optimize()
     keys = list(flatten(optimized.__dask_keys__()))
@@ -370,12 +357,13 @@ class KeyNames:
         return int(self.index.memory_usage())
 
     def places(self, others: KeyNames) -> IntArray:
+        """Return the position of each of `others` among these names, -1 for absent ones."""
         positions: IntArray = self.index.get_indexer(others.index).astype(np.int64)
         return positions
 
     @classmethod
     def union(cls, parts: Sequence[KeyNames]) -> KeyNames:
-        """Return the distinct keys of all parts.
+        """Return the distinct keys of all parts, in the order of answers.
 
         This takes a few parts at a time, so that no table has the keys of all.
         """
@@ -394,19 +382,31 @@ class KeyNames:
         return cls(how.grouped(_rows_of_all(parts)).size().index, how)
 
     def take(self, places: IntArray) -> KeyNames:
+        """Return the names at some positions."""
         some = self.index.take(places)
         if isinstance(some, pd.MultiIndex):  # its levels would keep all keys in memory
             some = some.remove_unused_levels()
         return KeyNames(some, self.how)
 
     def classes(self, n: int) -> NDArray[np.uint16]:
+        """Return the class of each name, one of `n`: the same for equal names in every chunk."""
         return classes(self.index, n)
 
     @classmethod
     def joined(cls, parts: Sequence[KeyNames], order: IntArray) -> Keyed:
+        """Return the names of all parts in the order of answers, and each name's new position.
+
+        Parameters
+        ----------
+        parts : sequence of KeyNames
+            Names that have none in common.
+        order : ndarray of int64
+            Order of first appearance of the names, as positions in the concatenated parts.
+        """
         return parts[0].how.numbered(_rows_of_all(parts).take(order))
 
     def hashes(self) -> NDArray[np.uint64]:
+        """Return a hash of each name."""
         keys = self.index.to_frame(index=False)
         hashed: NDArray[np.uint64] = pd.util.hash_pandas_object(keys, index=False).to_numpy()
         return hashed

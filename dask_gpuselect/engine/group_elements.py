@@ -40,7 +40,7 @@ class Named(Arrays):
 
     Parameters
     ----------
-    names : ndarray, group_tables.Names or None
+    names : ndarray, KeyNames or None
         Distinct labels, ascending if they are labels of elements. None if the groups are known
         before.
     value : object, or tuple of objects

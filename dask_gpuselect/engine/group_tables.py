@@ -21,7 +21,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from dask.base import tokenize
@@ -43,6 +43,9 @@ from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray
 from dask_gpuselect.maths.ragged import CellTally, bracket_slots
 from dask_gpuselect.maths.sizes import pivot_share
 
+if TYPE_CHECKING:
+    from dask_gpuselect.engine.frames import KeyNames
+
 ITSELF = codes_of_names(None)
 
 # Bytes of partial results over the bytes of rows, at most: 32 bytes over 16, for one key and one
@@ -57,40 +60,6 @@ NO_NAME = np.uint64(0x9E3779B97F4A7C15)  # hash of rows that belong to no group
 ADVICE = "convert it to one dtype first, df.astype({key: ...})"
 
 
-class Names(Protocol):
-    """Protocol of the distinct names of some groups."""
-
-    def __len__(self) -> int: ...
-
-    def places(self, others: Self) -> IntArray:
-        """Return the position of each of `others` among these names, -1 for absent ones."""
-
-    @classmethod
-    def union(cls, parts: Sequence[Self]) -> Self:
-        """Return the distinct names of all parts, in the order of answers."""
-
-    def take(self, places: IntArray) -> Self:
-        """Return the names at some positions."""
-
-    def classes(self, n: int) -> NDArray[np.uint16]:
-        """Return the class of each name, one of `n`: the same for equal names in every chunk."""
-
-    @classmethod
-    def joined(cls, parts: Sequence[Self], order: IntArray) -> Keyed:
-        """Return the names of all parts in the order of answers, and each name's new position.
-
-        Parameters
-        ----------
-        parts : sequence of Names
-            Names that have none in common.
-        order : ndarray of int64
-            Order of first appearance of the names, as positions in the concatenated parts.
-        """
-
-    def hashes(self) -> NDArray[np.uint64]:
-        """Return a hash of each name."""
-
-
 @dataclass(frozen=True, eq=False)
 class Keyed(Arrays):
     """The groups of the rows of a chunk.
@@ -99,12 +68,12 @@ class Keyed(Arrays):
     ----------
     codes : ndarray of int32
         Number of the group of each row, -1 for none.
-    names : Names
+    names : KeyNames
         Names of the groups in the chunk, by their numbers.
     """
 
     codes: NDArray[np.int32]
-    names: Any
+    names: KeyNames
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,35 +153,22 @@ def _rows(keyed: Keyed, *columns: Any) -> Slab:
 
 
 @dataclass(frozen=True, eq=False)
-class OfClass(Named):
-    """The partial result of a chunk about the groups of one class.
-
-    Parameters
-    ----------
-    at : ndarray of int32
-        Position of each name among all names of the chunk.
-    n_names : int
-        Number of names of the chunk.
-    """
-
-    at: NDArray[np.int32]
-    n_names: int
-
-
-@dataclass(frozen=True, eq=False)
 class Class(Named):
     """The groups of one class, with something about each of them.
 
     Parameters
     ----------
-    first : ndarray of int64
+    first : ndarray of int64, or of int32 in a chunk
         First appearance of each group: numbers that ascend in that order, across all classes.
+    has_groups : bool
+        True if the part of the data has groups, of this class or another.
     """
 
-    first: IntArray
+    first: NDArray[Any]
+    has_groups: bool = True
 
     @classmethod
-    def of(cls, partials: Sequence[OfClass]) -> tuple[Class, list[IntArray]]:
+    def of(cls, partials: Sequence[Self]) -> tuple[Self, list[IntArray]]:
         """Collect the groups in the partial results of chunks.
 
         Also return, for each chunk, the positions of its groups among all of them.
@@ -222,14 +178,14 @@ class Class(Named):
         integers.
         """
         # A chunk without groups must not influence the dtype of all names.
-        given = [part.names for part in partials if part.n_names] or [partials[0].names]
-        names: Any = type(given[0]).union(given)
+        given = [part.names for part in partials if part.has_groups] or [partials[0].names]
+        names: KeyNames = type(given[0]).union(given)
         places = [names.places(part.names) for part in partials]
         if any((each < 0).any() for each in places):
             raise TypeError(f"a key has different dtypes in different partitions: {ADVICE}")
         first = np.zeros(len(names), np.int64)
         for chunk in reversed(range(len(partials))):
-            first[places[chunk]] = (chunk << 32) + partials[chunk].at.astype(np.int64)
+            first[places[chunk]] = (chunk << 32) + partials[chunk].first.astype(np.int64)
         return cls(names, (), first), places
 
 
@@ -258,7 +214,7 @@ class GroupedColumns:
             for i, (question, own) in enumerate(zip(self.questions, self.dtypes, strict=True))
         )
 
-    def bracketed(self, partials: Sequence[OfClass], known: None) -> Class:
+    def bracketed(self, partials: Sequence[Class], known: None) -> Class:
         """Collect all groups of a class, and find their brackets in each column."""
         groups, places = Class.of(partials)
         codes = [each.astype(np.int32) for each in places]
@@ -395,10 +351,10 @@ def _of_each_class(
     values = [measured]
     if n > 1:
         values = [*zip(*(among(column, ends) for column in measured), strict=True)]
-    at = order.astype(np.int32)
+    first = order.astype(np.int32)
     return apart(
         [
-            OfClass(names.take(np.arange(start, stop)), value, at[start:stop], len(names))
+            Class(names.take(np.arange(start, stop)), value, first[start:stop], len(names) > 0)
             for (start, stop), value in zip(itertools.pairwise(ends), values, strict=True)
         ]
     )
@@ -429,7 +385,7 @@ def _counted(rows: KeyedRows) -> tuple[IntArray, ...]:
     return tuple(np.bincount(each, minlength=n_groups).astype(np.int64) for each in takes)
 
 
-def _all_counted(partials: Sequence[OfClass], known: None) -> Class:
+def _all_counted(partials: Sequence[Class], known: None) -> Class:
     groups, places = Class.of(partials)
     totals = [np.zeros(len(groups.names), np.int64) for _ in partials[0].value]
     for part, at in zip(partials, places, strict=True):

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
@@ -20,12 +20,10 @@ from dask_gpuselect.arrays import like, namespace, to_host, transposed
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import (
     Block,
-    FurtherLoad,
     LaneLoad,
     LaneQuestion,
     LaneSlots,
     PassSteps,
-    Tails,
 )
 from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.kernels.companions import Accompanied
@@ -212,14 +210,6 @@ class Grouped:
         return self.array.dtype
 
 
-@runtime_checkable
-class LeftOut(Protocol):
-    """Protocol of a result about many lanes that counts the elements left out of each."""
-
-    def less_left_out(self, n: IntArray) -> Any:
-        """Subtract `n` from the numbers of elements left out of each lane."""
-
-
 @dataclass(frozen=True, eq=False)
 class Piece:
     """The elements of one group in every lane; or of several groups of all elements, as lanes.
@@ -244,7 +234,7 @@ class Piece:
 
         Results may count what masks leave out, but elements of no group must not count.
         """
-        if self.n_others is None or not isinstance(answer, LeftOut):
+        if self.n_others is None or not hasattr(answer, "less_left_out"):
             return answer
         return answer.less_left_out(self.n_others())
 
@@ -503,21 +493,22 @@ class GroupedLanes(LaneQuestion):
             LaneLoad(*self._of_each(steps.narrow)), LaneLoad(*self._of_each(steps.last))
         )
 
-    def tails(self, n: int) -> Tails | None:
+    def tails(self, n: int) -> LaneLoad | None:
         del n
         sizes = self.grouping.sizes or ()
         of_size = {size: self.of_group.tails(size) for size in set(sizes)}
         each = [tails for size in sizes if (tails := of_size[size]) is not None]
         if not each or len(each) < len(sizes):
             return None
-        return Tails(*self._of_each(*each), sum(tails.width for tails in each))
+        return LaneLoad(*self._of_each(*each), width=sum(tails.width for tails in each))
 
     @property
-    def further(self) -> FurtherLoad | None:
+    def further(self) -> LaneLoad | None:
         further = self.of_group.further
         if further is None:
             return None
-        return FurtherLoad(*self._of_each(further), partial(self.each, further.known), "groups", 2)
+        known = partial(self.each, further.known)
+        return LaneLoad(*self._of_each(further), known, "groups", 2)
 
     def pieces(self, chunks: Sequence[Any], axes: tuple[int, ...]) -> Iterator[Piece]:
         return pieces_of_groups(chunks, axes, self.grouping)

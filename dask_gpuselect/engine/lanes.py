@@ -6,7 +6,7 @@ Nothing is rechunked, and the answer has the chunks of the data along the axes t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -95,7 +95,7 @@ def ask_lanes(
     word = "slab" if plan.slabs > 1 else "share"
     answers = [ask(source, label=f"{label}-{word}-{plan.name}", marked=True) for source in sources]
     axis = shape.labels.index(axis)
-    place_of = PlaceOf(x.numblocks, shape)
+    place_of = partial(_column_of, x=x, shape=shape)
     label = f"{label}-{word}s-{plan.name}"
     return side_by_side(answers, axis, label, place_of, question.joined, marked=marked)
 
@@ -224,18 +224,12 @@ def _cut(chunk: Any, axis: int, i: int, n: int) -> Any:
     return chunk[(slice(None),) * axis + (slice(size * i // n, size * (i + 1) // n),)]
 
 
-@dataclass(frozen=True)
-class PlaceOf:
-    """Function from the place of an answer's block to the places of the chunks in its column."""
-
-    numblocks: tuple[int, ...]
-    shape: AnswerAxes
-
-    def __call__(self, block: tuple[int, ...]) -> InColumn:
-        labels, ndim = self.shape.labels, self.shape.ndim
-        positions = {label: i for label, i in zip(labels, block, strict=True) if label < ndim}
-        place = tuple(positions.get(axis, 0) for axis in range(ndim))
-        return InColumn(self.numblocks, self.shape.axes, place)
+def _column_of(block: tuple[int, ...], x: DaskArray, shape: AnswerAxes) -> InColumn:
+    """Return the places of the chunks in the column of an answer's block, by its place."""
+    labels, ndim = shape.labels, shape.ndim
+    positions = {label: i for label, i in zip(labels, block, strict=True) if label < ndim}
+    place = tuple(positions.get(axis, 0) for axis in range(ndim))
+    return InColumn(x.numblocks, shape.axes, place)
 
 
 # --- One load -------------------------------------------------------------------------------------

@@ -352,6 +352,11 @@ class OneLoadQuestion(BaseQuestion, ABC):
         """Return the answer, any object, from the partial result of all chunks."""
 
 
+def itself(order: Any) -> Any:
+    """Return the order statistics: a further load needs to know all of them."""
+    return order
+
+
 @dataclass(frozen=True)
 class LaneLoad:
     """The functions of one load of every lane, which take the chunks of a part of a column.
@@ -365,32 +370,31 @@ class LaneLoad:
         ``(partials)``: merge the partial results of several parts.
     finish : callable
         ``(partials, known)``: the result.
+    known : callable
+        ``(order statistics)``: what a further load needs to know of them.
+    name : str
+        Part of the names of the layers of a further load.
+    merge_every : int
+        Number of partial results of a further load that one task merges.
+    width : int
+        Most elements of each lane in a partial result, if that has the tails of lanes.
     """
 
     measure: Callable[..., Any]
     merge: Callable[..., Any]
     finish: Callable[..., Any]
+    known: Callable[[Any], Any] = itself
+    name: str = ""
+    merge_every: int = 0
+    width: int = 0
 
-
-@dataclass(frozen=True)
-class FurtherLoad(LaneLoad):
-    """A load of every lane that follows once its order statistics are known.
-
-    Its result are the answers, in the form of those of `LaneQuestion.finished`.
-
-    Parameters
-    ----------
-    known : callable
-        ``(order statistics)``: what the load needs to know of them.
-    name : str
-        Part of the names of its layers.
-    merge_every : int
-        Number of partial results that one task merges.
-    """
-
-    known: Callable[[Any], Any]
-    name: str
-    merge_every: int
+    @classmethod
+    def of_tails(cls, sizes: TailSizes, order: LaneOrder) -> LaneLoad:
+        """Return the load for tails of these sizes, which contain every lane's ranks."""
+        merge = partial(kernels.merge_lane_tails, sizes=sizes)
+        in_tails = partial(_order_statistics_in_tails, ranks=order.lane_ranks, sizes=sizes)
+        measure = partial(kernels.lane_tails, sizes=sizes)
+        return cls(measure, merge, of_merged(merge, in_tails), width=sizes.width(sizes.n))
 
 
 def no_answers(partials: Any, brackets: Any) -> None:
@@ -439,27 +443,6 @@ def _of_merged(
     merge: Callable[..., Any], finish: Callable[..., Any], partials: Sequence[Any], known: Any
 ) -> Any:
     return finish(merge(partials), known)
-
-
-@dataclass(frozen=True)
-class Tails(LaneLoad):
-    """The load that finds order statistics in the tails of every lane.
-
-    Parameters
-    ----------
-    width : int
-        Most elements of each lane in a partial result.
-    """
-
-    width: int
-
-    @classmethod
-    def of_sizes(cls, sizes: TailSizes, order: LaneOrder) -> Tails:
-        """Return the load for tails of these sizes, which contain every lane's ranks."""
-        merge = partial(kernels.merge_lane_tails, sizes=sizes)
-        in_tails = partial(_order_statistics_in_tails, ranks=order.lane_ranks, sizes=sizes)
-        measure = partial(kernels.lane_tails, sizes=sizes)
-        return cls(measure, merge, of_merged(merge, in_tails), sizes.width(sizes.n))
 
 
 def _order_statistics_in_tails(tails: Any, known: None, *, ranks: Any, sizes: TailSizes) -> Any:
@@ -523,8 +506,11 @@ class LaneQuestion(BaseQuestion, ABC):
         return self.order.n_answers
 
     @property
-    def further(self) -> FurtherLoad | None:
-        """A load after the passes that find the order statistics; None if there is none."""
+    def further(self) -> LaneLoad | None:
+        """A load after the passes that find the order statistics; None if there is none.
+
+        Its results are the answers, in the form of those of `finished`.
+        """
         return None
 
     counts_values: ClassVar[bool] = False
@@ -569,7 +555,7 @@ class LaneQuestion(BaseQuestion, ABC):
         """Give the answers about the lanes of a block of that shape the axes of the answer."""
         return shape.restore(answers, block)
 
-    def tails(self, n: int) -> Tails | None:
+    def tails(self, n: int) -> LaneLoad | None:
         """Return how the tails of lanes of `n` elements give the answer; None if they do not."""
         return None
 

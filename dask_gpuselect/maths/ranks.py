@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, wraps
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,22 +53,27 @@ def _span(n: Counts, q: Reals) -> Reals:
 
 
 @dataclass(frozen=True)
-class PlottingPosition:
-    """Rule in which ``x[k]`` stands for the share ``(k + 1 - alpha) / (n + 1 - alpha - beta)``.
+class Applied:
+    """Function with its first arguments.
 
-    Hyndman and Fan write it ``n q + m`` with ``m = alpha + q (1 - alpha - beta)``, counting from 1.
-
-    Attributes
-    ----------
-    alpha, beta : float
-        The two parameters. They are equal in a symmetric method.
+    It is equal for equal arguments, which a `functools.partial` is not. So results that are cached
+    for it are found again.
     """
 
-    alpha: float
-    beta: float
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
 
-    def __call__(self, n: Counts, q: Reals) -> Reals:
-        return n * q + (self.alpha + q * (1 - self.alpha - self.beta)) - 1
+    def __call__(self, *others: Any) -> Any:
+        return self.function(*self.arguments, *others)
+
+
+def _plotting(alpha: float, beta: float, n: Counts, q: Reals) -> Reals:
+    """Compute a position, if ``x[k]`` has the share ``(k + 1 - alpha) / (n + 1 - alpha - beta)``.
+
+    Hyndman and Fan write it ``n q + m`` with ``m = alpha + q (1 - alpha - beta)``, counting from 1.
+    The two parameters are equal in a symmetric method.
+    """
+    return n * q + (alpha + q * (1 - alpha - beta)) - 1
 
 
 # --- Weights: 0 for the element at or below a position, 1 for the next, between for a mixture ----
@@ -153,13 +158,13 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
             Method("inverted_cdf", 1, True, _count, _up),
             Method("averaged_inverted_cdf", 2, False, _count, _up_or_average),
             Method("closest_observation", 3, True, _count_less_half, _up_or_odd),
-            Method("interpolated_inverted_cdf", 4, False, PlottingPosition(0, 1), _fraction),
-            Method("hazen", 5, False, PlottingPosition(1 / 2, 1 / 2), _fraction),
-            Method("weibull", 6, False, PlottingPosition(0, 0), _fraction),
-            # PlottingPosition(1, 1) in exact arithmetic; this form rounds less.
+            Method("interpolated_inverted_cdf", 4, False, Applied(_plotting, (0, 1)), _fraction),
+            Method("hazen", 5, False, Applied(_plotting, (1 / 2, 1 / 2)), _fraction),
+            Method("weibull", 6, False, Applied(_plotting, (0, 0)), _fraction),
+            # The parameters (1, 1) in exact arithmetic; this form rounds less.
             Method("linear", 7, False, _span, _fraction),
-            Method("median_unbiased", 8, False, PlottingPosition(1 / 3, 1 / 3), _fraction),
-            Method("normal_unbiased", 9, False, PlottingPosition(3 / 8, 3 / 8), _fraction),
+            Method("median_unbiased", 8, False, Applied(_plotting, (1 / 3, 1 / 3)), _fraction),
+            Method("normal_unbiased", 9, False, Applied(_plotting, (3 / 8, 3 / 8)), _fraction),
             Method("lower", None, True, _span, _down),
             Method("higher", None, True, _span, _up),
             Method("midpoint", None, False, _span, _halfway),

@@ -90,7 +90,7 @@ def _largest(cells: IntArray, shares: FloatArray) -> float:
     return float(np.diff(shares[is_last], prepend=0.0).max())
 
 
-def scales(low: Any, high: Any, dtype: np.dtype[Any]) -> Iterator[ByValue | ByKey]:
+def scales(low: Any, high: Any, dtype: np.dtype[Any]) -> Iterator[Scale]:
     """Yield possible rulers from one value to another, in the order in which they are tried."""
     if not low < high:
         return
@@ -99,11 +99,12 @@ def scales(low: Any, high: Any, dtype: np.dtype[Any]) -> Iterator[ByValue | ByKe
             with np.errstate(over="ignore", divide="ignore"):
                 step = dtype.type(n) / (high - low)
             if np.isfinite(low) and np.isfinite(step) and step > 0:
-                yield ByValue(low, step, n)
+                yield Scale(low, step, n, dtype, is_by_key=False)
         first, last = map(int, to_keys(np.array([low, high], dtype)))
         shift = max((last - first).bit_length() - n.bit_length() + 1, 0)
         if shift or dtype.kind != "f":
-            yield ByKey(_without_unused(first, shift, dtype), shift, (last - first) >> shift, dtype)
+            start = _without_unused(first, shift, dtype)
+            yield Scale(start, shift, (last - first) >> shift, dtype, is_by_key=True)
 
 
 def _without_unused(first: int, shift: int, dtype: np.dtype[Any]) -> int:
@@ -114,27 +115,48 @@ def _without_unused(first: int, shift: int, dtype: np.dtype[Any]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class ByValue:
-    """Cells of even steps in value: see `Ruler`."""
+class Scale:
+    """Cells of even steps in value, or in the order of the keys: see `Ruler`.
+
+    Parameters
+    ----------
+    start, step : int or float
+        As for a `Ruler`, but by key, `start` is the key of the first cell.
+    n : int
+        Number of cells.
+    dtype : dtype
+        Dtype of the elements.
+    is_by_key : bool
+    """
 
     start: Any
     step: Any
     n: int
+    dtype: np.dtype[Any]
+    is_by_key: bool
 
     def cells(self, values: NDArray[Any]) -> IntArray:
         """Find the cell of each value, in the arithmetic of the kernels."""
+        if self.is_by_key:
+            first = np.uint64(self.start)
+            places = (np.maximum(to_keys(values), first) - first) >> np.uint64(self.step)
+            return np.asarray(np.minimum(places, np.uint64(self.n)), np.int64)
         with np.errstate(over="ignore", invalid="ignore"):
-            place = np.clip((values - self.start) * self.step, 0, self.n)
-        numbers: IntArray = place.astype(np.int64)
-        return numbers
+            return np.asarray(np.clip((values - self.start) * self.step, 0, self.n), np.int64)
 
     def ruler(self) -> Ruler:
+        """Make the ruler of these cells."""
+        if self.is_by_key:
+            steps = np.arange(1, self.n + 1, dtype=np.uint64) << np.uint64(self.step)
+            zero = 1 << (8 * self.dtype.itemsize - 1)
+            bars = from_keys(self.start + steps - 1, self.dtype)
+            return Ruler(bars, self.start - zero, self.step, is_by_key=True)
         # Arithmetic rounds, so bars are found by bisection among the keys. They are near the exact
         # places, and further away where elements near zero are much finer than steps.
         cells = np.arange(self.n)
         with np.errstate(over="ignore"):
-            about = to_keys((self.start + (cells + 1) / self.step).astype(self.start.dtype))
-        least, largest = to_keys(np.array([-np.inf, np.inf], self.start.dtype))
+            about = to_keys((self.start + (cells + 1) / self.step).astype(self.dtype))
+        least, largest = to_keys(np.array([-np.inf, np.inf], self.dtype))
         low, high = np.maximum(about, least + NEAR) - NEAR, np.minimum(about + NEAR, largest)
         is_far = ~(self._is_within(low, cells) & ~self._is_within(high, cells))
         low[is_far], high[is_far] = least, largest
@@ -142,33 +164,11 @@ class ByValue:
             middle = low[open_] + (high[open_] - low[open_]) // np.uint64(2)
             is_within = self._is_within(middle, cells[open_])
             low[open_[is_within]], high[open_[~is_within]] = middle[is_within], middle[~is_within]
-        return Ruler(from_keys(low, self.start.dtype), self.start, self.step, is_by_key=False)
+        return Ruler(from_keys(low, self.dtype), self.start, self.step, is_by_key=False)
 
     def _is_within(self, keys: NDArray[np.uint64], cells: IntArray) -> NDArray[np.bool_]:
         """Return whether elements are in some cells or before them."""
-        is_within: NDArray[np.bool_] = self.cells(from_keys(keys, self.start.dtype)) <= cells
-        return is_within
-
-
-@dataclass(frozen=True, slots=True)
-class ByKey:
-    """Cells of even steps in the order of the keys: see `Ruler`."""
-
-    first: int
-    shift: int
-    n: int
-    dtype: np.dtype[Any]
-
-    def cells(self, values: NDArray[Any]) -> IntArray:
-        keys = np.maximum(to_keys(values), np.uint64(self.first)) - np.uint64(self.first)
-        place = np.minimum(keys >> np.uint64(self.shift), np.uint64(self.n))
-        numbers: IntArray = place.astype(np.int64)
-        return numbers
-
-    def ruler(self) -> Ruler:
-        ends = self.first + (np.arange(1, self.n + 1, dtype=np.uint64) << np.uint64(self.shift)) - 1
-        zero = 1 << (8 * self.dtype.itemsize - 1)
-        return Ruler(from_keys(ends, self.dtype), self.first - zero, self.shift, is_by_key=True)
+        return np.asarray(self.cells(from_keys(keys, self.dtype)) <= cells)
 
 
 def reached(ruler: Ruler, brackets: Brackets) -> NDArray[np.bool_]:

@@ -17,7 +17,7 @@ from dask_gpuselect.engine.questions import ElementQuestion
 from dask_gpuselect.maths.cuts import Brackets, IntArray, RanksOf
 from dask_gpuselect.maths.envelope import guess_brackets
 from dask_gpuselect.maths.interpolation import result_dtype
-from dask_gpuselect.maths.ranks import METHODS, Ranks
+from dask_gpuselect.maths.ranks import METHODS, Applied, Ranks
 from dask_gpuselect.strategies import Strategy, strategy_of
 
 
@@ -198,7 +198,7 @@ class OrderStatistics(ElementQuestion):
         return guess_brackets(ordered.take, len(ordered), *ranks)[0]
 
     def ranks_of_sample(self, n: int) -> RanksOf:
-        return SampleRanks(self.k, n)
+        return Applied(_expected_ranks, (self.k, n))
 
     def answer_by(
         self, n_valid: int, n_missing: int, elements_at: Callable[[IntArray], NDArray[Any]]
@@ -218,18 +218,12 @@ class OrderStatistics(ElementQuestion):
         return answer
 
 
-@dataclass(frozen=True)
-class SampleRanks:
-    """Function from the size of a sample to the expected ranks in it of some elements.
+def _expected_ranks(k: tuple[int, ...], n: int, size: int) -> tuple[IntArray, IntArray]:
+    """Return the expected ranks in a sample of elements that have ranks `k` among all `n` elements.
 
-    The elements have ranks `k` among all `n` elements. A sample of all elements has the same ranks.
+    A sample of all elements has the same ranks.
     """
-
-    k: tuple[int, ...]
-    n: int
-
-    def __call__(self, size: int) -> tuple[IntArray, IntArray]:
-        return _ranks_of_sample(self.k, size / max(self.n, 1), size)
+    return _ranks_of_sample(k, size / max(n, 1), size)
 
 
 def _ranks_of_sample(k: tuple[int, ...], rate: float, size: int) -> tuple[IntArray, IntArray]:

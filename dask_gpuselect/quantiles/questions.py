@@ -11,12 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import as_dtype, masked
-from dask_gpuselect.engine.questions import ElementQuestion, LaneQuestion, Tails
+from dask_gpuselect.engine.questions import ElementQuestion, LaneLoad, LaneQuestion
 from dask_gpuselect.maths.cuts import IntArray, RanksOf
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, distinct
-from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, Ranks, ranks, ranks_of, remembered
+from dask_gpuselect.maths.ranks import (
+    MEDIAN,
+    METHODS,
+    Applied,
+    Method,
+    Ranks,
+    ranks,
+    ranks_of,
+    remembered,
+)
 from dask_gpuselect.maths.tails import TailSizes
 
 T = TypeVar("T")
@@ -96,7 +105,7 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
         return _wanted_pairs(self.q, self._method, n)
 
     def ranks_of_sample(self, n: int) -> RanksOf:
-        return QuantileRanks(self.q, self._method)
+        return Applied(_wanted_pairs, (self.q, self._method))
 
     def answer_by(
         self, n_valid: int, n_missing: int, elements_at: Callable[[IntArray], NDArray[Any]]
@@ -221,10 +230,10 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
         wanted = ranks_of(self.q, self._method, int(n[0]))
         return Ranks(wanted.lower[:, None], wanted.upper[:, None], wanted.weight[:, None])
 
-    def tails(self, n: int) -> Tails | None:
+    def tails(self, n: int) -> LaneLoad | None:
         if not self.q or self.further is not None:
             return None
-        return Tails.of_sizes(TailSizes.of_quantiles(n, self.q), self.order)
+        return LaneLoad.of_tails(TailSizes.of_quantiles(n, self.q), self.order)
 
     def _is_missing(self, n_valid: int, n_missing: int) -> bool:
         """Return whether all answers are NaN or NaT, with NumPy's warning or error."""
@@ -239,21 +248,6 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
             warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
             return True
         return n_missing > 0 and not self.skips_missing
-
-
-@dataclass(frozen=True)
-class QuantileRanks:
-    """Function from a number of elements to the ranks of quantiles.
-
-    It is equal for equal quantiles, which the bound method of a question is not. So plans that were
-    made for it are found again.
-    """
-
-    q: tuple[float, ...]
-    method: Method
-
-    def __call__(self, n: int) -> tuple[IntArray, IntArray]:
-        return _wanted_pairs(self.q, self.method, n)
 
 
 @remembered

@@ -23,16 +23,16 @@ from dask_gpuselect.arguments import (
 )
 from dask_gpuselect.arrays import in_kind, numpy_dtype, to_host
 from dask_gpuselect.engine.asking import Asking, ask
-from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, RankQuestion, of_merged
+from dask_gpuselect.engine.questions import LaneLoad, LaneQuestion, RankQuestion, of_merged
 from dask_gpuselect.kernels.companions import values_of
-from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
+from dask_gpuselect.maths.cuts import Brackets, FloatArray, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import order_statistics, sum_of_ranks
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged, join
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 from dask_gpuselect.maths.moments import LANES, Moments, means
-from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method
+from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Applied, Method
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.quantiles.documentation import documented_like
 from dask_gpuselect.quantiles.questions import Quantiles
@@ -216,15 +216,10 @@ PIECE = 1 << 20  # elements of lanes that are clipped and summed together
 # --- Questions ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class CutRanks:
-    """Function from a number of elements to the ranks of both `CutElements`: q = 0 and q = 1."""
-
-    proportion: float
-
-    def __call__(self, n: NDArray[np.int64], q: NDArray[np.float64]) -> NDArray[np.float64]:
-        n_cut = np.floor(self.proportion * n)
-        return np.asarray(np.where(q > 0, n - 1 - n_cut, n_cut))
+def _cut_ranks(proportion: float, n: IntArray, q: FloatArray) -> FloatArray:
+    """Compute the ranks of both `CutElements` among n elements, for q = 0 and q = 1."""
+    n_cut = np.floor(proportion * n)
+    return np.asarray(np.where(q > 0, n - 1 - n_cut, n_cut))
 
 
 @dataclass(frozen=True)
@@ -239,7 +234,7 @@ class CutElements(Quantiles):
 
     @property
     def _method(self) -> Method:
-        return replace(METHODS["lower"], position=CutRanks(self.proportion))
+        return replace(METHODS["lower"], position=Applied(_cut_ranks, (self.proportion,)))
 
     def warn_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Give no warning: the mean gives it."""
@@ -328,11 +323,11 @@ class LaneTrimmedMean(LaneQuestion):
         return self.cuts
 
     @property
-    def further(self) -> FurtherLoad:
+    def further(self) -> LaneLoad:
         """The sums of the elements of every lane, clipped at its cuts, which are known."""
         merge = partial(LaneEnds.merge, most=1)
-        functions = self.measure_clipped, merge, of_merged(merge, self.means_by_ends), _as_it_is
-        return FurtherLoad(*functions, "clipped", 8)
+        functions = self.measure_clipped, merge, of_merged(merge, self.means_by_ends)
+        return LaneLoad(*functions, name="clipped", merge_every=8)
 
     def measure_clipped(
         self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Lanes
@@ -395,10 +390,6 @@ class LaneTrimmedMean(LaneQuestion):
         answer = np.where(is_finite.all(axis=0), answer, _end_of(cuts, self.mean.dtype))
         answer = answer[:, None]
         return Lanes(answer, answer, n, ends.n_missing)
-
-
-def _as_it_is(known: Lanes) -> Lanes:
-    return known
 
 
 def _no_bounds(cuts: NDArray[Any], dtype: np.dtype[Any]) -> Bounds:

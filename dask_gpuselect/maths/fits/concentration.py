@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -218,35 +218,6 @@ def leap(moved: FloatArray, changed: FloatArray) -> FloatArray:
 # --- Objectives -----------------------------------------------------------------------------------
 
 
-class Criterion(Protocol):
-    """Protocol of an objective of the residuals in the half, with a step that reduces it."""
-
-    needs_sums: bool
-    """True if a step needs the sums of a tally; otherwise it needs the rows near t."""
-
-    @property
-    def quick(self) -> Criterion:
-        """Criterion whose steps are used for starts in subsets."""
-
-    def sums(self, tally: RowTally, ends: FloatArray, half: Half) -> FloatArray:
-        """Compute the sums over the half that the objective and the step need, on the host."""
-
-    def objective(self, half: Half, sums: FloatArray) -> float:
-        """Compute the objective of the fit that was tallied."""
-
-    def step(self, tally: RowTally, ends: FloatArray, half: Half, sums: FloatArray) -> FloatArray:
-        """Compute the step that leads from the fit to a better one."""
-
-    def objectives(self, halves: Halves) -> FloatArray:
-        """Compute the objective of each of some fits; infinite for one without a half."""
-
-    def steps(self, halves: Halves) -> FloatArray:
-        """Compute the steps of some fits, all of which have a half, shape (S, p)."""
-
-    def locations(self, tables: Tables, thetas: FloatArray, which: IntArray, h: int) -> FloatArray:
-        """Compute what to add to the intercept of each fit to improve it, by its table."""
-
-
 class TrimmedSquares:
     """Criterion of least trimmed squares: the sum of the h smallest squared residuals.
 
@@ -256,9 +227,11 @@ class TrimmedSquares:
     """
 
     needs_sums = True
+    """True if a step needs the sums of a tally; otherwise it needs the rows near t."""
 
     @property
     def quick(self) -> Criterion:
+        """Criterion whose steps are used for starts in subsets."""
         return self
 
     def sums(self, tally: RowTally, ends: FloatArray, half: Half) -> FloatArray:
@@ -282,22 +255,27 @@ class TrimmedSquares:
         return sums + near
 
     def objective(self, half: Half, sums: FloatArray) -> float:
+        """Compute the objective of the fit that was tallied."""
         return float(sums[0, 0])
 
     def step(self, tally: RowTally, ends: FloatArray, half: Half, sums: FloatArray) -> FloatArray:
+        """Compute the step that leads from the fit to a better one."""
         return solve(sums[1:, 1:], sums[0, 1:])
 
     def objectives(self, halves: Halves) -> FloatArray:
+        """Compute the objective of each of some fits; infinite for one without a half."""
         xp = namespace(halves.t)
         near = xp.where(halves.weights > 0, halves.residuals, 0.0)
         squares = (halves.weights * near * near).sum(axis=1)
         return np.asarray(to_host(xp.where(xp.isfinite(halves.t), squares, np.inf)))
 
     def steps(self, halves: Halves) -> FloatArray:
+        """Compute the steps of some fits, all of which have a half, shape (S, p)."""
         how = halves.residuals, halves.weights, halves.which
         return solve(*halves.tables.normal_equations(*how))
 
     def locations(self, tables: Tables, thetas: FloatArray, which: IntArray, h: int) -> FloatArray:
+        """Compute what to add to the intercept of each fit to improve it, by its table."""
         return np.zeros(len(thetas))  # the step finds the intercept
 
 
@@ -325,6 +303,7 @@ class MedianSquares:
         return TrimmedSquares()
 
     def sums(self, tally: RowTally, ends: FloatArray, half: Half) -> FloatArray:
+        """Compute nothing: the objective and the step need no sums."""
         return np.empty(0)
 
     def objective(self, half: Half, sums: FloatArray) -> float:
@@ -350,6 +329,10 @@ class MedianSquares:
 
     def locations(self, tables: Tables, thetas: FloatArray, which: IntArray, h: int) -> FloatArray:
         return shortest_middles(tables.residuals(thetas, which), h)
+
+
+Criterion = TrimmedSquares | MedianSquares
+"""Objective of the residuals in the half, with a step that reduces it."""
 
 
 def nearest_rows(sizes: Array, h: int) -> Array:
