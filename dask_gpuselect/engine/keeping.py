@@ -206,31 +206,21 @@ def _first_why(reads: Reads, own: Mapping[str, Callable[[], bool]]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class FirstPartial(Arrays):
-    """The partial result of the first load about a chunk, a part of several chunks, or a group.
+    """The partial result of the first load about a chunk, or a part of several chunks.
 
     Parameters
     ----------
     cuts : Cuts or Named
-        Cuts of the chunk, with the labels of groups if there are any. Of a group of chunks, a list
-        of those of all its chunks together for each array.
+        Cuts of the chunk, with the labels of groups if there are any.
     cached : Cached or None
-        What was cached of the chunk, if anything. Of a group, a list for each array, in the order
-        of loading.
+        What was cached of the chunk, if anything.
     board : object
         The board or boards, which live as long as this object. None in another process.
     """
 
     cuts: Any
-    cached: Any
+    cached: Cached | None
     board: object
-
-    @classmethod
-    def of_group(cls, columns: list[list[FirstPartial]]) -> FirstPartial:
-        """Collect the partial results of a group of chunks, for each array."""
-        cuts = [merge_any([part.cuts for part in column]) for column in columns]
-        cached = [[part.cached for part in column] for column in columns]
-        boards = [part.board for column in columns for part in column]
-        return cls([each for each in cuts if each is not None], cached, boards)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FirstPartial, (self.cuts, self.cached, None)
@@ -307,6 +297,25 @@ def room_for(expected: float) -> int:
 # --- Groups of partial results ------------------------------------------------------------------
 
 
+@dataclass(frozen=True, eq=False)
+class Group(Arrays):
+    """Partial results of a group of chunks, for each array, in the order of loading."""
+
+    cuts: list[Cuts]
+    cached: list[list[Cached | None]]
+    boards: list[Any]
+
+    @classmethod
+    def of(cls, columns: list[list[FirstPartial]]) -> Group:
+        cuts = [merge_any([part.cuts for part in column]) for column in columns]
+        cached = [[part.cached for part in column] for column in columns]
+        boards = [part.board for column in columns for part in column]
+        return cls([each for each in cuts if each is not None], cached, boards)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Group, (self.cuts, self.cached, [])
+
+
 Guesses = list[tuple[Brackets | None, int]]
 """Guessed brackets of consecutive chunks, run-length encoded as (brackets, number of chunks)."""
 
@@ -317,7 +326,7 @@ def grouped(keeping: Keeping, partials: Sequence[DaskArray]) -> DaskArray:
     tasks = {}
     for i, places in enumerate(keeping.places):
         columns = [List(*(TaskRef((each.name, *place)) for place in places)) for each in partials]
-        tasks[name, i] = Task((name, i), quietly(FirstPartial.of_group), List(*columns))
+        tasks[name, i] = Task((name, i), quietly(Group.of), List(*columns))
     graph = extended(merged(*partials), name, tasks, {each.name for each in partials})
     return graphs.objects(graph, name, (len(tasks),))
 
@@ -328,9 +337,8 @@ def cuts_of(groups: DaskArray, i: int) -> DaskArray:
     return graphs.each_chunk(_cuts_of, name, [groups], i=i)
 
 
-def _cuts_of(group: FirstPartial, *, i: int) -> Cuts:
-    cuts: Cuts = group.cuts[i]
-    return cuts
+def _cuts_of(group: Group, *, i: int) -> Cuts:
+    return group.cuts[i]
 
 
 # --- Load 2 -------------------------------------------------------------------------------------
@@ -393,7 +401,7 @@ def second_loads(
     return [graphs.item_of(answered, i, name) for i, name in enumerate(names)]
 
 
-def _guesses_of(group: FirstPartial) -> list[list[Guesses]]:
+def _guesses_of(group: Group) -> list[list[Guesses]]:
     """Return, for each array, the guessed brackets of the chunks in a group."""
     columns = []
     for column in group.cached:
@@ -484,7 +492,7 @@ def _answered(
 
 
 def _answer(
-    group: FirstPartial,
+    group: Group,
     seconds: list[list[Second]],
     proven: list[Proven],
     places: list[ChunkPlace],
