@@ -255,7 +255,7 @@ def _resolved(parts: list[Gathered], proven: Proven, question: Quantiles) -> Any
     form = Form((), None, np.empty(0))
     resolved = _resolve(parts, proven, None, question, None, form)
     form = Form((len(question.q),), F8, np.empty(0))
-    return form.made(question.finish(resolved.answer, None, None, None))
+    return form.made(question.finish(resolved.answer, resolved.sums))
 
 
 def max_rss() -> float:

@@ -45,7 +45,7 @@ class TrimmedMean(RankQuestion):
         order_statistics(brackets, tally, self.ranks(n)[0])  # raises if data changed between reads
         return sum_of_ranks(brackets, tally, k, n - k), 0 if tally.n_missing else n - 2 * k
 
-    def finish(self, resolved: Any, more: Any, tally: Any, sums: Any) -> Any:
+    def finish(self, resolved: Any, sums: Any) -> Any:
         total, n = resolved
         return means(np.array([n]), total + sums.total, np.dtype("f8"))
 

@@ -123,22 +123,10 @@ class BoxQuestion(Question):
     def resolve_again(self, resolved: PartialBox, more: Brackets, tally: Tally) -> PartialBox:
         return resolve_again(resolved, more, tally)
 
-    def finish(
-        self,
-        resolved: PartialBox,
-        more: Brackets | None,
-        tally: Tally | None,
-        sums: Moments | None,
-    ) -> Boxes:
-        if more is not None and tally is not None:
-            resolved = self.resolve_again(resolved, more, tally)
+    def finish(self, resolved: PartialBox, sums: Moments | None) -> Boxes:
         assert sums is not None
-        return self.finished(resolved, sums)
-
-    def finished(self, box: PartialBox, sums: Moments) -> Boxes:
-        """Return the box that was resolved: that of a single lane."""
-        ends = _ends_of(box, sums, self.rule.max_fliers)
-        return self.lanes.boxes(box.q[:, None], ends, self.source_dtype).reshape(())
+        ends = _ends_of(resolved, sums, self.rule.max_fliers)  # those of a single lane
+        return self.lanes.boxes(resolved.q[:, None], ends, self.source_dtype).reshape(())
 
     @property
     def of_slot(self) -> Question:

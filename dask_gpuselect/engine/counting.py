@@ -82,17 +82,13 @@ def _answer(parts: list[Any], question: Question, form: Form) -> Any:
 
 def answer_by_values(counts: ValueCounts, question: Question) -> Any:
     """Answer a question from the counts of all values, as if these were the results of loads."""
-    brackets = question.bracket(counts.cuts())
-    resolved = question.resolve(brackets, counts.tally(brackets))
-    more = question.more(brackets, resolved)
-    tally = None if more is None else counts.tally(more)
-    sums = None
+    brackets, sums = question.bracket(counts.cuts()), None
     if question.wants_sums:
         cells, some = question.summed(brackets), slice(None)
         if cells is not None:
             some = kernels.in_cells(counts.values, brackets.ends, cells)
         sums = counts.moments(some)
-    return question.finish(resolved, more, tally, sums)
+    return question.answered(brackets, counts.tally, sums)
 
 
 # --- Brackets and the tally of every chunk --------------------------------------------------------

@@ -393,7 +393,7 @@ def _finish_second(
     form: Form,
 ) -> Any:
     resolved = _resolve(parts, proven, settled, question, order, form)
-    return form.made(question.finish(resolved.answer, resolved.more, None, resolved.sums))
+    return form.made(question.finish(resolved.answer, resolved.sums))
 
 
 # --- A third load -------------------------------------------------------------------------------
@@ -452,7 +452,8 @@ def _finish_third(
     numblocks: tuple[int, ...],
     form: Form,
 ) -> Any:
-    last = Gathered.merge(parts)
-    if resolved.more is not None:
+    answer, last = resolved.answer, Gathered.merge(parts)
+    if resolved.more is not None and last.tally is not None:
         check_same(resolved.marks, last.marks, InColumn.of_all(numblocks))
-    return form.made(question.finish(resolved.answer, resolved.more, last.tally, resolved.sums))
+        answer = question.resolve_again(answer, resolved.more, last.tally)
+    return form.made(question.finish(answer, resolved.sums))

@@ -237,14 +237,22 @@ class Question(BaseQuestion, ABC):
         """
         raise NotImplementedError
 
-    def finish(
-        self, resolved: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
-    ) -> Any:
-        """Return the answer, from the results of `resolve`, the third load and the sums.
+    def finish(self, resolved: Any, sums: Moments | None) -> Any:
+        """Return the answer, from the result of `resolve` or `resolve_again`, and the sums.
 
         It is a one-dimensional array on the host, of the promised dtype; or any object.
         """
         return resolved
+
+    def answered(
+        self, brackets: Brackets, measure: Callable[[Brackets], Tally], sums: Moments | None
+    ) -> Any:
+        """Return the answer, by the tallies at proven brackets, which `measure` returns."""
+        resolved = self.resolve(brackets, measure(brackets))
+        more = self.more(brackets, resolved)
+        if more is not None:
+            resolved = self.resolve_again(resolved, more, measure(more))
+        return self.finish(resolved, sums)
 
     @property
     def of_slot(self) -> Question | None:

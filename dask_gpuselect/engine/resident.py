@@ -90,15 +90,12 @@ def answer_in_place(
     sums = None if guess is None else guess.sums
     if guess is not None and resolved is not None:
         sums = sums or sums_of(values, guess.brackets, dtype, if_summing(question))
-        return question.finish(resolved, None, None, sums)
+        return question.finish(resolved, sums)
     parts = parts_of(values)
     cuts: Cuts = merge([kernels.cuts(part, dtype, share or question.share) for part in parts])
     brackets = question.bracket(cuts)
     sums = sums or sums_of(values, brackets, dtype, if_summing(question))
-    resolved = question.resolve(brackets, _tally(parts, dtype, cuts, brackets))
-    more = question.more(brackets, resolved)
-    tally = None if more is None else _tally(parts, dtype, cuts, more)
-    return question.finish(resolved, more, tally, sums)
+    return question.answered(brackets, partial(_tally, parts, dtype, cuts), sums)
 
 
 def _answer_sorted(parts: Sequence[Any], dtype: np.dtype[Any], question: Question) -> Any | None:

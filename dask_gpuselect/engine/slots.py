@@ -113,16 +113,15 @@ class OfSlots(Question):
         more = self.of_each.more(brackets, resolved)
         return Brackets(brackets.ends[:0], np.zeros(1, np.bool_)) if more is None else more
 
-    def finish(
-        self, resolved: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
-    ) -> Any:
-        return over_slots(self._finish)(resolved, more, tally, sums)
+    def resolve_again(self, resolved: Any, more: Brackets, tally: Tally) -> Any:
+        return over_slots(self._resolve_again)(resolved, more, tally)
 
-    def _finish(
-        self, resolved: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
-    ) -> Any:
-        more = more if more is not None and _is_some(more) else None
-        return self.of_each.finish(resolved, more, None if more is None else tally, sums)
+    def _resolve_again(self, resolved: Any, more: Brackets, tally: Tally) -> Any:
+        """Resolve a slot from the third load, if it needs one."""
+        return self.of_each.resolve_again(resolved, more, tally) if _is_some(more) else resolved
+
+    def finish(self, resolved: Any, sums: Moments | None) -> Any:
+        return over_slots(self.of_each.finish)(resolved, sums)
 
 
 def _is_some(brackets: Brackets) -> bool:

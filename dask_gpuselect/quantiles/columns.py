@@ -84,9 +84,7 @@ class Description(ColumnQuantiles):
     def resolve(self, brackets: Brackets, tally: Tally) -> Any:
         return tally.n_valid, super().resolve(brackets, tally)
 
-    def finish(
-        self, resolved: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
-    ) -> Described:
+    def finish(self, resolved: Any, sums: Moments | None) -> Described:
         assert sums is not None
         n, values = resolved
         (mean,), (std,) = sums.mean_and_std()[0], sums.sample_std()

@@ -159,16 +159,8 @@ class DeviationQuestion(Question):
         assert isinstance(more, DeviationBrackets)
         return ResolvedMedian(resolved.median, self._deviation(resolved.median, more, tally))
 
-    def finish(
-        self,
-        resolved: ResolvedMedian,
-        more: Brackets | None,
-        tally: Tally | None,
-        sums: Moments | None,
-    ) -> NDArray[Any]:
+    def finish(self, resolved: ResolvedMedian, sums: Moments | None) -> NDArray[Any]:
         del sums
-        if more is not None and tally is not None:
-            resolved = self.resolve_again(resolved, more, tally)
         answer: NDArray[Any] = self.scaled(resolved.deviation)
         return answer
 

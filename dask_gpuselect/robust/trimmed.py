@@ -288,9 +288,7 @@ class TrimmedMean(RankQuestion):
         total = sum_of_ranks(brackets, tally, n_cut, n - n_cut)
         return total, np.array([n - 2 * n_cut])
 
-    def finish(
-        self, resolved: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
-    ) -> NDArray[Any]:
+    def finish(self, resolved: Any, sums: Moments | None) -> NDArray[Any]:
         if isinstance(resolved, np.ndarray):
             return resolved
         assert sums is not None

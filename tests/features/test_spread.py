@@ -73,7 +73,8 @@ def by_steps(parts: list[NDArray[Any]], dtype: np.dtype[Any], n_pivots: int) -> 
     if more is not None:
         told = tally(more)
         most = max(most, len(told.candidates))
-    return question.finish(found, more, None if more is None else told, None)[0], most
+        found = question.resolve_again(found, more, told)
+    return question.finish(found, None)[0], most
 
 
 # --- NaN, infinity, nothing -----------------------------------------------------------------------

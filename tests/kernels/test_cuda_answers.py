@@ -345,7 +345,7 @@ def test_a_device_guesses_boxes_by_a_sample(dtype: str, kind: str, rule: dict[st
         assert dtype[0] != "f" or dtype == "f2" or kind == "fliers on one side" or rule
         return
     brackets, tally, sums = measured
-    box = question.finish(question.resolve(brackets, tally), None, None, sums)
+    box = question.finish(question.resolve(brackets, tally), sums)
     (right,) = describe_boxplot(a, **rule).tables
     for name in (*COLUMNS, "fliers"):
         np.testing.assert_array_equal(getattr(box, name), getattr(right, name), name)
