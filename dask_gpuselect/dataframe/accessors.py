@@ -623,7 +623,7 @@ def _ask_quantiles(
     # Typical answers, for the meta: zeros of the dtypes of the answers.
     typical = [np.zeros(len(wanted), question.dtype) for question in questions]
     meta = finish([*typical, *(0 for _ in counted)])
-    return lazily(answers, finish, _empty(meta), frame, label)
+    return lazily(answers, finish, _empty(meta), label)
 
 
 def _describe(frame: Any, columns: list[Column], percentiles: Sequence[float] | None) -> Any:
@@ -641,8 +641,8 @@ def _describe(frame: Any, columns: list[Column], percentiles: Sequence[float] | 
     questions = [Description.of(q, linear, column.dtype, skips_missing=True) for column in columns]
     answers = _ask(frame, columns, questions, [], "describe")
     finish = partial(_as_description, columns=columns, names=_names(frame, columns), index=index)
-    meta = finish([Described(1, 0.0, 0.0, np.zeros(len(q))) for _ in columns])
-    return lazily(answers, finish, _empty(meta), frame, "describe")
+    meta = finish([(1, 0.0, 0.0, np.zeros(len(q))) for _ in columns])
+    return lazily(answers, finish, _empty(meta), "describe")
 
 
 def _describe_boxplot(frame: Any, columns: list[Column], how: dict[str, Any]) -> Boxplot:

@@ -18,8 +18,8 @@ from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.engine.frames import (
     Column,
     KeyOrder,
+    check_pandas,
     columns_as_arrays,
-    is_cudf,
     keyed,
     labels_taken,
     lazily,
@@ -211,7 +211,7 @@ class ExactFrameGroupBy(Advising):
         expected = self._by_pandas(lambda groups: groups.count())
         places, frame = self._answered(expected)
         rows_of = self._table(frame, [(place, present) for place in places])
-        return self._lazily(ask_counts(rows_of, "group-count"), _counts, expected, frame, "count")
+        return self._lazily(ask_counts(rows_of, "group-count"), _counts, expected, "count")
 
     @public()
     def agg(self, func: Any) -> Any:
@@ -381,7 +381,7 @@ class ExactFrameGroupBy(Advising):
         finish = partial(
             _quantiles, columns=columns, q=None if is_scalar else q, is_chosen=method.discrete
         )
-        return self._lazily(answer, finish, expected, frame, label)
+        return self._lazily(answer, finish, expected, label)
 
     @property
     def _chosen(self) -> list[Hashable]:
@@ -414,11 +414,11 @@ class ExactFrameGroupBy(Advising):
         return table(arrays[0], [as_accompanied(array) for array in arrays[1:]])
 
     def _lazily(
-        self, answer: DaskArray, values: Callable[..., Any], expected: Any, frame: Any, label: str
+        self, answer: DaskArray, values: Callable[..., Any], expected: Any, label: str
     ) -> Any:
         """Return a lazy answer in the form of pandas'."""
         made = partial(_as_pandas, values=values, keys=self._keys, meta=expected.iloc[:0])
-        return lazily([answer], made, expected.iloc[:0], frame, f"group-{label}")
+        return lazily([answer], made, expected.iloc[:0], f"group-{label}")
 
 
 AGGREGATED = ("median", "quantile", "count")
@@ -475,10 +475,7 @@ def grouped(frame: Any, by: Any, sort: bool, dropna: bool) -> ExactFrameGroupBy:
             f"names of columns must be distinct, not {names}: rename columns first, "
             "df.rename(columns=...)"
         )
-    if is_cudf(frame._meta):
-        raise TypeError(
-            "groups of cuDF's frames are not supported: type df.to_backend('pandas') first"
-        )
+    check_pandas(frame._meta)
     for key in keys:
         if not isinstance(key, Hashable) or key not in names:
             described = (

@@ -1,7 +1,6 @@
 """Columns of lazy frames as dask arrays, and answers about them as lazy frames.
 
-This module contains what depends on dask.dataframe and on the kind of a partition, pandas' or
-cuDF's.
+This module contains what depends on dask.dataframe and on pandas.
 """
 
 from __future__ import annotations
@@ -89,8 +88,10 @@ class Column:
         Raises
         ------
         TypeError
-            For strings, categories, objects, periods, decimals, complex and sparse numbers.
+            For strings, categories, objects, periods, decimals, complex and sparse numbers, and for
+            columns of cuDF.
         """
+        check_pandas(meta)
         if (dtype := _elements(meta.dtype)) is None:
             name = "this column" if meta.name is None else f"column {meta.name!r}"
             raise TypeError(
@@ -98,7 +99,7 @@ class Column:
                 "dates; for a DataFrame pass numeric_only=True"
             )
         is_masked = dtype.kind in "biu" and not isinstance(meta.dtype, np.dtype)
-        return cls(place, meta.dtype, dtype, is_masked or is_cudf(meta))
+        return cls(place, meta.dtype, dtype, is_masked)
 
     def answered(self, values: NDArray[Any] | None, n: int) -> pd.Series:
         """Return some of n answers as a Series of pandas' dtype; all are missing if None is given.
@@ -154,9 +155,10 @@ def _arrow() -> Any:
     return pyarrow
 
 
-def is_cudf(thing: Any) -> bool:
-    """Return whether an object is from cuDF."""
-    return type(thing).__module__.partition(".")[0] == "cudf"
+def check_pandas(meta: Any) -> None:
+    """Raise for a column or a frame of cuDF, given an empty one."""
+    if type(meta).__module__.partition(".")[0] == "cudf":
+        raise TypeError("frames of cuDF are not supported: type df.to_backend('pandas') first")
 
 
 # --- Columns as arrays ----------------------------------------------------------------------------
@@ -205,8 +207,6 @@ def elements(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
 
 def _elements_of(column: Any, dtype: np.dtype[Any]) -> Any:
     """Return the elements of a column: missing ones as NaN or NaT, or else left out."""
-    if is_cudf(column):
-        return column.dropna().values
     if isinstance(column.dtype, np.dtype):  # no copy; the door checks the dtype
         return column.to_numpy() if len(column) else np.empty(0, dtype)
     if dtype.kind in "biu":
@@ -530,11 +530,7 @@ def _is_reduced(key: Key, tasks: Tasks) -> bool:
 
 
 def lazily(
-    answers: Sequence[DaskArray],
-    finish: Callable[[list[Any]], Any],
-    meta: Any,
-    frame: Any,
-    name: str,
+    answers: Sequence[DaskArray], finish: Callable[[list[Any]], Any], meta: Any, name: str
 ) -> Any:
     """Return the lazy Series, DataFrame or Scalar that a function makes from some answers.
 
@@ -546,20 +542,14 @@ def lazily(
         Function from these objects to an object of pandas. Deterministically tokenizable.
     meta : object
         Empty result.
-    frame : dask DataFrame or Series
-        The frame that the question is about. The result is of its kind.
     name : str
         Prefix of the names of the result's tasks.
     """
     graph, keys = tasks_of(answers)
     own = f"{name}-{tokenize(keys, finish)}"
     references = List(*(TaskRef(key) for each in keys for key in each))
-    to_kind = _to_cudf if is_cudf(frame._meta) else None
-    tasks = {
-        (own, 0): Task((own, 0), Step("reduce", quietly(_finished)), references, finish, to_kind)
-    }
+    tasks = {(own, 0): Task((own, 0), Step("reduce", quietly(finish)), references)}
     graph = extended(graph, own, tasks, {answer.name for answer in answers})
-    meta = meta if to_kind is None else to_kind(meta)
     made = LowLevel(objects(graph, own, (1,)))
     return dd.from_graph(made, meta, (None, None), made.keys_of_blocks, name)
 
@@ -567,17 +557,3 @@ def lazily(
 def lazily_of(collections: Sequence[Any], finish: Callable[..., Any], meta: Any) -> Any:
     """Return the lazy DataFrame that a function makes from the results of some collections."""
     return dd.from_delayed([delayed(finish)(*collections)], meta=meta, verify_meta=False)
-
-
-def _finished(
-    answers: list[Any], finish: Callable[[list[Any]], Any], to_kind: Callable[[Any], Any] | None
-) -> Any:
-    answer = finish(answers)
-    return answer if to_kind is None else to_kind(answer)
-
-
-def _to_cudf(answer: Any) -> Any:
-    """Convert an object of pandas to cuDF. Written from its documentation, and not tested."""
-    import cudf
-
-    return cudf.from_pandas(answer) if isinstance(answer, pd.Series | pd.DataFrame) else answer

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,13 +66,8 @@ class HowMany(Quantiles):
 HOW_MANY = HowMany((), "lower", True, np.dtype(np.uint8), np.dtype(np.uint8))
 
 
-class Described(NamedTuple):
-    """Answer of `Description`. `values` are the quantiles, or None without elements."""
-
-    n: int
-    mean: float
-    std: float
-    values: NDArray[Any] | None
+Described = tuple[int, float, float, NDArray[Any] | None]
+"""Number of elements, mean, sample deviation, and the quantiles, or None without elements."""
 
 
 @dataclass(frozen=True)
@@ -88,4 +83,4 @@ class Description(ColumnQuantiles):
         assert sums is not None
         n, values = resolved
         (mean,), (std,) = sums.mean_and_std()[0], sums.sample_std()
-        return Described(n, mean, std, values)
+        return n, mean, std, values

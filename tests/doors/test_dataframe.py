@@ -23,6 +23,7 @@ from pandas.testing import assert_frame_equal, assert_series_equal
 
 import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
 from dask_gpuselect import describe_boxplot, enable
+from dask_gpuselect.engine import frames
 from dask_gpuselect.optional import after_import
 from tests.data import hashed
 from tests.processes import python
@@ -480,3 +481,9 @@ def test_boxes_of_a_column_by_the_public_function() -> None:
     assert (unnamed.label, unnamed.n) == (None, 3)
     with pytest.raises(TypeError, match="it must have numbers or dates"):
         describe_boxplot(lazy.astype("str"))
+
+
+def test_cudf_is_refused() -> None:
+    like_cudf = type("DataFrame", (), {"__module__": "cudf.core.dataframe"})
+    with pytest.raises(TypeError, match=r"type df.to_backend\('pandas'\) first"):
+        frames.Column.of(like_cudf())

@@ -82,7 +82,7 @@ USED = {
     "secrets": {"randbits"},
 }
 OTHERS = """
-cudf cupy cupyx dask distributed matplotlib numba numpy pandas pyarrow scipy sklearn xarray
+cupy cupyx dask distributed matplotlib numba numpy pandas pyarrow scipy sklearn xarray
 """
 # They run code, or read and write files.
 BUILTINS = {"eval", "exec", "compile", "__import__", "open", "input", "breakpoint"}
