@@ -161,7 +161,8 @@ class BoxesOfLanes(QuantileFields, LaneQuestion):
     def of(cls, rule: Rule, source_dtype: np.dtype[Any], *, omits_nan: bool) -> Self:
         is_element = METHODS[rule.method].discrete
         dtype = source_dtype.newbyteorder("=") if is_element else np.dtype(np.float64)
-        return cls(rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan)
+        about = rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan
+        return cls(*about, warns=False)  # the boxes have their numbers of elements
 
     @property
     def further(self) -> LaneLoad | None:
@@ -230,9 +231,6 @@ class LaneBoxQuestion(BoxesOfLanes, Quantiles):
 
     # Measured in the same way as the cost of quantiles.
     pass_time: ClassVar[float] = 1.1
-
-    def warn_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
-        """Give no warning: the boxes have their numbers of elements."""
 
     def counted(self, counts: ValueCounts, dtype: np.dtype[Any]) -> Boxes:
         """Return the boxes of lanes by the counts of all their values."""

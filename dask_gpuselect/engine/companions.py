@@ -29,6 +29,7 @@ from dask_gpuselect.engine.source import (
     blockwise,
     extended,
     from_array,
+    itself,
     largest_chunk_bytes,
     map_blocks,
 )
@@ -198,13 +199,9 @@ def _read_once(array: DaskArray) -> DaskArray:
     another kind than blockwise.
     """
     name = f"shared-companion-{tokenize(array.name)}"
-    tasks = tasks_of_each(_itself, name, array.numblocks, [array.name])
+    tasks = tasks_of_each(itself, name, array.numblocks, [array.name])
     graph = extended(array.dask, name, tasks, {array.name})
     return DaskArray(graph, name, array.chunks, meta=array._meta)
-
-
-def _itself(chunk: Any) -> Any:
-    return chunk
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,6 +30,7 @@ from dask_gpuselect.engine.source import (
     Task,
     TaskRef,
     extended,
+    itself,
     merged,
     nested,
     rebuilt,
@@ -449,9 +450,7 @@ def bundled(grids: Sequence[DaskArray], label: str) -> DaskArray:
     name = f"{label}-bundle-{tokenize([grid.name for grid in grids])}"
     columns = [[TaskRef(key) for key in flatten(grid.__dask_keys__())] for grid in grids]
     tasks = {
-        (name, i): Task(
-            (name, i), _as_they_are, List(*(List(*each[i : i + 1]) for each in columns))
-        )
+        (name, i): Task((name, i), itself, List(*(List(*each[i : i + 1]) for each in columns)))
         for i in range(max(map(len, columns)))
     }
     graph = extended(merged(*grids), name, tasks, {grid.name for grid in grids})
@@ -459,10 +458,6 @@ def bundled(grids: Sequence[DaskArray], label: str) -> DaskArray:
 
 
 Bundle = list[list[Any]]
-
-
-def _as_they_are(bundle: Bundle) -> Bundle:
-    return bundle
 
 
 def merge_columns(bundles: list[Bundle], merge: Callable[[list[Any]], Any]) -> Bundle:

@@ -21,6 +21,7 @@ from dask_gpuselect.arrays import concatenate, in_kind, like, namespace, to_host
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.groups import ForGroups, GroupedLanes, Grouping, PerGroup, Piece
 from dask_gpuselect.engine.questions import Block
+from dask_gpuselect.engine.source import itself
 from dask_gpuselect.kernels.companions import Accompanied, CodesOf, values_of
 from dask_gpuselect.kernels.values import group_value_counts
 from dask_gpuselect.maths.cuts import Arrays, Cuts, IntArray
@@ -316,11 +317,7 @@ def numbered_together(parts: Sequence[Named]) -> tuple[Labels | None, list[Codes
 
 def codes_of_names(names: Labels | None) -> CodesOf:
     """Return a function from labels to their numbers: the identity if labels are numbers."""
-    return _itself if names is None else partial(kernels.codes_among, names=names)
-
-
-def _itself(labels: Any) -> Any:
-    return labels
+    return itself if names is None else partial(kernels.codes_among, names=names)
 
 
 # --- Groups as rows of tables ---------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -172,7 +172,7 @@ def with_halos(
     token = tokenize(x.name, reaches, function, dtype, fill)
     name, part = f"{label}-{token}", f"{label}-halo-{token}"
     along = [list(stretches(*each)) for each in zip(reaches, x.chunks, strict=True)]
-    kind = quietly(Padded(function, fill))
+    kind = quietly(partial(_padded, function=function, fill=fill))
     slices: dict[Any, Any] = {}
     tasks: dict[Any, Any] = {}
     for place in np.ndindex(*map(len, along)):
@@ -219,18 +219,16 @@ def sliced(chunk: Any, taken: Sequence[Cut]) -> Any:
     return copied(part)
 
 
-@dataclass(frozen=True)
-class Padded:
-    """A task that joins slices of chunks, and applies a function to the result."""
-
-    function: Callable[..., Any]
-    fill: Any
-
-    def __call__(
-        self, parts: Sequence[Any], counts: tuple[int, ...], outside: tuple[tuple[int, int], ...]
-    ) -> Any:
-        whole = _joined(parts, counts)
-        return self.function(padded(whole, outside, self.fill))
+def _padded(
+    parts: Sequence[Any],
+    counts: tuple[int, ...],
+    outside: tuple[tuple[int, int], ...],
+    *,
+    function: Callable[..., Any],
+    fill: Any,
+) -> Any:
+    """Join slices of chunks, and apply a function to the result with what is beyond the ends."""
+    return function(padded(_joined(parts, counts), outside, fill))
 
 
 def _joined(parts: Sequence[Any], counts: tuple[int, ...]) -> Any:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import concatenate
 from dask_gpuselect.engine.answers import AnswerAxes, Form
-from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.engine.source import DaskArray, itself
 from dask_gpuselect.kernels import elements_at, values
 from dask_gpuselect.maths import weights
 from dask_gpuselect.maths.boxes import BoxGuess
@@ -358,11 +358,6 @@ class OneLoadQuestion(BaseQuestion, ABC):
     @abstractmethod
     def answer(self, partial_result: Any) -> Any:
         """Return the answer, any object, from the partial result of all chunks."""
-
-
-def itself(order: Any) -> Any:
-    """Return the order statistics: a further load needs to know all of them."""
-    return order
 
 
 @dataclass(frozen=True)

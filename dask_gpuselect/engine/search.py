@@ -53,11 +53,7 @@ class Selected:
 
 
 class _MissingError(Exception):
-    """Raised if there are NaN among the elements, and so fewer ranks than assumed."""
-
-    def __init__(self, n_valid: int, n_missing: int) -> None:
-        super().__init__(n_valid, n_missing)
-        self.n_valid, self.n_missing = n_valid, n_missing
+    """Raised with the numbers of valid and missing elements, if there are fewer than assumed."""
 
 
 def select_now(values: Any, dtype: np.dtype[Any], ranks: RanksOf, strategy: Strategy) -> Selected:
@@ -90,7 +86,7 @@ def select_now(values: Any, dtype: np.dtype[Any], ranks: RanksOf, strategy: Stra
                 known = Known.at_first(first, last, n_valid, selection_dtype(dtype))
                 elements |= _search(array, known, opened, strategy)
         except _MissingError as counted:
-            n_valid, n_missing = counted.n_valid, counted.n_missing
+            n_valid, n_missing = counted.args
         except ContradictionError:
             break
         else:

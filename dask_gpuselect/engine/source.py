@@ -143,6 +143,11 @@ def nothing(*_: Any) -> None:
     """Do nothing, in a task that others wait for."""
 
 
+def itself(value: Any) -> Any:
+    """Return a value unchanged."""
+    return value
+
+
 def is_reduction(name: str, made: Layer | GraphNode | None) -> bool:
     """Return whether a layer or task of that name makes the result of a reduction.
 

@@ -27,11 +27,16 @@ class LaneCounts(LaneQuestion):
 
     @property
     def order(self) -> Any:
-        return NO_ORDER
+        return self
 
     @property
     def n_answers(self) -> int:
         return 1
+
+    def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
+        """Return no ranks: lanes have the number of their elements without order statistics."""
+        none = np.empty((0, len(n)), np.int64)
+        return none, none
 
     def partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
         return {"itemsize": 8}
@@ -49,17 +54,6 @@ class LaneCounts(LaneQuestion):
 
     def finished(self, lanes: Lanes) -> Any:
         return lanes.n_valid[None]
-
-
-class NoOrder:
-    """The wish for no order statistics: lanes have the number of their elements without any."""
-
-    def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
-        none = np.empty((0, len(n)), np.int64)
-        return none, none
-
-
-NO_ORDER = NoOrder()
 
 
 def _counted(

@@ -111,8 +111,7 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     if they are objects, categories or masked. Elements of one and two bytes are read once for all
     of these if there are few groups: the counts, 9 to 12 bytes for each possible value of each
     group, must not exceed the bytes of a task's data, and four times the counts must not exceed
-    ``dask_gpuselect.root-limit``. With weights, for NumPy chunks, these are 41 to 44 bytes, and at
-    most 284 for four: up to about 3,700 groups of uint8, and 14 of uint16.
+    ``dask_gpuselect.root-limit``. Values of weighted elements are not counted.
 
     Along some of the axes, each chunk is read as often as by the same function without groups (see
     `quantile`). For lazy labels without `groups`, the labels alone are read once more. If a column
@@ -127,7 +126,7 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     the groups; if labels are lazy and `groups` is not given, one task takes all. Along some of
     the axes: the chunks of a task, their labels, and a copy of the largest group in them. With
     weights of all elements and lazy labels without `groups`, one task holds all data, which must
-    fit ``dask_gpuselect.column-limit``, unless values are counted.
+    fit ``dask_gpuselect.column-limit``.
 
     Algorithm: if elements are ordered by label and then by value, a group is a range of ranks. So
     the cuts of all groups together prove brackets around every wanted rank of every group, as those

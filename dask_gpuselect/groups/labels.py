@@ -20,7 +20,7 @@ from dask_gpuselect.engine.asking import ask_once
 from dask_gpuselect.engine.expressions import as_source, is_lazy_array
 from dask_gpuselect.engine.groups import Grouping
 from dask_gpuselect.engine.questions import OneLoadQuestion
-from dask_gpuselect.engine.source import DaskArray, elemwise, map_blocks
+from dask_gpuselect.engine.source import DaskArray, elemwise, itself, map_blocks
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.labels import Labels, as_objects, together, union
 
@@ -349,7 +349,7 @@ class DistinctLabels(OneLoadQuestion):
 
     def lazily(self, answer: DaskArray) -> DaskArray:
         labels: DaskArray = map_blocks(
-            _itself,
+            itself,
             answer,
             new_axis=0,
             chunks=((math.nan,),),
@@ -357,11 +357,6 @@ class DistinctLabels(OneLoadQuestion):
             meta=np.empty(0, self.dtype),
         )
         return labels
-
-
-def _itself(labels: Labels) -> Labels:
-    """Return the labels unchanged."""
-    return labels
 
 
 def _check_distinct(names: Sequence[Hashable]) -> None:

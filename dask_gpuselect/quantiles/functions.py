@@ -643,7 +643,7 @@ def explain(
         - "guess" reads data in memory once.
         - "resident" reads CuPy chunks once, in one task, if they are, or can stay, in the memory of
           one device.
-        - "counts" reads elements of one or two bytes once, and counts or weighs every value.
+        - "counts" reads elements of one or two bytes once, and counts every value.
 
         Plans along an axis, and for groups:
 

@@ -71,6 +71,8 @@ class QuantileFields:
     if_none : {"empty", "missing", "masked"} or Filled
         The answers where no element takes part: those of NumPy for an empty array, those for an
         array that is all NaN, masked, or given.
+    warns : bool
+        False if another question about the same elements warns of those that are missing.
     """
 
     q: tuple[float, ...]
@@ -79,6 +81,7 @@ class QuantileFields:
     source_dtype: np.dtype[Any]
     dtype: np.dtype[Any]
     if_none: str | Filled = field(default="empty", kw_only=True)
+    warns: bool = field(default=True, kw_only=True)
 
     @property
     def n_answers(self) -> int:
@@ -205,6 +208,8 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
         return 0 if self._method.discrete else 1 if self._method.averages else 2
 
     def warn_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
+        if not self.warns:
+            return
         if is_empty and self.q:
             self._warn_empty()
         if is_all_missing and self.skips_missing and not isinstance(self.if_none, Filled):

@@ -47,14 +47,6 @@ from dask_gpuselect.robust.deviations import (
 
 
 @dataclass(frozen=True)
-class QuietMedian(Quantiles):
-    """The median of distances, without warnings: the median of the elements gives them."""
-
-    def warn_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
-        """Give no warning."""
-
-
-@dataclass(frozen=True)
 class ResolvedMedian:
     """The median, and the deviation before it is divided; both arrays of one element.
 
@@ -80,7 +72,7 @@ class DeviationQuestion(Question):
     """
 
     median: Quantiles
-    distances: QuietMedian
+    distances: Quantiles
     scale: float
 
     third: ClassVar[str] = "distances"
@@ -95,7 +87,8 @@ class DeviationQuestion(Question):
         # Without elements, the deviation is missing as the median is, and no second warning is
         # given.
         quiet = "masked" if if_none == "masked" else "empty"
-        return cls(median, QuietMedian(*about, dtype, dtype, if_none=quiet), scale)
+        distances = Quantiles(*about, dtype, dtype, if_none=quiet, warns=False)
+        return cls(median, distances, scale)
 
     @property
     def lanes(self) -> LaneDeviationQuestion:

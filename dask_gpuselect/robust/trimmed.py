@@ -230,14 +230,12 @@ class CutElements(Quantiles):
 
     @classmethod
     def of(cls, proportion: float, source: np.dtype[Any]) -> CutElements:
-        return cls((0.0, 1.0), "lower", True, source, source.newbyteorder("="), proportion)
+        about = True, source, source.newbyteorder("="), proportion
+        return cls((0.0, 1.0), "lower", *about, warns=False)  # the mean warns
 
     @property
     def _method(self) -> Method:
         return replace(METHODS["lower"], position=Applied(_cut_ranks, (self.proportion,)))
-
-    def warn_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
-        """Give no warning: the mean gives it."""
 
     def n_cut(self, n: IntArray) -> IntArray:
         """Compute how many of n elements are cut off at each end."""

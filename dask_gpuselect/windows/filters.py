@@ -15,7 +15,7 @@ from dask_gpuselect.maths.interpolation import no_quantiles_of
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.quantiles.documentation import documented_like
 from dask_gpuselect.windows.asking import ask_windows, each_axis, frame_of
-from dask_gpuselect.windows.questions import RankOf, WindowQuestion
+from dask_gpuselect.windows.questions import RankOf
 
 MODES = {
     "reflect": "reflect",
@@ -253,8 +253,7 @@ class _Windows(NamedTuple):
             raise ValueError("All-zero footprint is not supported: pass one with a True element")
         places = None if marks is None or marks.all() else tuple(marks.ravel().tolist())
         how = METHODS["lower"].name, self.nan == "omit", source, source
-        wanted = RankOf((0.0,), *how, rank=rank, size=frame_of(reaches, places).n)
-        question = WindowQuestion(wanted, source)
+        question = RankOf((0.0,), *how, source, rank=rank, size=frame_of(reaches, places).n)
         fill = np.asarray(self.cval).astype(source)[()]
         return ask_windows(name, x, reaches, question, footprint=places, fill=fill)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,6 @@ from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, check_method
 from dask_gpuselect.maths.windows import RowWindows
 from dask_gpuselect.optional import Advising
 from dask_gpuselect.quantiles.functions import probabilities
-from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.windows.asking import ask_windows, each_axis, frame_of
 from dask_gpuselect.windows.questions import WindowQuestion
 
@@ -310,17 +310,9 @@ def _ask_statistic(
         )
     )
     question = _question(name, shares, method, source, q, omits=omits, scale=scale)
-    result = question.result
-    if may_lack and result.kind in "bui":
-        result = np.dtype(np.float64)
-    question = WindowQuestion(
-        question.quantiles,
-        result,
-        least,
-        deviates=name == "mad",
-        is_gap=name == "iqr",
-        scale=question.scale,
-    )
+    if may_lack and question.result.kind in "bui":
+        question = replace(question, result=np.dtype(np.float64))
+    question = replace(question, least=least, deviates=name == "mad", is_gap=name == "iqr")
     return ask_windows(f"rolling-{name}", array, reaches, question, **about)
 
 
@@ -344,15 +336,14 @@ def _question(
     dtype = result_dtype(source, method, **how)
     if name == "iqr" and source.kind == "f" and not method.discrete:
         dtype = np.dtype(np.float64)  # the difference of its quantiles is rounded once
+    about = tuple(shares.tolist()), method.name, omits
     if not is_spread:
-        about = tuple(shares.tolist()), method.name, omits, source, dtype
-        return WindowQuestion(Quantiles(*about), dtype)
+        return WindowQuestion(*about, source, dtype, dtype)
     result = source.newbyteorder("=") if source.kind == "f" else np.dtype(np.float64)
     about_scale = (NORMAL_MAD, result) if name == "mad" else (NORMAL_IQR, np.dtype(np.float64))
     factor = scale_factor(scale, *about_scale)
     source = dtype if name == "mad" else source
-    about = tuple(shares.tolist()), method.name, omits, source, dtype
-    return WindowQuestion(Quantiles(*about), result, scale=factor)
+    return WindowQuestion(*about, source, dtype, result, scale=factor)
 
 
 # --- Windows along axes ---------------------------------------------------------------------------

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import any_true, as_type, is_kind, like, namespace, to_host
 from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.envelope import exact_gap
-from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.ranks import Ranks
 from dask_gpuselect.maths.windows import Frame
 from dask_gpuselect.quantiles.questions import Quantiles, missing_of
 
 
 @dataclass(frozen=True)
-class WindowQuestion:
-    """Ask for quantiles of every window, of its elements or of their distances from its median.
+class WindowQuestion(Quantiles):
+    """Quantiles of every window, of its elements or of their distances from its median.
+
+    It gives no warnings, because windows of too few elements are expected.
 
     Parameters
     ----------
-    quantiles : Quantiles
     result : dtype
         Of the answers.
     least : int
@@ -38,45 +37,17 @@ class WindowQuestion:
         What the answers are divided by.
     """
 
-    quantiles: Quantiles
     result: np.dtype[Any]
-    least: int = 1
-    deviates: bool = False
-    is_gap: bool = False
-    scale: float = 1.0
+    least: int = field(default=1, kw_only=True)
+    deviates: bool = field(default=False, kw_only=True)
+    is_gap: bool = field(default=False, kw_only=True)
+    scale: float = field(default=1.0, kw_only=True)
+    warns: bool = field(default=False, kw_only=True)
 
-    @property
-    def n_answers(self) -> int:
-        return self.quantiles.n_answers
+    lane_answer = Quantiles.lane_values
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.quantiles.dtype
-
-    @property
-    def mixes(self) -> int:
-        return self.quantiles.mixes
-
-    @property
-    def skips_missing(self) -> bool:
-        return self.quantiles.skips_missing
-
-    def wanted_of_lanes(self, n: IntArray) -> Ranks:
-        return self.quantiles.wanted_of_lanes(n)
-
-    def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
-        return self.quantiles.lane_ranks(n)
-
-    def lane_answer(self, order: Lanes) -> NDArray[Any]:
-        return self.lane_values(order)
-
-    def lane_values(self, order: Lanes) -> NDArray[Any]:
-        return self.quantiles.lane_values(order)
-
-    def warn_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
-        """Give no warning: windows of too few elements are expected."""
-
-    def finished(self, answers: Any, n_valid: Any) -> Any:
+    def finished(self, answers: Any, n_valid: Any) -> Any:  # type: ignore[override]
+        """Return the answers by the order statistics of all windows: see `WindowOrder`."""
         if self.is_gap:
             answers = _gap(answers) / self.scale
         if answers.dtype != self.result:
@@ -143,7 +114,7 @@ class WindowAnswers:
 
 
 @dataclass(frozen=True)
-class RankOf(Quantiles):
+class RankOf(WindowQuestion):
     """Ask for the element of one rank of every window, as ``scipy.ndimage`` counts it.
 
     Parameters
