@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -127,12 +126,18 @@ def _answer_once(partials: list[Any], question: OneLoadQuestion) -> Any:
     return question.answer(question.merge(partials))
 
 
-@dataclass(frozen=True)
-class ByChunk:
-    """The proven brackets of a question, and the partial results of single chunks there.
+ByChunk = tuple[DaskArray, DaskArray, ChunkOrder | None, Narrowing | None]
+"""Results of `by_chunk`."""
 
-    Parameters
-    ----------
+
+def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
+    """Return the proven brackets of a question, and what is gathered of every chunk there.
+
+    This takes one load if values are counted. Otherwise it takes two. A chunk takes one if the
+    first load has cached enough of it.
+
+    Returns
+    -------
     brackets : dask array
         The brackets, as one object.
     tallies : dask array
@@ -142,22 +147,9 @@ class ByChunk:
     narrowing : Narrowing or None
         Given if the candidates are too many for one task: then they ascend, in each chunk.
     """
-
-    brackets: DaskArray
-    tallies: DaskArray
-    order: ChunkOrder | None
-    narrowing: Narrowing | None = None
-
-
-def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
-    """Return the proven brackets of a question, and what is gathered of every chunk there.
-
-    This takes one load if values are counted. Otherwise it takes two. A chunk takes one if the
-    first load has cached enough of it.
-    """
     plan = choose(*plan_loads([x], [question]))
     if plan.name == "counts":
-        return ByChunk(*gathered_by_counts(x, question, label), None)
+        return (*gathered_by_counts(x, question, label), None, None)
     about = ArrayQuestion(x, question, Form((), None, x._meta))
     (begun,), (bracket,), (load,) = _loaded(
         [about], [plan], label, None, is_marked=False, is_apart=True
@@ -165,7 +157,7 @@ def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
     brackets = graphs.in_one_place(bracket, _brackets_of, f"{label}-ends-{tokenize(bracket.name)}")
     if plan.narrowing is not None:
         load = waiting(load, plan.narrowing)
-    return ByChunk(brackets, load, begun.order, plan.narrowing)
+    return brackets, load, begun.order, plan.narrowing
 
 
 def _brackets_of(parts: list[Proven]) -> Brackets:

@@ -8,9 +8,8 @@ first, as in a stable sort.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -21,19 +20,16 @@ from dask_gpuselect.maths.cuts import (
     Arrays,
     Brackets,
     ChunksChangedError,
-    Cuts,
     IntArray,
     Joined,
     Tally,
 )
-from dask_gpuselect.maths.envelope import Ranges, find_brackets
-from dask_gpuselect.maths.finish import counts_at, order_statistics
-from dask_gpuselect.maths.sizes import share_of_ranks
+from dask_gpuselect.maths.finish import counts_at
 
 
 @dataclass(frozen=True)
 class SortedChunks:
-    """Chunks of the sorted array, and the questions about them that two loads answer.
+    """Chunks of the sorted array.
 
     Parameters
     ----------
@@ -50,11 +46,6 @@ class SortedChunks:
     sizes: tuple[int, ...] | None = None
     part: tuple[int, int] = (0, 1)
 
-    @property
-    def share(self) -> int:
-        """Factor for `sizes.pivot_count` that gives enough pivots."""
-        return share_of_ranks(self.n_chunks)
-
     def starts(self, n: int) -> IntArray:
         """Compute the first ranks of all chunks but the first, among n elements, for this part."""
         i, n_parts = self.part
@@ -69,39 +60,6 @@ class SortedChunks:
                 "give the array the right chunks"
             )
         return np.cumsum(self.sizes[:-1], dtype=np.int64)
-
-    def bracket(self, cuts: Cuts) -> Brackets:
-        """Bracket the splitters by the cuts of all chunks."""
-        ranks = self._ranks(cuts)
-        return find_brackets(cuts, ranks, ranks)
-
-    def ranges(self, cuts: Cuts) -> Ranges:
-        """Find the ranges of the pivots that matter, by the cuts of all chunks at some pivots."""
-        ranks = self._ranks(cuts)
-        return Ranges.of_ranks(cuts, ranks, ranks)
-
-    def _ranks(self, cuts: Cuts) -> IntArray:
-        n_valid, n_missing = int(cuts.n_valid.sum()), int(cuts.n_missing.sum())
-        starts = self.starts(n_valid + n_missing)
-        return np.unique(starts[starts < n_valid])
-
-    def keep(self, cuts: Cuts) -> Brackets:
-        """Bracket the splitters by cuts of some chunks, scaled to stand for all.
-
-        They have only about as many elements as the array.
-        """
-        n = int(cuts.n_valid.sum()) + int(cuts.n_missing.sum())
-        if self.sizes is None:
-            return self.bracket(cuts)
-        size = max(sum(self.sizes), 1)
-        sizes = [stop * n // size for stop in itertools.accumulate(self.sizes)]
-        return replace(self, sizes=tuple(np.diff(sizes, prepend=0).tolist())).bracket(cuts)
-
-    def splitters(self, brackets: Brackets, tally: Tally) -> Splitters:
-        """Find the splitters from the tally of all chunks."""
-        starts = self.starts(tally.n_valid + tally.n_missing)
-        elements = order_statistics(brackets, tally, starts[starts < tally.n_valid])
-        return Splitters(starts, elements)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,12 +137,16 @@ class Table(Arrays):
     edges : Edges
     values : ndarray, shape (V,)
         Values of the splitters.
+    groups : list of list of Division
+        For each group of chunks of the result, where each batch of chunks is cut; empty without
+        groups. The table then has the ends of the groups alone.
     """
 
     cuts: IntArray
     offsets: IntArray
     edges: Edges
     values: NDArray[Any]
+    groups: Sequence[Sequence[Division]] = ()
 
     @classmethod
     def of(cls, edges: Edges, splitters: Splitters) -> Self:

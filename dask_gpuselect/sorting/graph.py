@@ -57,7 +57,7 @@ from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
 from dask_gpuselect.kernels import ordering, radix
 from dask_gpuselect.kernels.ordering import Dealt
 from dask_gpuselect.maths.chunk_order import ChunkOrder
-from dask_gpuselect.maths.cuts import ADVICE, Arrays, Brackets, ChunksChangedError, IntArray
+from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray
 from dask_gpuselect.maths.partition import Division, Edges, SortedChunks, Splitters, Table
 from dask_gpuselect.sorting.questions import SplitterQuestion
 
@@ -158,23 +158,6 @@ def _is_worth_spilling(key: DaskArray, payload: Sequence[DaskArray]) -> bool:
 # --- The table: what goes where -------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Deal(Arrays):
-    """Places where chunks are cut into pieces, as tasks need them.
-
-    Parameters
-    ----------
-    table : Table
-        Where each chunk is cut, at the steps of the stages alone.
-    groups : list of list of Division
-        For each group of chunks of the result, where each batch of chunks is cut; empty without
-        groups.
-    """
-
-    table: Table
-    groups: list[list[Division]]
-
-
 def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
     """Find where all chunks are cut, as one task, by two loads or one that counts all values.
 
@@ -182,27 +165,25 @@ def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
     splitters at a time, and those of a batch of chunks are added up immediately.
     """
     label, question = plan.label, SplitterQuestion(plan.wanted)
-    loaded = by_chunk(x, question, label)
-    if loaded.narrowing is None:
+    brackets, tallies, order, narrowing = by_chunk(x, question, label)
+    if narrowing is None:
         splitters = reduced(
-            loaded.tallies,
+            tallies,
             f"{label}-candidates-merge",
             _merge_gathered,
             _find_splitters,
-            f"{label}-splitters-{tokenize(loaded.tallies.name, question)}",
-            brackets=TaskRef((loaded.brackets.name,)),
+            f"{label}-splitters-{tokenize(tallies.name, question)}",
+            brackets=TaskRef((brackets.name,)),
             question=question,
             meta=x._meta,
         )
     else:
-        splitters = answers_of_stretches(
-            loaded.tallies, loaded.brackets, question, loaded.narrowing, Splitters.merge
-        )
+        splitters = answers_of_stretches(tallies, brackets, question, narrowing, Splitters.merge)
     places = _places_of(plan, x.npartitions)
     name = f"{label}-edges-{tokenize(splitters.name, plan.stages, len(places))}"
     which = literals(f"{label}-which-{tokenize(name)}", [[each.splitters for each in places]], ())
-    edges = each_chunk(_edges, name, [loaded.tallies], [loaded.brackets, splitters, which])
-    how: dict[str, Any] = {"order": loaded.order, "stages": plan.stages}
+    edges = each_chunk(_edges, name, [tallies], [brackets, splitters, which])
+    how: dict[str, Any] = {"order": order, "stages": plan.stages}
     arguments = [{"some": some, "splitters": TaskRef((splitters.name,)), **how} for some in places]
     merge, name = f"{label}-edges-merge", f"{label}-table-{tokenize(name)}"
     if len(places) == 1:
@@ -300,15 +281,16 @@ def _merge_edges(parts: list[list[Edges]]) -> list[Edges]:
     return [Edges.merge([edges for (edges,) in parts])]
 
 
-def _make_only_deal(parts: list[list[Edges]], **about: Any) -> Deal:
+def _make_only_deal(parts: list[list[Edges]], **about: Any) -> Table:
     """Return where each chunk is cut, without groups."""
     return _joined_deals([_make_deal(_merge_edges(parts), **about)])
 
 
-def _joined_deals(parts: list[Any]) -> Deal:
-    """Join the table and the divisions of all groups."""
+def _joined_deals(parts: list[Any]) -> Table:
+    """Add the divisions of all groups to the table."""
+    table: Table
     table, *groups = parts
-    return Deal(table, [*itertools.chain(*groups)])
+    return replace(table, groups=[*itertools.chain(*groups)])
 
 
 def _merge_gathered(parts: list[list[Gathered]]) -> list[Gathered]:
@@ -338,14 +320,15 @@ def _edges(
 
 
 def _split(
-    chunk: Any, *values_deal_place: Any, dtype: np.dtype[Any], plan: SortPlan, file_name: str
+    chunk: Any, *values_table_place: Any, dtype: np.dtype[Any], plan: SortPlan, file_name: str
 ) -> list[tuple[Any, ...] | None]:
     """Cut a chunk into pieces, one for each chunk of the result.
 
     A piece is a tuple of columns: the keys and the values beside them. It is None without elements.
     """
-    *values, deal, (place, *_) = values_deal_place
-    table: Table = deal.table
+    values: Sequence[Any]
+    table: Table
+    *values, table, (place, *_) = values_table_place
     elements = ordering.words_of(chunk, dtype)
     for value in values:
         if len(value) != len(elements):
@@ -370,7 +353,7 @@ def _regroup(
     pieces: list[tuple[Any, ...] | None],
     batch: int,
     group: int,
-    deal: Deal,
+    deal: Table,
     dtype: np.dtype[Any],
     plan: SortPlan,
     file_name: str,
@@ -383,7 +366,7 @@ def _regroup(
     keys, *values = joined
     chunks = plan.stages.batch(batch)
     division = deal.groups[group][batch]
-    every = len(deal.table.offsets)
+    every = len(deal.offsets)
     name = f"one of the chunks {', '.join(f'({i},)' for i in range(*chunks.indices(every)))}"
     dealt = _in_pieces(keys, dtype, division, plan, name, has_order=bool(values))
     columns = [dealt.keys, *_ordered(dealt, values)]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
-from dask_gpuselect.maths.envelope import Ranges
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
+from dask_gpuselect.maths.envelope import Ranges, find_brackets
+from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.partition import SortedChunks, Splitters
+from dask_gpuselect.maths.sizes import share_of_ranks
 
 MANY = 64
 
@@ -31,7 +36,7 @@ class SplitterQuestion(Question):
 
     @property
     def share(self) -> int:
-        return self.wanted.share
+        return share_of_ranks(self.wanted.n_chunks)
 
     @property
     def keeps(self) -> bool:
@@ -44,20 +49,35 @@ class SplitterQuestion(Question):
         return sizes is None or MANY * self.wanted.n_chunks <= math.sqrt(sum(sizes))
 
     def bracket(self, cuts: Cuts) -> Brackets:
-        return self.wanted.bracket(cuts)
+        ranks = self._ranks(cuts)
+        return find_brackets(cuts, ranks, ranks)
+
+    def _ranks(self, cuts: Cuts) -> IntArray:
+        n_valid, n_missing = int(cuts.n_valid.sum()), int(cuts.n_missing.sum())
+        starts = self.wanted.starts(n_valid + n_missing)
+        return np.unique(starts[starts < n_valid])
 
     @property
     def n_ranges(self) -> int:
         return self.n_answers
 
     def ranges(self, cuts: Cuts) -> Ranges:
-        return self.wanted.ranges(cuts)
+        ranks = self._ranks(cuts)
+        return Ranges.of_ranks(cuts, ranks, ranks)
 
     def stretch(self, i: int, n: int) -> SplitterQuestion:
         return SplitterQuestion(replace(self.wanted, part=(i, n)))
 
     def keep(self, cuts: Cuts) -> Brackets:
-        return self.wanted.keep(cuts)
+        # These cuts have only about as many elements as the array.
+        n, sizes = int(cuts.n_valid.sum()) + int(cuts.n_missing.sum()), self.wanted.sizes
+        if sizes is None:
+            return self.bracket(cuts)
+        stops = [stop * n // max(sum(sizes), 1) for stop in itertools.accumulate(sizes)]
+        scaled = replace(self.wanted, sizes=tuple(np.diff(stops, prepend=0).tolist()))
+        return SplitterQuestion(scaled).bracket(cuts)
 
     def resolve(self, brackets: Brackets, tally: Tally) -> Splitters:
-        return self.wanted.splitters(brackets, tally)
+        starts = self.wanted.starts(tally.n_valid + tally.n_missing)
+        elements = order_statistics(brackets, tally, starts[starts < tally.n_valid])
+        return Splitters(starts, elements)
