@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from dask.base import tokenize
@@ -129,15 +129,11 @@ def settled(
         return None
 
 
-class Guessed(NamedTuple):
-    """Brackets that a sample guesses, with the results of one read.
+Guessed = tuple[Brackets, Tally | None, Moments | None]
+"""Brackets that a sample guesses, with the tally and the sums of one read.
 
-    The tally is None if the candidates did not fit. The sums are None unless the read made them.
-    """
-
-    brackets: Brackets
-    tally: Tally | None
-    sums: Moments | None = None
+The tally is None if the candidates did not fit. The sums are None unless the read made them.
+"""
 
 
 def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed | None:
@@ -149,13 +145,13 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
     first = ranks or question.first_ranks
     is_whole = not question.weighs and kernels.is_best_whole(values, question.whole_times)
     if is_whole and len(first(size)):
-        return Guessed(*kernels.whole(values, dtype, first))
+        return *kernels.whole(values, dtype, first), None
     takes_many = ranks is not None and kernels.is_on_device(values)
     if not ((question.share == 1 or takes_many) and size >= PILOT_WORTH):
         return None
     if ranks is not None:
         sampled = min(PILOT_SIZE, max(size >> PILOT_SHIFT, LEAST_PILOT))
-        return Guessed(*kernels.pilot(values, dtype, sampled, ranks))
+        return *kernels.pilot(values, dtype, sampled, ranks), None
     sample, rate = kernels.sorted_sample(values, dtype, PILOT_SIZE)
     room = pilot_room(GUESSED, size)
     if question.wants_sums and not question.defines("summed") and not question.weighs:
@@ -164,14 +160,14 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
         if there is not None:
             measured = kernels.guess_and_sums(values, dtype, sample, there, *about)
             if measured is not None:
-                return Guessed(*measured)
+                return measured
         guess = question.guess(sample, rate)
-        return Guessed(guess, *kernels.tally_and_sums(values, dtype, guess, *about))
+        return guess, *kernels.tally_and_sums(values, dtype, guess, *about)
     guess = question.guess(sample, rate)
     tally = kernels.tally_in_place(values, dtype, guess, room)
     if question.wants_squares and tally is not None:
         tally = replace(tally, square=kernels.weight_squares(values, dtype, tally))
-    return Guessed(*_narrowed(guess, tally, question))
+    return *_narrowed(guess, tally, question), None
 
 
 def _narrowed(

@@ -83,14 +83,15 @@ def answer_in_place(
         answer = _answer_sorted(parts_of(values), dtype, question)
         if answer is not None:
             return answer
-    guess = pilot.guess_now(values, dtype, question)
-    room = pilot_room(pilot.GUESSED, math.prod(values.shape))
-    gather = partial(kernels.tally, values, dtype, most=room)
-    resolved = None if guess is None else pilot.settled(*guess[:2], question, gather)
-    sums = None if guess is None else guess.sums
-    if guess is not None and resolved is not None:
-        sums = sums or sums_of(values, guess.brackets, dtype, if_summing(question))
-        return question.finish(resolved, sums)
+    guessed, sums = pilot.guess_now(values, dtype, question), None
+    if guessed is not None:
+        guess, tally, sums = guessed
+        room = pilot_room(pilot.GUESSED, math.prod(values.shape))
+        gather = partial(kernels.tally, values, dtype, most=room)
+        resolved = pilot.settled(guess, tally, question, gather)
+        if resolved is not None:
+            sums = sums or sums_of(values, guess, dtype, if_summing(question))
+            return question.finish(resolved, sums)
     parts = parts_of(values)
     cuts: Cuts = merge([kernels.cuts(part, dtype, share or question.share) for part in parts])
     brackets = question.bracket(cuts)

@@ -45,16 +45,11 @@ from dask_gpuselect.robust.deviations import (
     narrower_deviations,
 )
 
+ResolvedMedian = tuple[NDArray[Any], NDArray[Any] | None]
+"""The median, and the deviation before it is divided; both arrays of one element.
 
-@dataclass(frozen=True)
-class ResolvedMedian:
-    """The median, and the deviation before it is divided; both arrays of one element.
-
-    The deviation is None if it takes one more load.
-    """
-
-    median: NDArray[Any]
-    deviation: NDArray[Any] | None
+The deviation is None if it takes one more load.
+"""
 
 
 @dataclass(frozen=True)
@@ -128,33 +123,35 @@ class DeviationQuestion(Question):
 
         median = self.median.answer_by(tally.n_valid, tally.n_missing, elements_at)
         if not np.isfinite(np.ma.filled(median, np.nan)).all():
-            return ResolvedMedian(median, median * np.nan)  # which is masked if the median is
+            return median, median * np.nan  # which is masked if the median is
         if brackets.spared is not None:
-            return ResolvedMedian(median, None)
-        return ResolvedMedian(median, self._deviation(median, brackets, tally))
+            return median, None
+        return median, self._deviation(median, brackets, tally)
 
     def more(self, brackets: Brackets, resolved: ResolvedMedian) -> DeviationBrackets | None:
-        if resolved.deviation is not None:
+        median, deviation = resolved
+        if deviation is not None:
             return None
         assert isinstance(brackets, DeviationBrackets)
         assert brackets.spared is not None
-        return bracket_known(brackets.spared, resolved.median[0])
+        return bracket_known(brackets.spared, median[0])
 
     def narrower_again(
         self, resolved: ResolvedMedian, more: Brackets, cuts: Cuts
     ) -> DeviationBrackets:
         assert isinstance(more, DeviationBrackets)
-        return narrower_about(more, cuts, resolved.median[0])
+        return narrower_about(more, cuts, resolved[0][0])
 
     def resolve_again(
         self, resolved: ResolvedMedian, more: Brackets, tally: Tally
     ) -> ResolvedMedian:
         assert isinstance(more, DeviationBrackets)
-        return ResolvedMedian(resolved.median, self._deviation(resolved.median, more, tally))
+        median, _ = resolved
+        return median, self._deviation(median, more, tally)
 
     def finish(self, resolved: ResolvedMedian, sums: Moments | None) -> NDArray[Any]:
         del sums
-        answer: NDArray[Any] = self.scaled(resolved.deviation)
+        answer: NDArray[Any] = self.scaled(resolved[1])
         return answer
 
     def scaled(self, deviation: Any) -> Any:

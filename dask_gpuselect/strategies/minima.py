@@ -8,39 +8,31 @@ from dataclasses import dataclass
 
 from dask_gpuselect.strategies.known import Known, Reply, Search
 from dask_gpuselect.strategies.probes import Points, Probe
-from dask_gpuselect.strategies.roots import OnePivot, space_of
+from dask_gpuselect.strategies.roots import OnePivot, ends_of, space_of
 from dask_gpuselect.strategies.spaces import Space
 
 GOLDEN = (3 - math.sqrt(5)) / 2
 
 
-@dataclass(frozen=True)
-class _Objective:
-    """Objective of equation (2) of Beliakov 2011, with weights by `Known.target`."""
+def _may_be_at(space: Space, c: float, known: Known) -> bool:
+    """Return whether the wanted elements may lie at a coordinate; else a probe is useless."""
+    first, last = ends_of(space, known)
+    return first <= c <= last
 
-    space: Space
 
-    def ends(self, known: Known) -> tuple[float, float]:
-        first, last = (
-            self.space.coordinate(key, known.dtype) for key in (known.least, known.largest)
-        )
-        return first, last
+def _objective(
+    space: Space, c: float, known: Known
+) -> Generator[Probe, Reply, tuple[float, float, Known]]:
+    """Measure the objective near a coordinate, at an element inside the bracket.
 
-    def may_be_at(self, c: float, known: Known) -> bool:
-        """Return whether the wanted elements may lie at a coordinate; else a probe is useless."""
-        first, last = self.ends(known)
-        return first <= c <= last
-
-    def at(self, c: float, known: Known) -> Generator[Probe, Reply, tuple[float, float, Known]]:
-        """Measure the objective near a coordinate, at an element inside the bracket.
-
-        Returns the coordinate of that element, the value, and what is known.
-        """
-        pivot = self.space.nearest(c, known.dtype, known.lo, known.hi)
-        known, measured = yield Points((pivot,), self.space)
-        n, target = known.n, known.target
-        f = target * (float(measured.high[0]) / n) + (n - target) * (float(measured.low[0]) / n)
-        return self.space.coordinate(pivot, known.dtype), f, known
+    It is that of equation (2) of Beliakov 2011, with weights by `Known.target`. Returns the
+    coordinate of that element, the value, and what is known.
+    """
+    pivot = space.nearest(c, known.dtype, known.lo, known.hi)
+    known, measured = yield Points((pivot,), space)
+    n, target = known.n, known.target
+    f = target * (float(measured.high[0]) / n) + (n - target) * (float(measured.low[0]) / n)
+    return space.coordinate(pivot, known.dtype), f, known
 
 
 @dataclass(frozen=True)
@@ -69,14 +61,14 @@ class GoldenSection(OnePivot):
 
     def search(self, reply: Reply) -> Search:
         known = reply.known
-        objective = _Objective(space_of(self.space, known))
+        space = space_of(self.space, known)
         while True:
-            a, b = objective.ends(known)
+            a, b = ends_of(space, known)
             c, d = a + GOLDEN * (b - a), b - GOLDEN * (b - a)
-            c, fc, known = yield from objective.at(c, known)
-            if not objective.may_be_at(d, known):
+            c, fc, known = yield from _objective(space, c, known)
+            if not _may_be_at(space, d, known):
                 continue
-            d, fd, known = yield from objective.at(d, known)
+            d, fd, known = yield from _objective(space, d, known)
             while a < c < d < b:
                 is_left = fc < fd
                 if is_left:
@@ -85,9 +77,9 @@ class GoldenSection(OnePivot):
                 else:
                     a, c, fc = c, d, fd
                     x = b - GOLDEN * (b - a)
-                if not objective.may_be_at(x, known):
+                if not _may_be_at(space, x, known):
                     break
-                x, fx, known = yield from objective.at(x, known)
+                x, fx, known = yield from _objective(space, x, known)
                 c, fc, d, fd = (x, fx, d, fd) if is_left else (c, fc, x, fx)
 
 
@@ -120,17 +112,17 @@ class BrentMinimize(OnePivot):
 
     def search(self, reply: Reply) -> Search:
         known = reply.known
-        objective = _Objective(space_of(self.space, known))
+        space = space_of(self.space, known)
         while True:
-            a, b = objective.ends(known)
-            x, fx, known = yield from objective.at(a + GOLDEN * (b - a), known)
+            a, b = ends_of(space, known)
+            x, fx, known = yield from _objective(space, a + GOLDEN * (b - a), known)
             w, fw, v, fv = x, fx, x, fx  # the second best point, and the third
             step = before = 0.0
             while a <= x <= b:
                 step, before = _parabolic((x, fx), (w, fw), (v, fv), a, b, before, step)
-                if not objective.may_be_at(x + step, known):
+                if not _may_be_at(space, x + step, known):
                     break
-                u, fu, known = yield from objective.at(x + step, known)
+                u, fu, known = yield from _objective(space, x + step, known)
                 if u == x:  # elements are farther apart than the step: start anew in the bracket
                     break
                 if fu <= fx:

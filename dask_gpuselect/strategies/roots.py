@@ -24,6 +24,12 @@ def space_of(name: spaces.Name, known: Known) -> Space:
     return VALUE if name == "value" else Space("key", least)
 
 
+def ends_of(space: Space, known: Known) -> tuple[float, float]:
+    """Return the coordinates between which the wanted elements lie."""
+    first, last = (space.coordinate(key, known.dtype) for key in (known.least, known.largest))
+    return first, last
+
+
 @dataclass(frozen=True)
 class OnePivot:
     """Base of the methods with one pivot in each round: they begin with the extremes."""
@@ -70,8 +76,7 @@ class Bisection(OnePivot):
         known = reply.known
         space = space_of(self.space, known)
         while True:
-            ends = [space.coordinate(key, known.dtype) for key in (known.least, known.largest)]
-            pivot = space.nearest(_middle(*ends), known.dtype, known.lo, known.hi)
+            pivot = space.nearest(_middle(*ends_of(space, known)), known.dtype, known.lo, known.hi)
             known, _ = yield Points((pivot,))
 
 
@@ -110,7 +115,7 @@ class BrentRoot(OnePivot):
     def search(self, reply: Reply) -> Search:
         known = reply.known
         space, dtype = space_of(self.space, known), known.dtype
-        a, b = (space.coordinate(key, dtype) for key in (known.least, known.largest))
+        a, b = ends_of(space, known)
         fa, fb = 1 - known.target, known.n - known.target
         c, fc = a, fa
         step = before = b - a

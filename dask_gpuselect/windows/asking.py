@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from dask_gpuselect.engine.halos import Halo, of_array, with_halos
 from dask_gpuselect.engine.plans import Plan, choose, described, known_bytes
 from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.maths.windows import Frame, RowWindows
-from dask_gpuselect.windows.questions import WindowAnswers, WindowQuestion
+from dask_gpuselect.windows.questions import WindowQuestion, answer_windows
 
 
 def frame_of(reaches: Sequence[Halo], footprint: tuple[bool, ...] | None = None) -> Frame:
@@ -72,11 +73,19 @@ def ask_windows(
         assert question is not None
         answers = kernels.answer_row_windows(array, numpy_dtype(array), reaches, question)
         return answers[0] if is_one else answers
-    windows = WindowAnswers(frame_of(reaches, footprint), question, numpy_dtype(array), is_one)
+    new_axes = () if is_one or question is None else (question.n_answers,)
+    result = np.dtype(np.int64) if question is None else question.result
+    windows: Callable[[Any], Any] = partial(
+        answer_windows,
+        frame=frame_of(reaches, footprint),
+        question=question,
+        dtype=numpy_dtype(array),
+        result=result,
+        new_axes=new_axes,
+    )
     if isinstance(array, DaskArray):
         choose(_plan(array, reaches))
-        how = (windows.result, fill, windows.new_axes)
-        return with_halos(windows, label, array, reaches, *how)
+        return with_halos(windows, label, array, reaches, result, fill, new_axes)
     answers = windows(of_array(array, reaches, fill))
     return in_kind(answers, answers)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -105,7 +105,7 @@ def rank_filter(
     >>> rank_filter(da.from_array([4, 1, 3, 9, 2], chunks=2), 0, size=3).compute()
     array([1, 1, 1, 2, 2])
     """
-    return _Windows(size, footprint, mode, cval, origin, axes, nan).ask("rank-filter", x, rank)
+    return _ask("rank-filter", x, rank, size, footprint, mode, cval, origin, axes, nan)
 
 
 @same_kind
@@ -166,8 +166,7 @@ def percentile_filter(
     if not -100 <= percentile <= 100:
         raise RuntimeError(f"percentile must be from -100 to 100, not {percentile}")
     share = float(percentile + 100.0 if percentile < 0 else percentile)
-    windows = _Windows(size, footprint, mode, cval, origin, axes, nan)
-    return windows.ask("percentile-filter", x, share)
+    return _ask("percentile-filter", x, share, size, footprint, mode, cval, origin, axes, nan)
 
 
 @same_kind
@@ -220,59 +219,54 @@ def median_filter(
     >>> median_filter(da.from_array([4, 1, 3, 9, 2], chunks=2), size=3).compute()
     array([4, 3, 3, 3, 2])
     """
-    return _Windows(size, footprint, mode, cval, origin, axes, nan).ask("median-filter", x, None)
+    return _ask("median-filter", x, None, size, footprint, mode, cval, origin, axes, nan)
 
 
-class _Windows(NamedTuple):
-    """The windows of a filter, as its arguments give them: see `rank_filter`."""
+def _ask(
+    name: str,
+    x: Any,
+    rank: int | float | None,
+    size: Sizes,
+    footprint: Any,
+    mode: str | Sequence[str],
+    cval: float,
+    origin: int | Sequence[int],
+    axes: Axis,
+    nan: str,
+) -> Any:
+    """Check the arguments of a filter, and ask for the element of a rank of each window.
 
-    size: Sizes
-    footprint: Any
-    mode: str | Sequence[str]
-    cval: float
-    origin: int | Sequence[int]
-    axes: Axis
-    nan: str
-
-    def ask(self, name: str, x: Any, rank: int | float | None) -> Any:
-        """Check the arguments, and ask for the element of a rank of each window.
-
-        `rank` is an int, a percentage as a float, or None for the median.
-        """
-        x = as_array(x)
-        source = numpy_dtype(x).newbyteorder("=")
-        if message := no_quantiles_of(source):
-            raise TypeError(message)
-        if not x.ndim:
-            raise ValueError("x has no dimensions: pass an array of at least one")
-        if self.nan not in ("propagate", "omit"):
-            raise ValueError(f'nan must be "propagate" or "omit", not {self.nan!r}')
-        marks = None if self.footprint is None else np.asarray(self.footprint, bool)
-        reaches = self._reaches(x.ndim, marks)
-        if marks is not None and not marks.any():
-            raise ValueError("All-zero footprint is not supported: pass one with a True element")
-        places = None if marks is None or marks.all() else tuple(marks.ravel().tolist())
-        how = METHODS["lower"].name, self.nan == "omit", source, source
-        question = RankOf((0.0,), *how, source, rank=rank, size=frame_of(reaches, places).n)
-        fill = np.asarray(self.cval).astype(source)[()]
-        return ask_windows(name, x, reaches, question, footprint=places, fill=fill)
-
-    def _reaches(self, ndim: int, marks: Any) -> tuple[Halo, ...]:
-        """Find how far windows reach along each axis of an array."""
-        axes = reduced_axes(self.axes, ndim)
-        if marks is None and self.size is None:
-            raise RuntimeError("no footprint or filter size provided: pass size= or footprint=")
-        if marks is not None and marks.ndim != len(axes):
-            raise RuntimeError(
-                f"footprint.ndim ({marks.ndim}) must match len(axes) ({len(axes)}): pass axes="
-            )
-        size = self.size if marks is None else marks.shape
-        given = {"size": size, "mode": self.mode, "origin": self.origin}
-        about = (each_axis(value, axes, name, RuntimeError) for name, value in given.items())
-        reaches = [Halo(0, 0)] * ndim
-        for axis, *each in zip(axes, *about, strict=True):
-            reaches[axis] = _reach(*each)
-        return tuple(reaches)
+    `rank` is an int, a percentage as a float, or None for the median. The other arguments are those
+    of `rank_filter`.
+    """
+    x = as_array(x)
+    source = numpy_dtype(x).newbyteorder("=")
+    if message := no_quantiles_of(source):
+        raise TypeError(message)
+    if not x.ndim:
+        raise ValueError("x has no dimensions: pass an array of at least one")
+    if nan not in ("propagate", "omit"):
+        raise ValueError(f'nan must be "propagate" or "omit", not {nan!r}')
+    marks = None if footprint is None else np.asarray(footprint, bool)
+    along = reduced_axes(axes, x.ndim)
+    if marks is None and size is None:
+        raise RuntimeError("no footprint or filter size provided: pass size= or footprint=")
+    if marks is not None and marks.ndim != len(along):
+        raise RuntimeError(
+            f"footprint.ndim ({marks.ndim}) must match len(axes) ({len(along)}): pass axes="
+        )
+    given = {"size": size if marks is None else marks.shape, "mode": mode, "origin": origin}
+    about = (each_axis(value, along, name, RuntimeError) for name, value in given.items())
+    reaches = [Halo(0, 0)] * x.ndim
+    for axis, *each in zip(along, *about, strict=True):
+        reaches[axis] = _reach(*each)
+    if marks is not None and not marks.any():
+        raise ValueError("All-zero footprint is not supported: pass one with a True element")
+    places = None if marks is None or marks.all() else tuple(marks.ravel().tolist())
+    how = METHODS["lower"].name, nan == "omit", source, source
+    question = RankOf((0.0,), *how, source, rank=rank, size=frame_of(reaches, places).n)
+    fill = np.asarray(cval).astype(source)[()]
+    return ask_windows(name, x, tuple(reaches), question, footprint=places, fill=fill)
 
 
 def _reach(size: Any, mode: str, origin: Any) -> Halo:

@@ -74,43 +74,35 @@ def _gap(pair: Any) -> Any:
     return namespace(pair).asarray(gap)
 
 
-@dataclass(frozen=True)
-class WindowAnswers:
+def answer_windows(
+    chunk: Any,
+    *,
+    frame: Frame,
+    question: WindowQuestion | None,
+    dtype: np.dtype[Any],
+    result: np.dtype[Any],
+    new_axes: tuple[int, ...],
+) -> Any:
     """Answer all windows of a padded chunk.
 
     Parameters
     ----------
+    chunk : array or Accompanied
     frame : Frame
     question : WindowQuestion or None
         None asks how many valid elements there are.
-    dtype : dtype
-        Of the elements.
-    is_one : bool
-        True if answers have no axis for several quantiles.
+    dtype, result : dtype
+        Of the elements, and of the answers.
+    new_axes : tuple of int
+        Size of the axis for several quantiles, if there is one.
     """
-
-    frame: Frame
-    question: WindowQuestion | None
-    dtype: np.dtype[Any]
-    is_one: bool
-
-    def __call__(self, chunk: Any) -> Any:
-        shape = self.frame.shape(tuple(chunk.shape))
-        if 0 in shape:
-            values = values_of(chunk)
-            return like(np.empty((*self.new_axes, *shape), self.result), values)
-        if self.question is None:
-            return kernels.window_counts(chunk, self.frame)
-        answers = kernels.answer_windows(chunk, self.dtype, self.frame, self.question)
-        return answers[0] if self.is_one else answers
-
-    @property
-    def new_axes(self) -> tuple[int, ...]:
-        return () if self.is_one or self.question is None else (self.question.n_answers,)
-
-    @property
-    def result(self) -> np.dtype[Any]:
-        return np.dtype(np.int64) if self.question is None else self.question.result
+    shape = frame.shape(tuple(chunk.shape))
+    if 0 in shape:
+        return like(np.empty((*new_axes, *shape), result), values_of(chunk))
+    if question is None:
+        return kernels.window_counts(chunk, frame)
+    answers = kernels.answer_windows(chunk, dtype, frame, question)
+    return answers if new_axes else answers[0]
 
 
 @dataclass(frozen=True)
