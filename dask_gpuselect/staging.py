@@ -215,14 +215,11 @@ def _settings() -> Settings:
 # --- Staging ------------------------------------------------------------------------------------
 
 
-class Buffer(NamedTuple):
-    """Pinned memory, and the event that its content has been sent.
+Buffer = tuple[NDArray[np.uint8], Any]
+"""Pinned memory, and the event that its content has been sent.
 
-    An event that was never recorded has happened.
-    """
-
-    memory: NDArray[np.uint8]
-    sent: Any
+An event that was never recorded has happened.
+"""
 
 
 class Staging:
@@ -250,7 +247,7 @@ class Staging:
         self.problem = ""
         self.buffers: SimpleQueue[Buffer] = SimpleQueue()
         try:
-            buffers = [Buffer(link.pinned(size), link.event()) for _ in range(settings.n_buffers)]
+            buffers = [(link.pinned(size), link.event()) for _ in range(settings.n_buffers)]
         except (RuntimeError, MemoryError) as error:  # CUDA's errors are RuntimeErrors
             buffers, self.problem = [], str(error) or type(error).__name__
         self.is_plain = not buffers
@@ -307,12 +304,12 @@ class Staging:
 
     def _send(self, piece: NDArray[Any], target: Any, offset: int, after: Any) -> None:
         """Copy a piece to a buffer, and send the buffer. This runs in one of `threads`."""
-        buffer = self.buffers.get()  # the free buffer that was sent first
+        memory, sent = buffer = self.buffers.get()  # the free buffer that was sent first
         try:
-            buffer.sent.synchronize()
-            memory = buffer.memory[: piece.nbytes]
-            np.copyto(memory.view(target.dtype).reshape(piece.shape), piece)
-            self.link.send(memory, target, offset, after, buffer.sent)
+            sent.synchronize()
+            piece_memory = memory[: piece.nbytes]
+            np.copyto(piece_memory.view(target.dtype).reshape(piece.shape), piece)
+            self.link.send(piece_memory, target, offset, after, sent)
         finally:
             self.buffers.put(buffer)
 

@@ -153,9 +153,7 @@ def _around_each(group: list[Column], ranges: list[Ranges | None]) -> list[Colum
     ]
 
 
-@over_slots
-def _around(ranges: Ranges, cuts: Cuts) -> Cuts:
-    return ranges.around(cuts)
+_around = over_slots(Ranges.around)
 
 
 def _merged(column: Column) -> Column:

@@ -67,7 +67,8 @@ class Proven(Arrays):
 
     def checked(self, tally: Tally | None, place: tuple[int, ...]) -> Tally:
         """Return a chunk's tally after a check that it agrees with the chunk's own cuts."""
-        return _checked(self.expected, tally, self.brackets, *self._chunk(place))
+        number, name = self._chunk(place)
+        return _checked(self.expected, number, tally, self.brackets, chunk=name)
 
     def narrower(self, question: Question, cuts: Cuts) -> Proven:
         """Narrow the brackets by the cuts of all chunks at some of the candidates."""
@@ -80,25 +81,13 @@ class Proven(Arrays):
         return number, str(tuple(map(int, place)))
 
 
-expected_of = over_slots(Expected.of)
-
-
-@over_slots
-def of_chunks(expected: Expected, chunks: IntArray) -> Expected:
-    """Select the expected counts of some chunks, by their numbers, in that order."""
-    return expected.of_chunks(chunks)
+expected_of, of_chunks = over_slots(Expected.of), over_slots(Expected.of_chunks)
+_checked = over_slots(Expected.check)
 
 
 @over_slots
 def _most_candidates(expected: Expected, i: int) -> int:
     return int(expected.most_candidates[i])
-
-
-@over_slots
-def _checked(
-    expected: Expected, tally: Tally | None, brackets: Brackets, i: int, name: str
-) -> Tally:
-    return expected.check(i, tally, brackets, chunk=name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,8 +15,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray, extremes_of
-from dask_gpuselect.maths.exact_sums import ExactSums, sum_of, taken
+from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray, extremes_of, totals
+from dask_gpuselect.maths.exact_sums import ExactSums, sum_of
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.lane_cuts import join
 from dask_gpuselect.maths.moments import LANES, Moments, RoundedMoments
@@ -253,39 +253,70 @@ def ends_of_sorted(
     `are_whole` says that lanes are complete. Kernels with the same arguments may then round sums;
     here they are exact.
     """
-    rows, n_valid, weights = lanes.values, lanes.n_valid, lanes.weights
-    least, largest = extremes_of(rows.dtype)
-    low, high = (bound[:, None] for bound in (bounds.low, bounds.high))
-    n_low = lanes.places(low, upto=False)[:, 0]  # 0 if the bound is NaN
-    n_upto = np.where(np.isnan(bounds.high), n_valid, lanes.places(high, upto=True)[:, 0])
+    lane, place = np.nonzero(np.arange(lanes.values.shape[1]) < lanes.n_valid[:, None])
+    numbers = lanes.n_valid, lanes.n_missing, lanes.n_left_out + lanes.n_idle
+    weights = None if lanes.weights is None else lanes.weights[lane, place]
+    return ends_of_values(lanes.values[lane, place], lane, numbers, bounds, most, weights=weights)
+
+
+def ends_of_values(
+    values: NDArray[Any],
+    lane: IntArray,
+    numbers: tuple[IntArray, IntArray, IntArray],
+    bounds: Bounds,
+    most: int,
+    *,
+    counts: IntArray | None = None,
+    weights: NDArray[Any] | None = None,
+) -> LaneEnds:
+    """Find the values beyond the bounds of lanes, at most `most` on each side.
+
+    Parameters
+    ----------
+    values, lane : ndarray
+        Values that come lane by lane and ascend within a lane, and the lane of each.
+    numbers : tuple of ndarrays
+        Number of valid elements of each lane, of missing ones, and of those that are left out.
+    bounds, most
+        As for `ends_of_sorted`.
+    counts : ndarray of int64, optional
+        How often each value occurs; once by default.
+    weights : ndarray, optional
+        Weight of each value.
+    """
+    n_lanes = len(numbers[0])
+    sizes = np.bincount(lane, minlength=n_lanes)
+    stops = np.cumsum(sizes)
+    starts, wide = stops - sizes, values.astype(np.float64)
+    is_low, is_high = wide < bounds.low[lane], wide > bounds.high[lane]  # False for NaN
+    n_low, n_high = (np.bincount(lane[each], minlength=n_lanes) for each in (is_low, is_high))
+    least, largest = extremes_of(values.dtype)
 
     def at(places: IntArray, is_some: NDArray[np.bool_], other: Any) -> NDArray[Any]:
-        elements = taken(rows, places[:, None])[:, 0]
-        return np.where(is_some & (n_valid > 0), elements, other.astype(rows.dtype))
+        elements = np.full(n_lanes, other, values.dtype)
+        elements[is_some] = values[places[is_some]]
+        return elements
 
-    lane, place = np.nonzero(np.arange(rows.shape[1]) < n_valid[:, None])
-    values = rows[lane, place]
-    of_each = None if weights is None else weights[lane, place]
+    def measured(some: NDArray[np.bool_]) -> Measure:
+        if weights is not None:
+            return ExactSums.of(lane[some], n_lanes, weights[some])
+        return totals(lane[some], (np.ones_like(lane) if counts is None else counts)[some], n_lanes)
 
-    def beyond(is_one: NDArray[np.bool_], n: IntArray, *, is_high: bool) -> Outermost:
-        measure: Measure = n
-        own: ExactSums | None = None
-        if of_each is not None:
-            measure = ExactSums.of(lane[is_one], len(rows), of_each[is_one])
-            own = ExactSums.of(np.arange(int(n.sum())), int(n.sum()), of_each[is_one])
-        some = lane[is_one], values[is_one], most
-        return Outermost.of(measure, *some, is_high=is_high, weights=own)
+    def beyond(some: NDArray[np.bool_], *, is_high: bool) -> Outermost:
+        n = int(np.count_nonzero(some))
+        own = None if weights is None else ExactSums.of(np.arange(n), n, weights[some])
+        times = None if counts is None else counts[some]
+        listed = measured(some), lane[some], values[some], most
+        return Outermost.of(*listed, is_high=is_high, counts=times, weights=own)
 
     return LaneEnds(
-        n_valid,
-        lanes.n_missing,
-        lanes.n_left_out + lanes.n_idle,
-        n_valid if of_each is None else ExactSums.of(lane, len(rows), of_each),
-        at(np.zeros_like(n_valid), n_valid > 0, largest),
-        at(n_valid - 1, n_valid > 0, least),
-        at(n_low, (n_low < n_valid) & ~np.isnan(bounds.low), largest),
-        at(n_upto - 1, (n_upto > 0) & ~np.isnan(bounds.high), least),
-        beyond(place < n_low[lane], n_low, is_high=False),
-        beyond(place >= n_upto[lane], n_valid - n_upto, is_high=True),
-        Moments.of(values, lane, len(rows), weights=of_each),
+        *numbers,
+        numbers[0] if weights is None else measured(np.ones(len(lane), np.bool_)),
+        at(starts, sizes > 0, largest),
+        at(stops - 1, sizes > 0, least),
+        at(starts + n_low, (n_low < sizes) & ~np.isnan(bounds.low), largest),
+        at(stops - n_high - 1, (n_high < sizes) & ~np.isnan(bounds.high), least),
+        beyond(is_low, is_high=False),
+        beyond(is_high, is_high=True),
+        Moments.of(values, lane, n_lanes, counts=counts, weights=weights),
     )

@@ -25,13 +25,11 @@ from dask_gpuselect.maths.cuts import (
     Cuts,
     IntArray,
     Tally,
-    extremes_of,
     packed,
-    totals,
 )
 from dask_gpuselect.maths.keys import from_keys, selection_dtype, to_keys
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, ranks_of_each
-from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds, Outermost
+from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds, ends_of_values
 from dask_gpuselect.maths.moments import Moments
 
 MOST_BYTES = 2
@@ -196,45 +194,10 @@ class ValueCounts(Arrays):
 
     def ends(self, bounds: Bounds, most: int) -> LaneEnds:
         """Find the elements beyond the bounds of every lane, at most `most` on each side."""
-        values, lanes = self.values, self._lanes
-        wide = values.astype(np.float64)
-        low, high = bounds.low[lanes], bounds.high[lanes]
-        least, largest = extremes_of(values.dtype)
-        first, last = self._stops - self.sizes, self._stops - 1
-        some = np.flatnonzero(self.sizes)
-
-        def nearest(inside: NDArray[np.bool_], other: Any, find: Any) -> NDArray[Any]:
-            elements = np.full(self.n_lanes, other, values.dtype)
-            if len(some):
-                elements[some] = find.reduceat(np.where(inside, values, other), first[some])
-            return elements
-
-        def at(places: IntArray, other: Any) -> NDArray[Any]:
-            elements = np.full(self.n_lanes, other, values.dtype)
-            elements[some] = values[places[some]]
-            return elements
-
+        left_out = self.n_left_out.astype(np.int64)
+        numbers = self.n_valid, self.n_missing.astype(np.int64), left_out
         counts = self.counts.astype(np.int64)
-
-        def outermost(beyond: NDArray[np.bool_], *, is_high: bool) -> Outermost:
-            n = totals(lanes[beyond], counts[beyond], self.n_lanes)
-            some = lanes[beyond], values[beyond], most
-            return Outermost.of(n, *some, is_high=is_high, counts=counts[beyond])
-
-        n_valid = self.n_valid
-        return LaneEnds(
-            n_valid,
-            self.n_missing.astype(np.int64),
-            self.n_left_out.astype(np.int64),
-            n_valid,
-            at(first, largest),
-            at(last, least),
-            nearest(wide >= low, largest, np.minimum),
-            nearest(wide <= high, least, np.maximum),
-            outermost(wide < low, is_high=False),
-            outermost(wide > high, is_high=True),
-            self.moments(),
-        )
+        return ends_of_values(self.values, self._lanes, numbers, bounds, most, counts=counts)
 
     def moments(self, some: Any = slice(None)) -> Moments:
         """Compute the exact sums of each lane and of its squares, of all values or of some."""
