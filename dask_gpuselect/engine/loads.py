@@ -376,15 +376,8 @@ def _answer_of(begun: FirstLoad, made: DaskArray) -> DaskArray:
     return begun.request.form.lazy(made)
 
 
-def _finish_second(
-    parts: list[Gathered],
-    proven: Proven | None,
-    settled: Resolved | None,
-    question: Question,
-    order: ChunkOrder | None,
-    form: Form,
-) -> Any:
-    resolved = _resolve(parts, proven, settled, question, order, form)
+def _finish_second(parts: list[Gathered], question: Question, form: Form, **about: Any) -> Any:
+    resolved = _resolve(parts, question=question, form=form, **about)
     return form.made(question.finish(resolved.answer, resolved.sums))
 
 

@@ -6,7 +6,7 @@ A dask graph has no branches. So such a task contains, as data, the tasks that m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -34,6 +34,7 @@ from dask_gpuselect.engine.source import (
     in_place,
     is_future,
     optimize,
+    reached,
 )
 from dask_gpuselect.quiet import outside, quiet
 
@@ -365,16 +366,6 @@ def _is_slice(task: GraphNode, tasks: Mapping[Key, GraphNode]) -> bool:
 
 
 def _read(keys: tuple[Key, ...], tasks: dict[Key, GraphNode]) -> Read:
-    own: dict[Key, GraphNode] = {}
-    needs: dict[Key, None] = {}
-    stack: list[Hashable] = list(keys)
-    while stack:
-        wanted = stack.pop()
-        if wanted in own or wanted in needs:
-            continue
-        if wanted in tasks:
-            own[wanted] = tasks[wanted]
-            stack += tasks[wanted].dependencies
-        else:
-            needs[wanted] = None
-    return Read(keys, own, tuple(needs))
+    every = reached(keys, lambda key: tasks[key].dependencies if key in tasks else ())
+    own = {key: tasks[key] for key in every if key in tasks}
+    return Read(keys, own, tuple(key for key in every if key not in tasks))

@@ -22,6 +22,7 @@ from dask_gpuselect.engine.source import (
     Key,
     Task,
     done_once,
+    reached,
     with_tasks_apart,
 )
 
@@ -102,14 +103,9 @@ def needed(
 ) -> dict[Key, Any]:
     """Return the tasks that some keys need, except `but` and what only these need."""
     left_out = set(but)
-    own: dict[Key, Any] = {}
-    stack = [key for key in keys if key not in left_out]
-    while stack:
-        key = stack.pop()
-        if key in tasks and key not in own:
-            own[key] = tasks[key]
-            stack += _needs(tasks[key]) - left_out
-    return own
+    start = (key for key in keys if key not in left_out)
+    every = reached(start, lambda key: _needs(tasks[key]) - left_out if key in tasks else ())
+    return {key: tasks[key] for key in every if key in tasks}
 
 
 def _needs(task: Any) -> frozenset[Key]:

@@ -24,10 +24,10 @@ import inspect
 import math
 import mmap
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from dask._task_spec import Alias as Alias
@@ -47,6 +47,7 @@ from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask_gpuselect.arrays import gpu_of
 
 Key = Any
+Node = TypeVar("Node", bound=Hashable)
 Seed = Hashable
 
 # The arrays of the engine, and what makes them: `dask.array` has others where it has expressions.
@@ -535,16 +536,22 @@ def _ancestors_of(x: DaskArray, places: Sequence[int]) -> list[dict[str, set[Key
 def _ancestors(key: Key, tasks: Mapping[Key, GraphNode]) -> dict[str, set[Key]]:
     """Return a key and the keys of all that it needs, by their names."""
     by_name: dict[str, set[Key]] = {}
-    stack = [key]
-    while stack:
-        wanted = stack.pop()
-        if wanted not in tasks:
-            continue
-        known = by_name.setdefault(get_name_from_key(wanted), set())
-        if wanted not in known:
-            known.add(wanted)
-            stack += tasks[wanted].dependencies
+    for wanted in reached([key], lambda own: tasks[own].dependencies if own in tasks else ()):
+        if wanted in tasks:
+            by_name.setdefault(get_name_from_key(wanted), set()).add(wanted)
     return by_name
+
+
+def reached(start: Iterable[Node], next_of: Callable[[Node], Iterable[Node]]) -> list[Node]:
+    """Return all that can be reached from some nodes of a graph, which are included, each once."""
+    visited: dict[Node, None] = {}
+    stack = list(start)
+    while stack:
+        node = stack.pop()
+        if node not in visited:
+            visited[node] = None
+            stack += next_of(node)
+    return list(visited)
 
 
 def _have_one_file(arrays: Sequence[DaskArray]) -> bool:
@@ -575,23 +582,21 @@ def divide(x: DaskArray, *, renames: bool = False) -> tuple[list[str], list[str]
     small = max(largest_chunk_bytes(x), SMALL_RESULT)
     copied: list[str] = []
     shared: list[str] = []
-    visited = set[str]()
-    stack = list(x.__dask_layers__())
-    while stack:
-        name = stack.pop()
-        if name in visited:
-            continue
-        visited.add(name)
+
+    def next_of(name: str) -> Collection[str]:
         layer = layers[name]
         is_renamed = renames and is_file(name, layer)
         is_small = is_reduction(name, layer) and _size(layer) <= small
         is_shared = is_small or isinstance(layer, DoneOnce)
         if is_shared or (_is_in_memory(layer) and not is_renamed):
             shared.append(name)
-        else:
-            copied.append(name)
-            stack += dependencies[name]
-    return _closure(shared, dependencies), copied
+            return ()
+        copied.append(name)
+        needs: set[str] = dependencies[name]
+        return needs
+
+    reached(x.__dask_layers__(), next_of)
+    return reached(shared, dependencies.__getitem__), copied
 
 
 def done_once(x: DaskArray) -> dict[Key, Any]:
@@ -650,18 +655,6 @@ def computed_once(x: DaskArray) -> DaskArray:
     once.collection_annotations = layer.collection_annotations
     graph = Graph({**x.dask.layers, x.name: once}, x.dask.dependencies)
     return DaskArray(graph, x.name, x.chunks, meta=x._meta)
-
-
-def _closure(names: list[str], dependencies: Mapping[str, set[str]]) -> list[str]:
-    """Return the layers of these names, and all that they depend on."""
-    closed: dict[str, None] = {}
-    stack = list(names)
-    while stack:
-        name = stack.pop()
-        if name not in closed:
-            closed[name] = None
-            stack += dependencies[name]
-    return list(closed)
 
 
 def largest_chunk_bytes(x: DaskArray) -> float:
