@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
@@ -339,6 +340,14 @@ def _leaves(value: Any) -> Iterator[Any]:
 def holds_lazy(value: Any) -> bool:
     """Return whether a value is lazy, or contains lazy values at any depth."""
     return any(map(is_dask_collection, _leaves(value)))
+
+
+def as_integer(value: Any, name: str) -> int:
+    """Return an argument as an int; raise if it is no integer."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {value!r}") from None
 
 
 def check_most(number: int, name: str, most: int = MOST) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
@@ -13,6 +12,7 @@ import numpy as np
 from dask_gpuselect.arguments import (
     Axis,
     as_accompanied,
+    as_integer,
     for_each,
     holds_arrays,
     public,
@@ -210,10 +210,7 @@ def _asking(array: Any, axis: Axis, kind: type[BoxQuestion], rule: Rule, nan_pol
 def _rule(whis: Any, autorange: bool, max_fliers: int, method: str) -> Rule:
     """Check the arguments that say where quartiles, fences and fliers are."""
     check_method(method)
-    try:
-        max_fliers = operator.index(max_fliers)
-    except TypeError:
-        raise TypeError(f"max_fliers must be an integer, not {max_fliers!r}") from None
+    max_fliers = as_integer(max_fliers, "max_fliers")
     if max_fliers < 0:
         raise ValueError(f"max_fliers must be 0 or more, not {max_fliers}")
     if (kind := np.asarray(whis).dtype).kind not in "biuf":

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
-from dask_gpuselect.arguments import check_real, check_table, public
+from dask_gpuselect.arguments import as_integer, check_real, check_table, public
 from dask_gpuselect.arrays import FILL_ROWS, as_numpy, check_not_masked, is_array
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.source import DaskArray
@@ -119,10 +118,7 @@ def as_rows(a: Any, name: str) -> Any:
 
 def as_k(k: Any, name: str = "k") -> int:
     """Return a number of neighbours as an int, or raise."""
-    try:
-        n = operator.index(k)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, not {k!r}") from None
+    n = as_integer(k, name)
     if n < 1:
         raise ValueError(f"{name} must be at least 1. Expected n_neighbors > 0. Got {n}")
     return n

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.arguments import Axis, as_array, public, reduced_axes, same_kind
+from dask_gpuselect.arguments import Axis, as_array, as_integer, public, reduced_axes, same_kind
 from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.halos import Halo
 from dask_gpuselect.maths.interpolation import no_quantiles_of
@@ -271,7 +270,7 @@ def _ask(
 
 def _reach(size: Any, mode: str, origin: Any) -> Halo:
     """Find how far windows reach along an axis."""
-    n, shift = _integer(size, "size"), _integer(origin, "origin")
+    n, shift = as_integer(size, "size"), as_integer(origin, "origin")
     if n < 1:
         raise ValueError(f"size must be 1 or more, not {n}")
     if mode not in MODES:
@@ -283,11 +282,3 @@ def _reach(size: Any, mode: str, origin: Any) -> Halo:
             f"{(n - 1) // 2} for a window of {n}"
         )
     return Halo(before, n - 1 - before, 1, MODES[mode])
-
-
-def _integer(value: Any, name: str) -> int:
-    """Convert an argument to an int; raise if it is no integer."""
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, not {value!r}") from None
