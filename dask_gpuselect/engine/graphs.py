@@ -94,9 +94,10 @@ def each_chunk(
         pairs: list[Any] = [x.name, index]
         needs[x.name] = x.dask
     else:
-        pairs = [door.source, index, door.declared, index]
-        needs[door.source] = door.graph
-        function = Entering(function, door.check)
+        source, graph, check, declared = door
+        pairs = [source, index, declared, index]
+        needs[source] = graph
+        function = Entering(function, check)
     numblocks = {pairs[0]: x.numblocks, **{grid.name: x.numblocks for grid in rest}}
     for grid in rest:
         pairs += [grid.name, index]
@@ -226,28 +227,6 @@ class Declared(ArrayBlockwiseDep):
 
 
 @dataclass(frozen=True)
-class _Entrance:
-    """The check that `checked_by` has put in front of an array.
-
-    Parameters
-    ----------
-    source : str
-        Name of the array behind the check.
-    graph : Graph
-        Graph of that array.
-    check : callable
-        Function of a chunk and its declared place and shape.
-    declared : Declared
-        Declared place and shape of each chunk.
-    """
-
-    source: str
-    graph: Graph
-    check: Callable[..., Any]
-    declared: Declared
-
-
-@dataclass(frozen=True)
 class Entering:
     """A function of a chunk, preceded by a check of that chunk."""
 
@@ -258,8 +237,14 @@ class Entering:
         return self.function(self.check(chunk, declared), *args, **kwargs)
 
 
-def _entrance(x: DaskArray, turns: Collection[Key]) -> _Entrance | None:
-    """Return the check in front of an array, for tasks that also wait for `turns`, or None."""
+def _entrance(
+    x: DaskArray, turns: Collection[Key]
+) -> tuple[str, Graph, Callable[..., Any], Declared] | None:
+    """Return what `checked_by` has put in front of an array, or None.
+
+    This is for tasks that also wait for `turns`. What is returned: the name and the graph of the
+    array behind the check, the check, and the declared place and shape of each chunk.
+    """
     layer = x.dask.layers.get(x.name)
     task = without_turn(layer, turns) if isinstance(layer, Blockwise) else None
     if task is None or next(steps_of(task)).does != "check":
@@ -270,7 +255,7 @@ def _entrance(x: DaskArray, turns: Collection[Key]) -> _Entrance | None:
     assert isinstance(name, str)
     declared = layer.io_deps[name]
     assert isinstance(declared, Declared)
-    return _Entrance(source, _without(x.dask, x.name), task.func, declared)
+    return source, _without(x.dask, x.name), task.func, declared
 
 
 # --- Reductions ---------------------------------------------------------------------------------

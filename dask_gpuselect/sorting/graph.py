@@ -113,8 +113,8 @@ class SortPlan:
         *,
         wants_places: bool = False,
     ) -> SortPlan:
-        # dask's config value is meant for reductions, and pieces are joined by copying them.
         """Make the plan for a key and other arrays, and check the arguments."""
+        # dask's config value is meant for reductions, and pieces are joined by copying them.
         every = PIECES_MERGED if split_every is None else parts_merged(split_every, PIECES_MERGED)
         is_at_once = spill is None and fit_one_device([key, *payload])
         if spill is None:
@@ -181,7 +181,7 @@ def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
         splitters = answers_of_stretches(tallies, brackets, question, narrowing, Splitters.merge)
     places = _places_of(plan, x.npartitions)
     name = f"{label}-edges-{tokenize(splitters.name, plan.stages, len(places))}"
-    which = literals(f"{label}-which-{tokenize(name)}", [[each.splitters for each in places]], ())
+    which = literals(f"{label}-which-{tokenize(name)}", [[numbers for numbers, _ in places]], ())
     edges = each_chunk(_edges, name, [tallies], [brackets, splitters, which])
     how: dict[str, Any] = {"order": order, "stages": plan.stages}
     arguments = [{"some": some, "splitters": TaskRef((splitters.name,)), **how} for some in places]
@@ -211,22 +211,12 @@ def _with_pieces(found: Plan, arrays: Sequence[DaskArray], plan: SortPlan) -> Pl
     )
 
 
-@dataclass(frozen=True)
-class SharedSplitters:
-    """Splitters whose numbers for all chunks are gathered by one task.
+SharedSplitters = tuple[IntArray, tuple[int, int]]
+"""Splitters whose numbers for all chunks are gathered by one task, and the groups they divide.
 
-    Parameters
-    ----------
-    splitters : ndarray of int64
-        The numbers of the splitters: chunk 1 of the result begins at splitter 0.
-    groups : tuple of (int, int)
-        The groups that they divide, first and last, exclusive; empty if they are the ends of
-        groups.
-    """
-
-    splitters: IntArray
-    groups: tuple[int, int] = (0, 0)
-
+Splitters are numbered: chunk 1 of the result begins at splitter 0. Groups are the first and the
+last, exclusive; there are none if the splitters are the ends of groups.
+"""
 
 EDGES_WORK = 80
 """Approximate bytes that the task of some splitters holds for each of them and each chunk."""
@@ -235,7 +225,7 @@ EDGES_WORK = 80
 def _places_of(plan: SortPlan, n_in: int) -> list[SharedSplitters]:
     """Divide the splitters among tasks, each of which fits `root-limit`."""
     steps, n_out = np.array(plan.stages.steps), plan.wanted.n_chunks
-    places = [SharedSplitters(steps[1:-1] - 1)]
+    places = [(steps[1:-1] - 1, (0, 0))]
     if not plan.stages.n_batches:
         return places
     most = max(settings.n_bytes("root-limit") // (EDGES_WORK * n_in), 1)
@@ -243,7 +233,7 @@ def _places_of(plan: SortPlan, n_in: int) -> list[SharedSplitters]:
     while first < len(steps) - 1:
         last = max(int(np.searchsorted(steps, steps[first] + most, "right")) - 1, first + 1)
         own = np.arange(max(steps[first] - 1, 0), min(steps[last], n_out - 1))
-        places.append(SharedSplitters(own, (first, last)))
+        places.append((own, (first, last)))
         first = last
     return places
 
@@ -259,10 +249,9 @@ def _make_deal(
 
     For splitters that divide groups, return where every batch of chunks is cut.
     """
-    edges = Edges.merge(parts)
+    edges, (numbers, (first, last)) = Edges.merge(parts), some
     edges = edges if order is None else edges.of_chunks(order.turns())
-    table = Table.of(edges, splitters.some(some.splitters))
-    first, last = some.groups
+    table = Table.of(edges, splitters.some(numbers))
     if first == last:
         return table
     # Cut 0 of the table is where chunks begin, and cut j is at its splitter j - 1.
