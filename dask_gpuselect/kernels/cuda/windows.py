@@ -1,4 +1,4 @@
-"""Moving windows of CuPy chunks: the host side of ``windows.cu``."""
+"""Moving windows of CuPy chunks: the host side of ``windows.cu`` and ``window_tiles.cu``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import cupy
 import numpy as np
 
 from dask_gpuselect.kernels.companions import Accompanied, values_of
-from dask_gpuselect.kernels.cuda.launch import Array, launch
-from dask_gpuselect.kernels.cuda.source import KEEPS, Defined, answered
+from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared
+from dask_gpuselect.kernels.cuda.source import KEEPS, answered
+from dask_gpuselect.kernels.cuda.window_tiles import Tiling, tiling
 from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.maths.keys import are_float64
 from dask_gpuselect.maths.windows import Frame, WindowOrder, ranks_by_count, strides_of
@@ -36,10 +37,16 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
     layout, offsets, *tables = _tables(cupy.cuda.Device().id, values.shape, frame, order)
     mask = None if keeps is None else cupy.ascontiguousarray(keeps)
-    given = (values, mask, layout, offsets, n, n_windows, *tables)
-    numbers, out = (order.n_answers, order.mixes, order.skips_missing), (answers, n_valid, flags)
-    made = _made_for(frame, order, has_keeps=keeps is not None)
-    launch(dtype, "windows_answer", *given, *numbers, *out, defined=made)
+    about = (*tables, order.n_answers, order.mixes, order.skips_missing, answers, n_valid, flags)
+    made = (*answered(order), *(() if keeps is None else KEEPS))
+    tiles = _tiles(values, frame, order)
+    if tiles is None:
+        made += (("PLACES", _places(frame, order)), ("DEVIATES", int(order.deviates)))
+        given = (values, mask, layout, offsets, n, n_windows)
+        launch(dtype, "windows_answer", *given, *about, defined=made)
+    else:
+        how: dict[str, Any] = {"shared": tiles.shared, "defined": (*made, *tiles.defined)}
+        launch(dtype, "window_tiles", values, mask, tiles.record, n, *about, **how)
     if order.mixes and dtype.kind in "iu" and dtype.itemsize == 8 and flags.get()[1]:
         return reference.answer(chunk, dtype, frame, order)
     return order.finished(answers, n_valid).reshape(-1, *shape)
@@ -58,12 +65,14 @@ def _tables(
     return tuple(map(cupy.asarray, tables))
 
 
-def _made_for(frame: Frame, order: WindowOrder, *, has_keeps: bool) -> Defined:
-    """Return the definitions with which the kernel is compiled."""
-    is_small = frame.n <= MOST_PLACES and not order.deviates
-    return (
-        *answered(order),
-        ("PLACES", frame.n if is_small else 0),
-        ("DEVIATES", int(order.deviates)),
-        *(KEEPS if has_keeps else ()),
-    )
+def _places(frame: Frame, order: WindowOrder) -> int:
+    """Return how many elements of a window a thread sorts in registers; 0 if it does not sort."""
+    return frame.n if frame.n <= MOST_PLACES and not order.deviates else 0
+
+
+def _tiles(values: Array, frame: Frame, order: WindowOrder) -> Tiling | None:
+    """Return the tiles of a chunk, if they are the best way."""
+    if order.deviates or frame.n <= MOST_PLACES:
+        return None
+    shared = most_shared(cupy.cuda.Device().id)
+    return tiling(values.shape, frame, values.dtype.itemsize, shared)
