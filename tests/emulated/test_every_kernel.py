@@ -117,7 +117,7 @@ STARTS = {
     "test_strategies[bitonic_merge]": "bitonic merge",
     "test_lanes_with_companions": "blank reach",
     "test_neighbours": "near",
-    "test_windows[40-f4]": "windows",
+    "test_windows[40-f4]": "windows window",
     "test_what_other_modules_hold_to_a_reference": "rows sets",
 }
 """The kernels, by the first words of their names, that tests have to start."""

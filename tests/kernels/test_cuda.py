@@ -44,6 +44,7 @@ from dask_gpuselect.kernels.cuda.source import (
     tally_memory,
 )
 from dask_gpuselect.kernels.cuda.source import kernels as heads
+from dask_gpuselect.kernels.cuda.window_tiles import MOST_RUNS
 from tests.data import INTEGER_DTYPES
 
 DTYPES = ("?", *INTEGER_DTYPES, "f2", "f4", "f8")
@@ -132,7 +133,7 @@ def test_a_kernel_is_alone_in_its_source() -> None:
 # Made for a length of lanes, for a number of parameters, or for float64 alone.
 OTHERS = {
     *("lanes.cu", "lane_boxes.cu", "lane_passes.cu", "lane_answers.cu"),
-    *("residuals.cu", "lower_sets.cu", "windows.cu"),
+    *("residuals.cu", "lower_sets.cu", "windows.cu", "window_tiles.cu"),
     *("weighed_lanes.cu", "weighed_shares.cu"),
 }
 OF_SPANS: tuple[Defined, ...] = tuple(
@@ -207,6 +208,10 @@ def of_windows(dtype: str) -> Sources:
             made = (("ANSWER", answer), ("PLACES", places), ("DEVIATES", deviates))
             yield "windows_answer", made
             yield "windows_answer", (*made, *KEEPS)
+    for axes, runs, threads in ((1, 1, 1024), (2, 15, 512), (3, MOST_RUNS, 256)):
+        made = (("ANSWER", bits), ("AXES", axes), ("RUNS", runs), ("TILE_THREADS", threads))
+        yield "window_tiles", made
+        yield "window_tiles", (*made, *KEEPS)
 
 
 @needs_nvrtc

@@ -205,7 +205,7 @@ __device__ __forceinline__ int marks_of(const Tiling& tiling, const Marks* level
 extern "C" __global__ void __launch_bounds__(TILE_THREADS) window_tiles(
     const Word* chunk, const Keep* keeps, const __grid_constant__ Tiling tiling, int n,
     const i64* ranks, const double* weights, int n_answers, int mixes, int skips_missing,
-    Answer* answers, int* valid, Flags* flags
+    int least, Answer* answers, int* valid, Flags* flags
 ) {
     int size = tiling.size, n_words = size / 32 + 1;
     Place* ranked = (Place*)scratch;  // of each place
@@ -279,8 +279,8 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS) window_tiles(
             if (!is_inside) continue;
             int n_missing = is_partial ? marks_of(tiling, missing, start) : 0;
             int n_valid = n - n_missing - (is_partial ? marks_of(tiling, left_out, start) : 0);
-            valid[window] = n_valid;
-            bool has_none = n_valid == 0 || (n_missing && !skips_missing);
+            if (valid) valid[window] = n_valid;
+            bool has_none = n_valid < least || (n_missing && !skips_missing);
             for (int a = 0; a < n_answers; ++a) {
                 i64 row = (i64)a * (n + 1) + n_valid;
                 Answer* answer = answers + (i64)a * tiling.n_windows + window;

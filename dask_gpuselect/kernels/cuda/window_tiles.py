@@ -73,7 +73,7 @@ def tiling(padded: Shape, frame: Frame, itemsize: int, shared: int) -> Tiling | 
     if not ways:
         return None
     n_runs = frame.n // length
-    size, outs = min(ways, key=lambda way: _cost(axes, *way, n_runs))
+    size, outs = min(ways, key=lambda way: _cost(axes, way[0], way[1], n_runs))
     return Tiling(
         _record(axes, run, size, outs),
         (("AXES", len(axes)), ("RUNS", n_runs), ("TILE_THREADS", _threads(size, n_runs))),
