@@ -288,13 +288,15 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS) window_tiles(
                     *answer = no_answer();
                     continue;
                 }
-                int lower = (int)ranks[row], upper = (int)ranks[(i64)n_answers * (n + 1) + row];
-                Runs runs;
-                Key first = tile.key_at(sorted[runs.find(tiling, levels, start, lower)]), second = first;
-                if (upper != lower) {
-                    second = tile.key_at(sorted[runs.find(tiling, levels, start, upper)]);
+                i64 wanted[2] = {ranks[row], ranks[(i64)n_answers * (n + 1) + row]};
+                Key found[2];
+#pragma unroll 1
+                for (int k = 0; k < 2; ++k) {
+                    Runs runs;
+                    if (k && wanted[1] == wanted[0]) found[1] = found[0];
+                    else found[k] = tile.key_at(sorted[runs.find(tiling, levels, start, (int)wanted[k])]);
                 }
-                *answer = mixed(first, second, weights[row], mixes, flags);
+                *answer = mixed(found[0], found[1], weights[row], mixes, flags);
             }
         }
     }
