@@ -209,7 +209,8 @@ def of_windows(dtype: str) -> Sources:
             yield "windows_answer", made
             yield "windows_answer", (*made, *KEEPS)
     for axes, runs, threads in ((1, 1, 1024), (2, 15, 512), (3, MOST_RUNS, 256)):
-        made = (("ANSWER", bits), ("AXES", axes), ("RUNS", runs), ("TILE_THREADS", threads))
+        made = (("ANSWER", bits), ("AXES", axes), ("RUNS", runs))
+        made += (("TILE_THREADS", threads), ("TILE_BLOCKS", 1))
         yield "window_tiles", made
         yield "window_tiles", (*made, *KEEPS)
 

@@ -1,14 +1,14 @@
 // Moving windows over a padded chunk: the order statistics of windows of many elements, by tiles.
 //
-// A block sorts the elements of a tile and puts their ranks in their places. The bits of these ranks
-// make a wavelet matrix (Claude, Navarro & Ordóñez, Information Systems 47, 2015; for images: Moroto &
+// A block sorts the elements of a tile and puts their ranks in their places; keys of up to 16 bits stand
+// for themselves. The bits of these ranks make a wavelet matrix (Claude, Navarro & Ordóñez, Information Systems 47, 2015; for images: Moroto &
 // Umetani, ACM Transactions on Graphics 41, 2022): from one level to the next, elements with a bit of 0
 // come first, and otherwise keep their order. So a run of neighbours stays a run on every level. The
 // element of a rank among the runs of a window is found bit by bit, by counting the zeros of each run.
 // That takes two lookups a level and run, however long runs are.
 //
 // Defined before this text, besides the definitions for lanes.cuh: AXES (number of axes), RUNS
-// (number of runs of a window) and TILE_THREADS.
+// (number of runs of a window), TILE_THREADS and TILE_BLOCKS.
 
 #include "lanes.cuh"
 
@@ -54,18 +54,43 @@ __device__ __forceinline__ bool is_before(const Key*, Entry a, Entry b) { return
 __device__ __forceinline__ Entry entry_of(Key key, int place) { return (u64)key << 16 | (u32)place; }
 #endif
 
-// Sort entries by a bitonic network, whose first step of each length is mirrored.
-__device__ __forceinline__ void sort_entries(const Key* keys, Entry* entries, int size) {
-    for (int length = 2; length <= size; length *= 2) {
-        for (int apart = length / 2; apart; apart /= 2) {
-            __syncthreads();
-            for (int t = threadIdx.x; t < size / 2; t += TILE_THREADS) {
-                int low = 2 * t - (t & (apart - 1));
-                int high = apart == length / 2 ? low ^ (length - 1) : low + apart;
-                Entry first = entries[low], second = entries[high];
-                if (is_before(keys, second, first)) entries[low] = second, entries[high] = first;
+// Where an entry lies: with gaps, so that threads that have 8 neighbours each use all banks.
+__device__ __forceinline__ int with_gaps(int i) { return BITS == 64 ? i : i + (i >> 3); }
+
+// Do STEPS steps of a bitonic network, whose pairs are `apart`, `apart / 2`, ... from each other.
+template <int STEPS>
+__device__ __forceinline__ void exchange_entries(
+    const Key* keys, Entry* entries, int size, int length, int apart
+) {
+    int nearest = apart >> (STEPS - 1);
+    __syncthreads();
+    for (int t = threadIdx.x; t < size >> STEPS; t += TILE_THREADS) {
+        int first = (t & -nearest) << STEPS | (t & (nearest - 1));
+        bool descends = first & length;
+        Entry own[1 << STEPS];
+#pragma unroll
+        for (int e = 0; e < 1 << STEPS; ++e) own[e] = entries[with_gaps(first + e * nearest)];
+#pragma unroll
+        for (int step = STEPS - 1; step >= 0; --step) {
+#pragma unroll
+            for (int e = 0; e < 1 << STEPS; ++e) {
+                if (e >> step & 1) continue;
+                Entry a = own[e], b = own[e | 1 << step];
+                bool moves = is_before(keys, descends ? a : b, descends ? b : a);
+                own[e] = moves ? b : a, own[e | 1 << step] = moves ? a : b;
             }
         }
+#pragma unroll
+        for (int e = 0; e < 1 << STEPS; ++e) entries[with_gaps(first + e * nearest)] = own[e];
+    }
+}
+
+__device__ __forceinline__ void sort_entries(const Key* keys, Entry* entries, int size) {
+    for (int length = 2; length <= size; length *= 2) {
+        int apart = length / 2;
+        for (; apart >= 4; apart /= 8) exchange_entries<3>(keys, entries, size, length, apart);
+        if (apart == 2) exchange_entries<2>(keys, entries, size, length, apart);
+        if (apart == 1) exchange_entries<1>(keys, entries, size, length, apart);
     }
     __syncthreads();
 }
@@ -90,10 +115,12 @@ __device__ __forceinline__ void count_before(Marks* level, int size) {
     }
 }
 
-// Make the levels of ranks, which are overwritten.
-__device__ __forceinline__ void make_levels(Place* ranks, Place* others, Marks* levels, int size, int bits) {
-    for (int bit = bits - 1; bit >= 0; --bit) {
-        Marks* level = levels + (bits - 1 - bit) * (size / 32 + 1);
+// Make the levels of ranks, which are overwritten, and count the zeros of each.
+__device__ __forceinline__ void make_levels(
+    Place* ranks, Place* others, Marks* levels, int* zeros, int size, int n_levels
+) {
+    for (int bit = n_levels - 1; bit >= 0; --bit) {
+        Marks* level = levels + (n_levels - 1 - bit) * (size / 32 + 1);
         for (int i = threadIdx.x; i < size; i += TILE_THREADS) {
             u32 word = __ballot_sync(~0u, ranks[i] >> bit & 1);
             if (i % 32 == 0) level[i / 32].bits = word;
@@ -101,9 +128,11 @@ __device__ __forceinline__ void make_levels(Place* ranks, Place* others, Marks* 
         __syncthreads();
         if (threadIdx.x < 32) count_before(level, size);
         __syncthreads();
+        int n_zeros = size - (int)level[size / 32].before;
+        if (threadIdx.x == 0) zeros[n_levels - 1 - bit] = n_zeros;
         for (int i = threadIdx.x; i < size; i += TILE_THREADS) {
             int ones = ones_before(level, i);
-            others[ranks[i] >> bit & 1 ? size / 2 + ones : i - ones] = ranks[i];
+            others[ranks[i] >> bit & 1 ? n_zeros + ones : i - ones] = ranks[i];
         }
         __syncthreads();
         Place* made = others;
@@ -161,9 +190,9 @@ struct Tile {
 struct Runs {
     u32 ends[RUNS], ones[RUNS];
 
-    // Find the place, among sorted elements, of the element of a rank of a window.
+    // Find what the levels are made of, a rank in the tile or a key, by the rank in a window.
     __device__ __forceinline__ int find(
-        const Tiling& tiling, const Marks* levels, int start, int rank
+        const Tiling& tiling, const Marks* levels, const int* n_zeros, int start, int rank
     ) {
 #pragma unroll
         for (int j = 0; j < RUNS; ++j) {
@@ -171,7 +200,6 @@ struct Runs {
             ends[j] = first | (first + tiling.length) << 16;
         }
         int sorted = 0;
-        u32 half = (u32)tiling.size / 2 * 0x10001u;
         for (int bit = tiling.levels - 1; bit >= 0; --bit) {
             int zeros = 0;
 #pragma unroll
@@ -182,9 +210,10 @@ struct Runs {
                 zeros += last - first - (int)(high - low);
             }
             bool is_one = rank >= zeros;
+            u32 first_ones = (u32)*n_zeros++ * 0x10001u;
             if (is_one) rank -= zeros, sorted |= 1 << bit;
 #pragma unroll
-            for (int j = 0; j < RUNS; ++j) ends[j] = is_one ? half + ones[j] : ends[j] - ones[j];
+            for (int j = 0; j < RUNS; ++j) ends[j] = is_one ? first_ones + ones[j] : ends[j] - ones[j];
             levels += tiling.size / 32 + 1;
         }
         return sorted;
@@ -202,25 +231,30 @@ __device__ __forceinline__ int marks_of(const Tiling& tiling, const Marks* level
 }
 
 // Tables are those of `windows_answer`.
-extern "C" __global__ void __launch_bounds__(TILE_THREADS) window_tiles(
+extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_tiles(
     const Word* chunk, const Keep* keeps, const __grid_constant__ Tiling tiling, int n,
     const i64* ranks, const double* weights, int n_answers, int mixes, int skips_missing,
     int least, Answer* answers, int* valid, Flags* flags
 ) {
     int size = tiling.size, n_words = size / 32 + 1;
-    Place* ranked = (Place*)scratch;  // of each place
-    Place* sorted = ranked + size;    // the place of each rank
-    Marks* left_out = (Marks*)(sorted + size);
+    __shared__ int zeros[TILE_LEVELS];
+    Marks* left_out = (Marks*)scratch;
     Marks* missing = left_out + n_words;
-    unsigned char* room = (unsigned char*)(missing + n_words);
+    Place* ranked = (Place*)(missing + n_words);  // of each place: its rank, or its key if that is short
+#if BITS <= 16
+    Place* others = ranked + size;
+#else
+    Place* sorted = ranked + size;  // the place of each rank
 #if BITS == 64
-    Key* keys = (Key*)room;
+    Key* keys = (Key*)(sorted + size);
     Entry* entries = sorted;
+    Place* others = (Place*)keys;
 #else
     Key* keys = 0;
-    Entry* entries = (Entry*)room;
+    Entry* entries = (Entry*)(sorted + size);
+    Place* others = (Place*)entries;
 #endif
-    Place* others = (Place*)room;
+#endif
     Marks* levels = (Marks*)(others + size);
     for (i64 number = blockIdx.x; number < tiling.n_tiles; number += gridDim.x) {
         Tile tile(tiling, chunk, keeps, number);
@@ -248,20 +282,24 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS) window_tiles(
                     atomicOr(&(state == 2 ? missing : left_out)[place >> 5].bits, 1u << (place & 31));
                 }
             }
-#if BITS == 64
-            keys[place] = key;
+#if BITS <= 16
+            ranked[place] = (Place)key;
+#else
+            if (BITS == 64) keys[place] = key;
+            entries[with_gaps(i)] = entry_of(key, place);
 #endif
-            entries[i] = entry_of(key, place);
         }
         is_partial = __syncthreads_or(is_partial);
         if (is_partial && threadIdx.x < 32) count_before(left_out, size), count_before(missing, size);
+#if BITS > 16
         sort_entries(keys, entries, size);
         for (int i = threadIdx.x; i < size; i += TILE_THREADS) {
-            Place place = (Place)entries[i];
+            Place place = (Place)entries[with_gaps(i)];
             ranked[place] = (Place)i, sorted[i] = place;
         }
+#endif
         __syncthreads();
-        make_levels(ranked, others, levels, size, tiling.levels);
+        make_levels(ranked, others, levels, zeros, size, tiling.levels);
         for (int i = threadIdx.x; i < tiling.n_outs; i += TILE_THREADS) {
             int start = 0, rest = i;
             i64 window = 0, apart = 1;
@@ -293,8 +331,16 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS) window_tiles(
 #pragma unroll 1
                 for (int k = 0; k < 2; ++k) {
                     Runs runs;
-                    if (k && wanted[1] == wanted[0]) found[1] = found[0];
-                    else found[k] = tile.key_at(sorted[runs.find(tiling, levels, start, (int)wanted[k])]);
+                    if (k && wanted[1] == wanted[0]) {
+                        found[1] = found[0];
+                        continue;
+                    }
+                    int rank = runs.find(tiling, levels, zeros, start, (int)wanted[k]);
+#if BITS <= 16
+                    found[k] = (Key)rank;
+#else
+                    found[k] = tile.key_at(sorted[rank]);
+#endif
                 }
                 *answer = mixed(found[0], found[1], weights[row], mixes, flags);
             }

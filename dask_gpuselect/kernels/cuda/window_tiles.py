@@ -13,8 +13,9 @@ from dask_gpuselect.maths.windows import Frame, Shape, strides_of
 
 MOST_RUNS = 80
 """Largest number of runs of a window, each of which takes two registers of a thread."""
-SIZES = tuple(1 << levels for levels in range(10, 15))
+SIZES = tuple(1 << levels for levels in range(10, 16))
 """Numbers of elements of a tile."""
+REGISTERS = 1 << 16  # of a multiprocessor
 SECTOR = 32  # bytes that a device reads at least
 FEWEST = 132  # blocks that keep a device busy
 
@@ -51,10 +52,18 @@ class Tiling(NamedTuple):
     shared: int
 
 
-def memory_of(size: int) -> int:
+def levels_of(size: int, itemsize: int) -> int:
+    """Return the number of levels of a tile: the bits of a rank, or of a short key."""
+    return 8 * itemsize if itemsize <= 2 else size.bit_length() - 1
+
+
+def memory_of(size: int, itemsize: int) -> int:
     """Return the bytes of shared memory of a block with a tile of some size."""
-    words, levels = size // 32 + 1, size.bit_length() - 1
-    return 4 * size + 16 * words + max(8 * size, 2 * size + 8 * words * levels)
+    words = size // 32 + 1
+    made = 2 * size + 8 * words * levels_of(size, itemsize)
+    if itemsize > 2:
+        made = 2 * size + max(made, size * (9 if itemsize == 4 else 8))
+    return 2 * size + 16 * words + made
 
 
 @lru_cache(maxsize=32)
@@ -68,22 +77,28 @@ def tiling(padded: Shape, frame: Frame, itemsize: int, shared: int) -> Tiling | 
     length = axes[run].window
     if frame.footprint is not None or frame.n > MOST_RUNS * length:
         return None
-    fitting = [size for size in SIZES if memory_of(size) + STATIC <= shared]
+    fitting = [size for size in SIZES if memory_of(size, itemsize) + STATIC <= shared]
     ways = [(size, outs) for size in fitting if (outs := _outs(axes, size, itemsize))]
     if not ways:
         return None
     n_runs = frame.n // length
-    size, outs = min(ways, key=lambda way: _cost(axes, way[0], way[1], n_runs))
-    return Tiling(
-        _record(axes, run, size, outs),
-        (("AXES", len(axes)), ("RUNS", n_runs), ("TILE_THREADS", _threads(size, n_runs))),
-        memory_of(size),
-    )
+    size, outs = min(ways, key=lambda way: _cost(axes, way[0], way[1], n_runs, itemsize))
+    memory = memory_of(size, itemsize)
+    threads = _threads(size, n_runs)
+    blocks = min(shared // (memory + STATIC), REGISTERS // (threads * _registers(n_runs)))
+    defined = (("TILE_THREADS", threads), ("TILE_BLOCKS", max(blocks, 1)))
+    made = _record(axes, run, size, outs, levels_of(size, itemsize))
+    return Tiling(made, (("AXES", len(axes)), ("RUNS", n_runs), *defined), memory)
+
+
+def _registers(n_runs: int) -> int:
+    """Estimate the registers of a thread."""
+    return 2 * n_runs + 44
 
 
 def _threads(size: int, n_runs: int) -> int:
-    """Return the threads of a block, for the registers that runs take."""
-    return min(size // 8, 1024 if n_runs <= 4 else 512 if n_runs <= 40 else 256)
+    """Return the threads of a block: whole warps, as many as its registers allow."""
+    return min(size // 8, 1024, REGISTERS // _registers(n_runs) // 32 * 32)
 
 
 def _merged(padded: Shape, frame: Frame) -> list[_Axis]:
@@ -128,15 +143,16 @@ def _n_tiles(axes: list[_Axis], outs: list[int]) -> list[int]:
     return [-(-axis.n // n) for axis, n in zip(axes, outs, strict=True)]
 
 
-def _cost(axes: list[_Axis], size: int, outs: list[int], n_runs: int) -> float:
+def _cost(axes: list[_Axis], size: int, outs: list[int], n_runs: int, itemsize: int) -> float:
     """Estimate the instructions of all tiles: of sorting, of making levels, and of windows."""
-    levels = size.bit_length() - 1
-    of_tile = size * levels * (4 * (levels + 1) + 15)
+    levels = levels_of(size, itemsize)
+    steps = levels * (levels + 1) / 2 if itemsize > 2 else 0
+    of_tile = size * (4 * steps + 15 * levels)
     of_windows = math.prod(outs) * (25 * n_runs * levels + 150)
     return max(math.prod(_n_tiles(axes, outs)), FEWEST) * (of_tile + of_windows)
 
 
-def _record(axes: list[_Axis], run: int, size: int, outs: list[int]) -> Any:
+def _record(axes: list[_Axis], run: int, size: int, outs: list[int], levels: int) -> Any:
     """Return what the kernel takes. Tiles have the axis of runs last."""
     order = [*(d for d in range(len(axes)) if d != run), run]
     extents = [axis.extent(n) for axis, n in zip(axes, outs, strict=True)]
@@ -155,7 +171,7 @@ def _record(axes: list[_Axis], run: int, size: int, outs: list[int]) -> Any:
         **{"tiles": tiles, "outs": outs, "extents": extents, "places": places},
         **{"offsets": offsets, "n_tiles": math.prod(tiles), "length": axes[run].window},
         **{"n_windows": math.prod(axis.n for axis in axes), "n_outs": math.prod(outs)},
-        **{"n_elements": math.prod(extents), "size": size, "levels": size.bit_length() - 1},
+        **{"n_elements": math.prod(extents), "size": size, "levels": levels},
     }.items():
         made[name] = values
     return made
