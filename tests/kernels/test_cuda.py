@@ -44,7 +44,8 @@ from dask_gpuselect.kernels.cuda.source import (
     tally_memory,
 )
 from dask_gpuselect.kernels.cuda.source import kernels as heads
-from dask_gpuselect.kernels.cuda.window_tiles import MOST_RUNS
+from dask_gpuselect.kernels.cuda.window_tiles import MOST_RUNS, tiling
+from dask_gpuselect.maths.windows import Frame, Shape
 from tests.data import INTEGER_DTYPES
 
 DTYPES = ("?", *INTEGER_DTYPES, "f2", "f4", "f8")
@@ -223,6 +224,28 @@ def of_windows(dtype: str) -> Sources:
 def test_kernels_of_some_lengths_compile(kernels_of: Any, dtype: str, arch: str) -> None:
     for name, made in kernels_of(dtype):
         compiled(name, dtype, arch, made)
+
+
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
+@pytest.mark.parametrize(
+    ("padded", "size"),
+    [((1 << 20,), (10_001,)), ((99, 300), (51, 51)), ((8, 600, 600), (5, 5, 5)), ((40,), (40,))],
+)
+def test_tiles_of_windows_fit_a_block(padded: Shape, size: Shape, itemsize: int) -> None:
+    frame = Frame(size, (1,) * len(size))
+    for shared in SHARED.values():
+        tiles = tiling(padded, frame, itemsize, shared)
+        if tiles is None:  # then a thread reads its window again and again
+            assert size == (10_001,)
+            assert shared < 200_000
+            continue
+        assert tiles.shared + STATIC <= shared
+        about, defined = tiles.record, dict(tiles.defined)
+        assert about["n_elements"] <= about["size"]
+        assert about["n_windows"] == np.prod(frame.shape(padded))
+        assert (about["outs"] * about["tiles"] >= about["shape"]).all()
+        assert defined["TILE_THREADS"] % 32 == 0
+        assert defined["RUNS"] * max(size) == frame.n
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
