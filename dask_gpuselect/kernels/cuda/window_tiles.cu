@@ -26,8 +26,9 @@ struct Tiling {
     int extents[AXES];  // elements of a tile
     int places[AXES];   // distances of neighbours in the order of a tile
     int steps[AXES];
-    int offsets[RUNS];  // where runs begin, relative to the window
-    int length, n_outs, n_elements;
+    int offsets[RUNS];       // where runs begin, relative to the window
+    int lengths[RUNS];
+    int n_outs, n_elements;
     int size, levels;        // 2 to the power of levels
 };
 
@@ -197,7 +198,7 @@ struct Runs {
 #pragma unroll
         for (int j = 0; j < RUNS; ++j) {
             u32 first = (u32)(start + tiling.offsets[j]);
-            ends[j] = first | (first + tiling.length) << 16;
+            ends[j] = first | (first + tiling.lengths[j]) << 16;
         }
         int sorted = 0;
         for (int bit = tiling.levels - 1; bit >= 0; --bit) {
@@ -225,7 +226,7 @@ __device__ __forceinline__ int marks_of(const Tiling& tiling, const Marks* level
     int n = 0;
     for (int j = 0; j < RUNS; ++j) {
         int first = start + tiling.offsets[j];
-        n += ones_before(level, first + tiling.length) - ones_before(level, first);
+        n += ones_before(level, first + tiling.lengths[j]) - ones_before(level, first);
     }
     return n;
 }

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_gpuselect.kernels.cuda.source import STATIC, Defined, record
+from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.windows import Frame, Shape, strides_of
 
 MOST_RUNS = 80
@@ -68,26 +69,26 @@ def memory_of(size: int, itemsize: int) -> int:
 
 @lru_cache(maxsize=32)
 def tiling(padded: Shape, frame: Frame, itemsize: int, shared: int) -> Tiling | None:
-    """Choose the tiles of a chunk; None for windows with a footprint, of many runs, or too large.
+    """Choose the tiles of a chunk; None for windows of many runs, or too large.
 
     `shared` is the number of bytes of shared memory that a block can have.
     """
     axes = _merged(padded, frame)
-    run = max(range(len(axes)), key=lambda d: (axes[d].window, d))
-    length = axes[run].window
-    if frame.footprint is not None or frame.n > MOST_RUNS * length:
+    run, offsets, lengths = _runs(axes, frame)
+    if len(lengths) > MOST_RUNS:
         return None
     fitting = [size for size in SIZES if memory_of(size, itemsize) + STATIC <= shared]
     ways = [(size, outs) for size in fitting if (outs := _outs(axes, size, itemsize))]
     if not ways:
         return None
-    n_runs = frame.n // length
+    n_runs = len(lengths)
     size, outs = min(ways, key=lambda way: _cost(axes, way[0], way[1], n_runs, itemsize))
     memory = memory_of(size, itemsize)
     threads = _threads(size, n_runs)
     blocks = min(shared // (memory + STATIC), REGISTERS // (threads * _registers(n_runs)))
     defined = (("TILE_THREADS", threads), ("TILE_BLOCKS", max(blocks, 1)))
-    made = _record(axes, run, size, outs, levels_of(size, itemsize))
+    made = _record(axes, run, size, outs, n_runs, levels_of(size, itemsize))
+    made["offsets"], made["lengths"] = offsets @ made["places"], lengths
     return Tiling(made, (("AXES", len(axes)), ("RUNS", n_runs), *defined), memory)
 
 
@@ -111,6 +112,27 @@ def _merged(padded: Shape, frame: Frame) -> list[_Axis]:
             axis = axis._replace(padded=last.padded * axis.padded, n=last.n * axis.n)
         axes.append(axis)
     return axes
+
+
+def _runs(axes: list[_Axis], frame: Frame) -> tuple[int, IntArray, IntArray]:
+    """Find the axis along which a window has the fewest runs.
+
+    Return it with the first places of the runs, ``(n_runs, n_axes)``, and with their lengths.
+    """
+    shape = tuple(axis.window for axis in axes)
+    marks = np.ones(shape, np.int8)
+    if frame.footprint is not None:
+        marks[...] = np.reshape(frame.footprint, shape)
+    ways = []
+    for d in range(len(axes)):
+        along = np.moveaxis(marks, d, -1)
+        edges = np.diff(along, prepend=np.int8(0), append=np.int8(0))
+        first, last = (np.argwhere(edges == side) for side in (1, -1))
+        ways.append(
+            (len(first), -d, np.insert(first[:, :-1], d, first[:, -1], axis=1), first, last)
+        )
+    _, d, places, first, last = min(ways, key=lambda way: way[:2])
+    return -d, places, last[:, -1] - first[:, -1]
 
 
 def _outs(axes: list[_Axis], size: int, itemsize: int) -> list[int]:
@@ -152,16 +174,16 @@ def _cost(axes: list[_Axis], size: int, outs: list[int], n_runs: int, itemsize: 
     return max(math.prod(_n_tiles(axes, outs)), FEWEST) * (of_tile + of_windows)
 
 
-def _record(axes: list[_Axis], run: int, size: int, outs: list[int], levels: int) -> Any:
-    """Return what the kernel takes. Tiles have the axis of runs last."""
+def _record(
+    axes: list[_Axis], run: int, size: int, outs: list[int], n_runs: int, levels: int
+) -> Any:
+    """Return what the kernel takes, but for the runs. Tiles have the axis of runs last."""
     order = [*(d for d in range(len(axes)) if d != run), run]
     extents = [axis.extent(n) for axis, n in zip(axes, outs, strict=True)]
     places = np.empty(len(axes), np.int64)
     places[order] = strides_of(tuple(extents[d] for d in order))
-    others = [1 if d == run else axis.window for d, axis in enumerate(axes)]
-    offsets = np.array(list(np.ndindex(*others)), np.int64) @ places
     tiles = _n_tiles(axes, outs)
-    dtype = record("window_tiles.cu", "Tiling", AXES=len(axes), RUNS=len(offsets))
+    dtype = record("window_tiles.cu", "Tiling", AXES=len(axes), RUNS=n_runs)
     made = np.zeros((), dtype)
     for name, values in {
         "strides": [axis.stride for axis in axes],
@@ -169,8 +191,11 @@ def _record(axes: list[_Axis], run: int, size: int, outs: list[int], levels: int
         "shape": [axis.n for axis in axes],
         "steps": [axis.step for axis in axes],
         **{"tiles": tiles, "outs": outs, "extents": extents, "places": places},
-        **{"offsets": offsets, "n_tiles": math.prod(tiles), "length": axes[run].window},
-        **{"n_windows": math.prod(axis.n for axis in axes), "n_outs": math.prod(outs)},
+        **{
+            "n_tiles": math.prod(tiles),
+            "n_windows": math.prod(axis.n for axis in axes),
+            "n_outs": math.prod(outs),
+        },
         **{"n_elements": math.prod(extents), "size": size, "levels": levels},
     }.items():
         made[name] = values
