@@ -207,6 +207,7 @@ def of_windows(dtype: str) -> Sources:
     for answer, places, deviates in ((0, 9, 0), (bits, 27, 0), (bits, 0, 0), (bits, 0, 1)):
         if not (deviates and dtype == "f2"):
             made = (("ANSWER", answer), ("PLACES", places), ("DEVIATES", deviates))
+            made += (("LOWER", places // 2 - 1), ("UPPER", places // 2 - 1 + places % 2))
             yield "windows_answer", made
             yield "windows_answer", (*made, *KEEPS)
     for axes, runs, threads in ((1, 1, 1024), (2, 15, 512), (3, MOST_RUNS, 256)):

@@ -5,7 +5,8 @@
 // threads have neighbouring windows, so that reads come from the first-level cache.
 //
 // Defined before this text, besides the definitions for lanes.cuh: PLACES (number of elements of a
-// window, up to 32; 0 for more) and DEVIATES (1 if the question is about distances from the median of
+// window, up to 32; 0 for more), LOWER and UPPER (the ranks in a window without a missing element,
+// if one answer is asked of it; else -1), and DEVIATES (1 if the question is about distances from the median of
 // the window).
 
 #include "lanes.cuh"
@@ -152,6 +153,12 @@ extern "C" __global__ void __launch_bounds__(WINDOWS_THREADS) windows_answer(
             n_missing += is_absent, n_valid += is_kept && !is_absent;
         }
 #if !DEVIATES
+        if (LOWER >= 0 && n_valid == PLACES) {  // the compiler leaves out what these ranks do not need
+            sort_in_thread<1>(keys, Plain());
+            answers[i] = mixed(keys[max(LOWER, 0)], keys[max(UPPER, 0)], weights[n], mixes, flags);
+            if (valid) valid[i] = n_valid;
+            continue;
+        }
         sort_in_thread<1>(keys, Plain());
 #endif
 #elif KEEPS || KIND == FLOATING

@@ -12,7 +12,7 @@ import numpy as np
 
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared
-from dask_gpuselect.kernels.cuda.source import KEEPS, PAD_AXES, answered, record
+from dask_gpuselect.kernels.cuda.source import KEEPS, PAD_AXES, Defined, answered, record
 from dask_gpuselect.kernels.cuda.window_tiles import Tiling, tiling
 from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.maths.keys import are_float64
@@ -26,6 +26,7 @@ from dask_gpuselect.maths.windows import (
 )
 
 PADDING = record("window_pads.cu", "Padding")
+NO_NETWORK: Defined = (("PLACES", 0), ("LOWER", -1), ("UPPER", -1))
 MOST_PLACES = 32  # elements that a thread sorts in registers
 
 
@@ -122,8 +123,8 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     made = (*answered(order), *(() if keeps is None else KEEPS))
     tiles = _tiles(values, frame, order)
     if tiles is None:
-        n_places = n if _is_small(values, frame, order) else 0
-        made += (("PLACES", n_places), ("DEVIATES", int(order.deviates)))
+        made += _network(frame, order) if _is_small(values, frame, order) else NO_NETWORK
+        made += (("DEVIATES", int(order.deviates)),)
         given = (values, mask, layout, offsets, n, n_windows)
         launch(dtype, "windows_answer", *given, *about, defined=made)
     else:
@@ -145,6 +146,15 @@ def _tables(
     lower, upper, weights = ranks_by_count(order, frame.n)
     tables = (layout, frame.places() @ strides, np.stack([lower, upper]), weights)
     return tuple(map(cupy.asarray, tables))
+
+
+def _network(frame: Frame, order: WindowOrder) -> Defined:
+    """Return the definitions of a network that sorts the elements of a window."""
+    lower, upper = (
+        (int(ranks[0, -1]) if order.n_answers == 1 and order.least <= frame.n else -1)
+        for ranks in ranks_by_count(order, frame.n)[:2]
+    )
+    return (("PLACES", frame.n), ("LOWER", lower), ("UPPER", upper))
 
 
 def _is_small(values: Array, frame: Frame, order: WindowOrder) -> bool:
