@@ -12,28 +12,39 @@ struct Padding {
     i64 n_axes, n_padded;
 };
 
-// What stands for none is `fill`, which the mask `kept` keeps if `fills` is 1. `kept` may be null.
+// Return the element of the chunk that one of the padded chunk stands for, along an axis. `is_inside`
+// becomes false if it stands for none.
+__device__ __forceinline__ i64 source_of(const Padding& padding, int d, i64 at, bool& is_inside) {
+    is_inside &= at >= padding.low[d] && at < padding.high[d];
+    at += padding.shift[d];
+    i64 behind = at - padding.before[d] - padding.n[d];
+    if (at < padding.before[d]) return padding.first_before[d] + at * padding.step_before[d];
+    if (behind >= 0) return padding.first_behind[d] + behind * padding.step_behind[d];
+    return at - padding.before[d];
+}
+
+// A block takes a part of a row along the last axis, or several rows that are short. What stands for
+// none is `fill`, which the mask `kept` keeps if `fills` is 1. `kept` may be null.
 extern "C" __global__ void __launch_bounds__(PAD_THREADS) window_pads(
     const Word* chunk, const Keep* keeps, const __grid_constant__ Padding padding, Word fill, int fills,
     Word* padded, Keep* kept
 ) {
-    for (i64 i = own_thread(); i < padding.n_padded; i += all_threads()) {
-        i64 rest = i, place = 0;
+    int last = (int)padding.n_axes - 1;
+    i64 length = padding.sizes[last], n_rows = padding.n_padded / length;
+    int width = (int)min(length, (i64)PAD_THREADS), rows = PAD_THREADS / width;
+    int own_row = threadIdx.x / width, own_at = threadIdx.x - own_row * width;
+    i64 n_parts = (length + width - 1) / width, n_blocks = (n_rows + rows - 1) / rows * n_parts;
+    for (i64 block = blockIdx.x; block < n_blocks; block += gridDim.x) {
+        i64 part = block % n_parts, row = block / n_parts * rows + own_row, at = part * width + own_at;
+        if (own_row >= rows || row >= n_rows || at >= length) continue;
         bool is_inside = true;
-        for (int d = (int)padding.n_axes - 1; d >= 0; --d) {
-            u64 size = (u64)padding.sizes[d];
-            u64 next = (u64)rest >> 32 ? (u64)rest / size : (u64)((u32)rest / (u32)size);
-            i64 at = rest - (i64)(next * size);
-            rest = (i64)next;
-            is_inside &= at >= padding.low[d] && at < padding.high[d];
-            at += padding.shift[d] - padding.before[d];
-            if (at < 0) {
-                at = padding.first_before[d] + (at + padding.before[d]) * padding.step_before[d];
-            } else if (at >= padding.n[d]) {
-                at = padding.first_behind[d] + (at - padding.n[d]) * padding.step_behind[d];
-            }
-            place += at * padding.strides[d];
+        i64 place = source_of(padding, last, at, is_inside) * padding.strides[last], rest = row;
+        for (int d = last - 1; d >= 0; --d) {
+            i64 next = d ? rest / padding.sizes[d] : 0;
+            place += source_of(padding, d, rest - next * padding.sizes[d], is_inside) * padding.strides[d];
+            rest = next;
         }
+        i64 i = row * length + at;
         padded[i] = is_inside ? chunk[place] : fill;
         if (kept) kept[i] = is_inside ? (keeps ? keeps[place] : (Keep)1) : (Keep)fills;
     }

@@ -48,7 +48,7 @@ def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
     mask = None if keeps is None else cupy.ascontiguousarray(keeps)
     given = (cupy.ascontiguousarray(values), mask, about, value, int(fill is not None))
     if out.size:
-        launch(dtype, "window_pads", *given, out, kept, n_threads=out.size)
+        launch(dtype, "window_pads", *given, out, kept)
     return out if kept is None else Accompanied(out, kept)
 
 
