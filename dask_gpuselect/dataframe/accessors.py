@@ -16,7 +16,7 @@ from dask.dataframe.extensions import (
 )
 from numpy.typing import ArrayLike
 
-from dask_gpuselect.arguments import as_array, public
+from dask_gpuselect.arguments import as_array, check_known, public
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.dataframe.groups import ExactFrameGroupBy, grouped
@@ -494,17 +494,20 @@ class ExactDataFrame(Advising):
         frame, columns = self._columns(numeric_only=numeric_only)
         return ExactFrameRolling(frame, columns, rows)
 
-    def groupby(self, by: Any, *, sort: bool = True, dropna: bool = True) -> ExactFrameGroupBy:
+    def groupby(
+        self, by: Any, *, sort: bool = True, observed: bool = True, dropna: bool = True
+    ) -> ExactFrameGroupBy:
         """Divide the rows into groups by keys, for quantiles of each group.
 
         Parameters
         ----------
         by : name of a column, lazy Series, or list of them
-            Of any dtype that pandas groups by. Only categories that occur make groups, as with
-            ``observed=True``. A Series that is not a column of the frame needs a name of its own,
-            and the partitions of the frame.
+            Of any dtype that pandas groups by. A Series that is not a column of the frame needs a
+            name of its own, and the partitions of the frame.
         sort : bool, default True
             Whether groups ascend; otherwise they are in the order in which they appear.
+        observed : bool, default True
+            Only categories that occur make groups. False is not supported.
         dropna : bool, default True
             Whether rows whose keys are missing are left out; otherwise they are groups too.
 
@@ -517,7 +520,8 @@ class ExactDataFrame(Advising):
         Raises
         ------
         KeyError, ValueError
-            For a key that is not a column, or is repeated; for a Series without a name of its own.
+            For a key that is not a column, or is repeated; for a Series without a name of its own;
+            for ``observed=False``.
         TypeError
             For a lazy key that is not a Series, and for frames of cuDF.
 
@@ -539,6 +543,12 @@ class ExactDataFrame(Advising):
         b    50.0
         Name: sales, dtype: float64
         """
+        check_known(observed, "observed")
+        if not observed:
+            raise ValueError(
+                "observed must be True: only categories that occur make groups; compute the answer "
+                "and type answer.reindex(categories) to add the others"
+            )
         return grouped(self._frame, by, sort, dropna)
 
     def _columns(self, *, numeric_only: bool) -> tuple[Any, list[Column]]:

@@ -188,8 +188,6 @@ class ExactFrameRolling(Advising):
                 f"q must be a scalar for a DataFrame, not {q}: for several quantiles select a "
                 "column, as df['v'].exact.rolling(3).quantile([0.1, 0.9])"
             )
-        if np.ndim(q) > 1:
-            raise ValueError(f"q must be a scalar or one-dimensional, not of shape {np.shape(q)}")
         rolling(np.empty(0), 1).quantile(q, method=method)  # raises for what makes no sense
         several = tuple(np.asarray(q, np.float64).tolist()) if np.ndim(q) else None
         q = float(q) if several is None else several

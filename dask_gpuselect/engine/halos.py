@@ -10,16 +10,18 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import concatenate, namespace, numpy_dtype
+from dask_gpuselect import kernels
+from dask_gpuselect.arrays import concatenate, namespace
 from dask_gpuselect.engine.source import DaskArray, List, Task, TaskRef, extended
 from dask_gpuselect.kernels.companions import Accompanied, copied, values_of
+from dask_gpuselect.maths.windows import Sides
 from dask_gpuselect.quiet import quietly
 
 Places = NDArray[np.int64]
@@ -228,7 +230,7 @@ def _padded(
     fill: Any,
 ) -> Any:
     """Join slices of chunks, and apply a function to the result with what is beyond the ends."""
-    return function(padded(_joined(parts, counts), outside, fill))
+    return function(kernels.padded(_joined(parts, counts), [*map(Sides, outside)], fill))
 
 
 def _joined(parts: Sequence[Any], counts: tuple[int, ...]) -> Any:
@@ -254,71 +256,14 @@ def _concatenated(parts: Sequence[Any], axis: int) -> Any:
     return Accompanied(values, concatenate(every, axis))
 
 
-def padded(chunk: Any, outside: Sequence[tuple[int, int]], fill: Any = None) -> Any:
-    """Widen a chunk by elements beyond the ends, of one value or masked.
-
-    `outside` says how many come before and behind it along each axis.
-    """
-    if not any(map(any, outside)):
-        return chunk
-    values = values_of(chunk)
-    keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
-    dtype = numpy_dtype(values)
-    value = np.zeros((), dtype)[()] if fill is None else np.asarray(fill).astype(dtype)[()]
-    if fill is None or keeps is not None:
-        inner = True if keeps is None else keeps
-        keeps = _widened(values, inner, outside, fill is not None)
-    widened = _widened(values, values, outside, value)
-    return widened if keeps is None else Accompanied(widened, keeps)
-
-
-def _widened(array: Any, values: Any, outside: Sequence[tuple[int, int]], value: Any) -> Any:
-    """Put values, or one for all, in place of the elements of an array, and another around."""
-    xp, sides = namespace(array), list(zip(array.shape, outside, strict=True))
-    shape = tuple(n + sum(more) for n, more in sides)
-    whole = xp.empty(shape, dtype=array.dtype if values is array else bool)
-    for axis, (n, more) in enumerate(sides):  # each element is written about once
-        along = (slice(None),) * axis
-        whole[(*along, slice(more[0]))] = value
-        whole[(*along, slice(more[0] + n, None))] = value
-    whole[tuple(slice(more[0], more[0] + n) for n, more in sides)] = values
-    return whole
-
-
 def of_array(array: Any, reaches: Sequence[Halo], fill: Any = None) -> Any:
     """Pad an array in memory by what its windows reach beyond its ends."""
-    own = [_one_chunk(reach, n) for reach, n in zip(reaches, array.shape, strict=True)]
-    chunk = _extended(values_of(array), own)
-    if isinstance(array, Accompanied) and array.keeps is not None:
-        chunk = Accompanied(chunk, _extended(array.keeps, own))
-    return padded(chunk, [each.outside for each in own], fill)
-
-
-class _Sides(NamedTuple):
-    """Slices and padding that windows of an array of one chunk need along an axis.
-
-    Parameters
-    ----------
-    outside : tuple of int
-        As of `Stretch`.
-    before, behind : slice, ndarray or None
-        The elements that stand for those before the first and after the last.
-    n_before, n_behind : int
-        Their numbers.
-    needed : slice
-        The part that is needed of all.
-    """
-
-    outside: tuple[int, int]
-    before: Any
-    behind: Any
-    n_before: int
-    n_behind: int
-    needed: slice
+    sides = [_one_chunk(reach, n) for reach, n in zip(reaches, array.shape, strict=True)]
+    return kernels.padded(array, sides, fill)
 
 
 @lru_cache(maxsize=64)
-def _one_chunk(reach: Halo, n: int) -> _Sides:
+def _one_chunk(reach: Halo, n: int) -> Sides:
     """Return what windows need along an axis of n elements."""
     own = next(stretches(reach, (n,)))
     before: list[int] = []
@@ -332,31 +277,7 @@ def _one_chunk(reach: Halo, n: int) -> _Sides:
             (start, stop), side = cut, behind
     needed = slice(start, len(before) + stop + len(behind))
     first, last = (_range_of([len(before) + i for i in each]) for each in (before, behind))
-    return _Sides(own.outside, first, last, len(before), len(behind), needed)
-
-
-def _extended(array: Any, own: Sequence[_Sides]) -> Any:
-    """Put before and behind an array the elements that stand for those beyond its ends.
-
-    The array is copied once. Then its ends are, along one axis after the other.
-    """
-    if any(each.n_before or each.n_behind for each in own):
-        each_axis = list(zip(array.shape, own, strict=True))
-        inner = [slice(each.n_before, each.n_before + n) for n, each in each_axis]
-        shape = tuple(each.n_before + n + each.n_behind for n, each in each_axis)
-        whole = namespace(array).empty(shape, dtype=array.dtype)
-        whole[tuple(inner)] = array
-        for axis, each in enumerate(own):
-            start, stop = inner[axis].start, inner[axis].stop
-            sides = ((each.before, slice(start)), (each.behind, slice(stop, None)))
-            for places, to in sides:
-                if places is not None:
-                    source, target = list(inner), list(inner)
-                    source[axis], target[axis] = places, to
-                    whole[tuple(target)] = whole[tuple(source)]
-            inner[axis] = slice(None)
-        array = whole
-    return array[tuple(each.needed for each in own)]
+    return Sides(own.outside, first, last, len(before), len(behind), needed)
 
 
 def _range_of(places: Sequence[int]) -> Any:

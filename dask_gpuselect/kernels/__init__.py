@@ -610,6 +610,10 @@ def clipped(chunk: Any, low: Any, high: Any) -> Any:
 # --- Moving windows -------------------------------------------------------------------------------
 
 
+padded = _kernel("padded", "windows.padded", _as_it_is)
+"""Pad a chunk by what its windows reach beyond it; see `reference.windows.padded`."""
+
+
 answer_windows = _kernel("answer_windows", "windows.answer", _checked)
 """Answer a question for each window of a padded chunk; ``(n, *shape)``, in kind.
 

@@ -26,10 +26,15 @@ class WindowOrder(LaneOrder, Protocol):
     def deviates(self) -> bool:
         """True if they are those of distances of elements from their median, in `dtype`."""
 
+    @property
+    def least(self) -> int:
+        """The number of valid elements that a window needs."""
+
     def finished(self, answers: Any, n_valid: Any) -> Any:
         """Return the answers, ``(n, n_windows)``, by the order statistics of all windows.
 
-        `n_valid` is the number of valid elements of each window. In kind.
+        `n_valid` is the number of valid elements of each window; None if windows of fewer than
+        `least` are NaN. In kind.
         """
 
 
@@ -97,6 +102,29 @@ class Frame:
                 tuple(slice(o.start * s, (o.stop - 1) * s + size) for o, size, s in given),
                 out,
             )
+
+
+class Sides(NamedTuple):
+    """Slices and padding that windows of a chunk need along an axis.
+
+    Parameters
+    ----------
+    outside : tuple of int
+        Number of elements beyond the ends, before the first and after the last element.
+    before, behind : slice, ndarray or None
+        The elements that stand for those before the first and after the last.
+    n_before, n_behind : int
+        Their numbers.
+    needed : slice
+        The part that is needed of all.
+    """
+
+    outside: tuple[int, int]
+    before: Any = None
+    behind: Any = None
+    n_before: int = 0
+    n_behind: int = 0
+    needed: slice = slice(None)
 
 
 @dataclass(frozen=True, eq=False)

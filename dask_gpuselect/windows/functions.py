@@ -119,7 +119,8 @@ def rolling(
     are sorted once, and a window is a set of bits among their ranks (Suomela 2014, for images). So
     the time hardly depends on the size of the window; only the time of `mad` is proportional to it.
     Windows of few elements are sorted by networks, and larger ones of bytes are sums of histograms
-    of columns (Perreault and Hébert 2007). If chunks are much smaller than the
+    of columns (Perreault and Hébert 2007). For CuPy chunks, large windows are found in wavelet
+    matrices of tiles (Moroto and Umetani 2022). If chunks are much smaller than the
     window along an axis, each task needs many chunks: rechunk to a few times the window.
 
     Answers have the chunks of `x`, and the dtype that `quantile` gives. The discrete methods of
@@ -133,6 +134,8 @@ def rolling(
     J. Suomela, "Median filtering is equivalent to sorting", 2014, arXiv:1406.1717.
     S. Perreault and P. Hébert, "Median filtering in constant time", IEEE Transactions on Image
     Processing 16, 2389, 2007.
+    Y. Moroto and N. Umetani, "Constant time median filter using 2D wavelet matrix", ACM
+    Transactions on Graphics 41, 260, 2022.
 
     Examples
     --------

@@ -55,7 +55,7 @@ class WindowQuestion(Quantiles):
         if self.scale != 1 and not self.is_gap:
             answers = answers / self.result.type(self.scale)
         # Kernels answer NaN for windows without elements.
-        if self.least > 1 or self.dtype.kind in "bui":
+        if n_valid is not None and (self.least > 1 or self.dtype.kind in "bui"):
             counts = n_valid[:1] if 0 in n_valid.strides else n_valid
             is_few = counts < max(self.least, 1)
             if any_true(is_few):

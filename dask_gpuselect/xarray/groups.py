@@ -33,6 +33,7 @@ from dask_gpuselect.xarray.reductions import (
     keeps_attrs_by_default,
     labelled,
     reduced_dims,
+    shares_of,
 )
 
 # --- Groups ---------------------------------------------------------------------------------------
@@ -377,10 +378,8 @@ class ExactGroupBy(Advising):
         DataArray or Dataset
             As for `median`.
         """
-        check_known(q, "q")
         keeps_attrs = keeps_attrs_by_default() if keep_attrs is None else keeps(keep_attrs)
-        shares = np.asarray(q, np.float64)
-        statistic = _Statistic(QUANTILE, how, keeps_attrs, skipna, shares, is_carried=True)
+        statistic = _Statistic(QUANTILE, how, keeps_attrs, skipna, shares_of(q), is_carried=True)
         return self._of(statistic, dim)
 
     def count(self, dim: Any = None, *, keep_attrs: bool | None = None, **how: Any) -> Any:

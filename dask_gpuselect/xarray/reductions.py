@@ -175,16 +175,20 @@ def answered(
             f"{unexpected[0]} is not supported for xarray objects: pass dim=, the names of the "
             "dimensions to reduce"
         )
-    check_known(q, "q")  # before NumPy would compute it
-    if np.ndim(q) > 1:
-        raise ValueError(f"q must be a scalar or one-dimensional, not of shape {np.shape(q)}")
+    shares = None if q is None else shares_of(q, scale)
     dims = reduced_dims(dim, array.dims)
     left = [name for name in array.dims if name not in dims]
     arguments |= companions_of(array, arguments)
     axes = tuple(map(array.dims.index, dims))
     answer = function(array.data, *([] if q is None else [q]), axis=axes, **arguments)
-    shares = None if q is None else np.asarray(q, np.float64) / scale
     return labelled(answer, array, left, dims, shares, keeps_attrs=keeps(keeps_attrs))
+
+
+def shares_of(q: Any, scale: int = 1) -> Any:
+    """Return q in [0, 1], a scalar if it is one, or raise before anything is read."""
+    check_known(q, "q")  # NumPy would compute a lazy one
+    shares, is_scalar = quantiles.probabilities(q, scale)
+    return shares[0] if is_scalar else shares
 
 
 def labelled(

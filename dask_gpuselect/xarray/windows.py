@@ -14,12 +14,18 @@ import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
 
-from dask_gpuselect.arguments import check_known
 from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.quantiles.documentation import as_method
 from dask_gpuselect.routing import replacements
 from dask_gpuselect.windows import Rolling, rolling
-from dask_gpuselect.xarray.reductions import Pair, companions_of, is_answered, keeps, labelled
+from dask_gpuselect.xarray.reductions import (
+    Pair,
+    companions_of,
+    is_answered,
+    keeps,
+    labelled,
+    shares_of,
+)
 
 try:
     from xarray.computation.rolling import DataArrayRolling, DatasetRolling
@@ -94,11 +100,8 @@ class ExactRolling(Advising):
 
     def quantile(self, q: Any, *, method: str = "linear", keep_attrs: bool | None = None) -> Any:
         """Return quantiles of each window; for several q, a dimension "quantile" comes first."""
-        check_known(q, "q")
-        if np.ndim(q) > 1:
-            raise ValueError(f"q must be a scalar or one-dimensional, not of shape {np.shape(q)}")
-        pair, shares = Pair(Rolling.quantile, Rolling.nanquantile), np.asarray(q, np.float64)
-        return self._answered(pair, keep_attrs, {"q": q, "method": method}, shares)
+        pair = Pair(Rolling.quantile, Rolling.nanquantile)
+        return self._answered(pair, keep_attrs, {"q": q, "method": method}, shares_of(q))
 
     def _answered(
         self, pair: Pair, keep_attrs: bool | None, how: Mapping[str, Any], shares: Any = None

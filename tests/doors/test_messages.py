@@ -93,6 +93,10 @@ def unknown_size() -> Any:
 
 MISTAKES: Refusals = {
     TypeError: {
+        "q must be real numbers, not of dtype <U4 ... pass for example 0.5": [
+            lambda: A.exact.quantile("time", 0.5),
+            lambda: A.exact.rolling(time=3).quantile("time"),
+        ],
         **{
             f"q must be real numbers, not of dtype {kind} ... : pass for example ": partial(
                 quantile, X, q
@@ -335,6 +339,9 @@ MISTAKES: Refusals = {
             lambda: DF.exact.groupby(["s", "s"]),
         ],
         "not 's': pass by.rename(\"key\")": lambda: DF.exact.groupby(DF["s"].isna()),
+        "observed must be True ... type answer.reindex": lambda: DF.exact.groupby(
+            "s", observed=False
+        ),
         "must be distinct": lambda: TWICE.exact.groupby("v"),
         "sort=True, dropna=True ... leave out sort and dropna": lambda: DF.exact.groupby(
             "s", sort=False

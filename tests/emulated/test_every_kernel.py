@@ -117,7 +117,7 @@ STARTS = {
     "test_strategies[bitonic_merge]": "bitonic merge",
     "test_lanes_with_companions": "blank reach",
     "test_neighbours": "near",
-    "test_windows[40-f4]": "windows",
+    "test_windows[40-f4]": "windows window",
     "test_what_other_modules_hold_to_a_reference": "rows sets",
 }
 """The kernels, by the first words of their names, that tests have to start."""
@@ -254,6 +254,27 @@ def test_windows(dtype: str, window: Any) -> None:
         assert_as_numpy(lambda x, name=name: getattr(rolling(x, window, axis), name)(), x)
     assert_as_numpy(lambda x: rolling(x, window, axis, min_periods=2).nanquantile(Q), x)
     assert_as_numpy(lambda x: percentile_filter(in_chunks(x, (20, 33)), 8.0, 5, nan="omit"), x)
+    disk = np.hypot(*np.ogrid[-1:1:9j, -1:1:8j]) <= 1
+    assert_as_numpy(lambda x: percentile_filter(x, 30.0, footprint=disk), x)
+    for mode in ("mirror", "nearest", "wrap"):
+        how = {"center": True, "boundary": mode}
+        assert_as_numpy(lambda x, how=how: rolling(x, window, axis, **how).nanmedian(), x)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "u1", "u2"])
+@pytest.mark.parametrize("window", [{0: 2100}, {0: 1500, 1: 2}, {0: 9, 1: 5, 2: 3}])
+def test_windows_in_several_tiles(dtype: str, window: dict[int, int]) -> None:
+    """Ask for windows that need large tiles, and for those of a mask."""
+    shape = {1: (2600,), 2: (1600, 3), 3: (20, 24, 8)}[len(window)]
+    x = make("some nan" if dtype[0] == "f" else "tied", dtype, int(np.prod(shape))).reshape(shape)
+    mask = uniform(x.size).reshape(shape) > 0.3
+    for where in (None, mask):
+        assert_as_numpy(
+            lambda x, where=where: rolling(
+                x, window, where=None if where is None else of_kind(where, x), min_periods=3
+            ).nanquantile([0.3, 0.5]),
+            x,
+        )
 
 
 def test_what_other_modules_hold_to_a_reference() -> None:

@@ -44,6 +44,8 @@ from dask_gpuselect.kernels.cuda.source import (
     tally_memory,
 )
 from dask_gpuselect.kernels.cuda.source import kernels as heads
+from dask_gpuselect.kernels.cuda.window_tiles import MOST_RUNS, tiling
+from dask_gpuselect.maths.windows import Frame, Shape
 from tests.data import INTEGER_DTYPES
 
 DTYPES = ("?", *INTEGER_DTYPES, "f2", "f4", "f8")
@@ -132,7 +134,7 @@ def test_a_kernel_is_alone_in_its_source() -> None:
 # Made for a length of lanes, for a number of parameters, or for float64 alone.
 OTHERS = {
     *("lanes.cu", "lane_boxes.cu", "lane_passes.cu", "lane_answers.cu"),
-    *("residuals.cu", "lower_sets.cu", "windows.cu"),
+    *("residuals.cu", "lower_sets.cu", "windows.cu", "window_tiles.cu"),
     *("weighed_lanes.cu", "weighed_shares.cu"),
 }
 OF_SPANS: tuple[Defined, ...] = tuple(
@@ -205,8 +207,14 @@ def of_windows(dtype: str) -> Sources:
     for answer, places, deviates in ((0, 9, 0), (bits, 27, 0), (bits, 0, 0), (bits, 0, 1)):
         if not (deviates and dtype == "f2"):
             made = (("ANSWER", answer), ("PLACES", places), ("DEVIATES", deviates))
+            made += (("LOWER", places // 2 - 1), ("UPPER", places // 2 - 1 + places % 2))
             yield "windows_answer", made
             yield "windows_answer", (*made, *KEEPS)
+    for axes, runs, threads in ((1, 1, 1024), (2, 15, 512), (3, MOST_RUNS, 256)):
+        made = (("ANSWER", bits), ("AXES", axes), ("RUNS", runs))
+        made += (("TILE_THREADS", threads), ("TILE_BLOCKS", 1))
+        yield "window_tiles", made
+        yield "window_tiles", (*made, *KEEPS)
 
 
 @needs_nvrtc
@@ -217,6 +225,28 @@ def of_windows(dtype: str) -> Sources:
 def test_kernels_of_some_lengths_compile(kernels_of: Any, dtype: str, arch: str) -> None:
     for name, made in kernels_of(dtype):
         compiled(name, dtype, arch, made)
+
+
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
+@pytest.mark.parametrize(
+    ("padded", "size"),
+    [((1 << 20,), (10_001,)), ((99, 300), (51, 51)), ((8, 600, 600), (5, 5, 5)), ((40,), (40,))],
+)
+def test_tiles_of_windows_fit_a_block(padded: Shape, size: Shape, itemsize: int) -> None:
+    frame = Frame(size, (1,) * len(size))
+    for shared in SHARED.values():
+        tiles = tiling(padded, frame, itemsize, shared)
+        if tiles is None:  # then a thread reads its window again and again
+            assert size == (10_001,)
+            assert shared < 200_000
+            continue
+        assert tiles.shared + STATIC <= shared
+        about, defined = tiles.record, dict(tiles.defined)
+        assert about["n_elements"] <= about["size"]
+        assert about["n_windows"] == np.prod(frame.shape(padded))
+        assert (about["outs"] * about["tiles"] >= about["shape"]).all()
+        assert defined["TILE_THREADS"] % 32 == 0
+        assert defined["RUNS"] * max(size) == frame.n
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

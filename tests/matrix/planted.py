@@ -245,7 +245,7 @@ ROWS = {
         "dtype=bool) if each is None or each is not keeps[0] else each",
     ),
     "elements beyond the ends take part in windows": (
-        "engine/halos.py",
+        "kernels/reference/windows.py",
         "keeps = _widened(values, inner, outside, fill is not None)",
         "keeps = _widened(values, inner, outside, True)",
     ),

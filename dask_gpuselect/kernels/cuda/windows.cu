@@ -5,7 +5,8 @@
 // threads have neighbouring windows, so that reads come from the first-level cache.
 //
 // Defined before this text, besides the definitions for lanes.cuh: PLACES (number of elements of a
-// window, up to 32; 0 for more) and DEVIATES (1 if the question is about distances from the median of
+// window, up to 32; 0 for more), LOWER and UPPER (the ranks in a window without a missing element,
+// if one answer is asked of it; else -1), and DEVIATES (1 if the question is about distances from the median of
 // the window).
 
 #include "lanes.cuh"
@@ -130,8 +131,13 @@ __device__ Answer deviation_of(const Window& own, i64 n_valid, Flags* flags) {
 extern "C" __global__ void __launch_bounds__(WINDOWS_THREADS) windows_answer(
     const Word* chunk, const Keep* keeps, const i64* layout, const i64* offsets, int n, i64 n_windows,
     const i64* ranks, const double* weights, int n_answers, int mixes, int skips_missing,
-    Answer* answers, int* valid, Flags* flags
+    int least, Answer* answers, int* valid, Flags* flags
 ) {
+#if PLACES
+    int places[PLACES];
+#pragma unroll
+    for (int j = 0; j < PLACES; ++j) places[j] = (int)__ldg(offsets + j);
+#endif
     for (i64 i = own_thread(); i < n_windows; i += all_threads()) {
         Window own = {chunk, keeps, offsets, place_of(i, layout), n};
         int n_valid = 0, n_missing = 0;
@@ -139,15 +145,20 @@ extern "C" __global__ void __launch_bounds__(WINDOWS_THREADS) windows_answer(
         Key keys[PLACES];
 #pragma unroll
         for (int j = 0; j < PLACES; ++j) {
-            Key key;
-            bool is_valid = own.at(j, key);
-            keys[j] = is_valid ? key : LARGEST;
-            n_valid += is_valid;
-#if KIND == FLOATING
-            n_missing += own.is_missing_at(j);
-#endif
+            i64 place = own.base + places[j];
+            bool is_kept = !KEEPS || keeps[place];
+            Word word = chunk[place];
+            bool is_absent = is_kept && is_missing(value_of(word));
+            keys[j] = is_kept && !is_absent ? key_of(word) : LARGEST;
+            n_missing += is_absent, n_valid += is_kept && !is_absent;
         }
 #if !DEVIATES
+        if (LOWER >= 0 && n_valid == PLACES) {  // the compiler leaves out what these ranks do not need
+            sort_in_thread<1>(keys, Plain());
+            answers[i] = mixed(keys[max(LOWER, 0)], keys[max(UPPER, 0)], weights[n], mixes, flags);
+            if (valid) valid[i] = n_valid;
+            continue;
+        }
         sort_in_thread<1>(keys, Plain());
 #endif
 #elif KEEPS || KIND == FLOATING
@@ -159,8 +170,8 @@ extern "C" __global__ void __launch_bounds__(WINDOWS_THREADS) windows_answer(
 #else
         n_valid = n;
 #endif
-        valid[i] = n_valid;
-        bool has_none = n_valid == 0 || (n_missing && !skips_missing);
+        if (valid) valid[i] = n_valid;
+        bool has_none = n_valid < least || (n_missing && !skips_missing);
         for (int a = 0; a < n_answers; ++a) {
             i64 place = (i64)a * (n + 1) + n_valid;
             Answer* answer = answers + (i64)a * n_windows + i;

@@ -1,22 +1,101 @@
-"""Moving windows of CuPy chunks: the host side of ``windows.cu``."""
+"""Moving windows of CuPy chunks: the host side of ``windows.cu`` and ``window_tiles.cu``."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
 
 from dask_gpuselect.kernels.companions import Accompanied, values_of
-from dask_gpuselect.kernels.cuda.launch import Array, launch
-from dask_gpuselect.kernels.cuda.source import KEEPS, Defined, answered
+from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared
+from dask_gpuselect.kernels.cuda.source import KEEPS, PAD_AXES, Defined, answered, record
+from dask_gpuselect.kernels.cuda.window_tiles import Tiling, tiling
 from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.maths.keys import are_float64
-from dask_gpuselect.maths.windows import Frame, WindowOrder, ranks_by_count, strides_of
+from dask_gpuselect.maths.windows import (
+    Frame,
+    Shape,
+    Sides,
+    WindowOrder,
+    ranks_by_count,
+    strides_of,
+)
 
+PADDING = record("window_pads.cu", "Padding")
+NO_NETWORK: Defined = (("PLACES", 0), ("LOWER", -1), ("UPPER", -1))
 MOST_PLACES = 32  # elements that a thread sorts in registers
+
+
+def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
+    """Pad a chunk by what its windows reach, in one launch; see `reference.windows.padded`."""
+    places = [each for side in sides for each in (side.before, side.behind)]
+    if len(sides) > PAD_AXES or any(isinstance(each, np.ndarray) for each in places):
+        return reference.padded(chunk, sides, fill)
+    values, keeps = values_of(chunk), chunk.keeps if isinstance(chunk, Accompanied) else None
+    shape, about = _padding(values.shape, tuple(map(_Piecewise.of, sides, values.shape)))
+    if shape == values.shape:
+        return chunk
+    dtype, is_masked = np.dtype(values.dtype), keeps is not None
+    if fill is None:
+        is_masked |= any(any(side.outside) for side in sides)
+    out = cupy.empty(shape, dtype)
+    kept = cupy.empty(shape, bool) if is_masked else None
+    value = np.asarray(0 if fill is None else fill).astype(dtype)[()]
+    mask = None if keeps is None else cupy.ascontiguousarray(keeps)
+    given = (cupy.ascontiguousarray(values), mask, about, value, int(fill is not None))
+    if out.size:
+        launch(dtype, "window_pads", *given, out, kept)
+    return out if kept is None else Accompanied(out, kept)
+
+
+class _Piecewise(NamedTuple):
+    """Where the elements of a padded chunk come from along an axis; see ``window_pads.cu``."""
+
+    size: int
+    low: int
+    high: int
+    shift: int
+    before: int
+    n: int
+    first_before: int
+    step_before: int
+    first_behind: int
+    step_behind: int
+
+    @classmethod
+    def of(cls, side: Sides, n: int) -> _Piecewise:
+        """Describe the sides of a chunk of n elements."""
+        start, stop, _ = side.needed.indices(side.n_before + n + side.n_behind)
+        low = side.outside[0]
+        high = low + stop - start
+        ends = [_progression(side.before), _progression(side.behind)]
+        before, behind = ((first - side.n_before, step) for first, step in ends)
+        about = (start - low, side.n_before, n)
+        return cls(high + side.outside[1], low, high, *about, *before, *behind)
+
+
+def _progression(places: slice | None) -> tuple[int, int]:
+    """Return the first of some places, and the step between them; a step of 0 repeats one place."""
+    if places is None:
+        return 0, 0
+    is_one = places.stop == places.start + 1
+    return places.start, 0 if is_one else places.step or 1
+
+
+@lru_cache(maxsize=64)
+def _padding(shape: Shape, axes: tuple[_Piecewise, ...]) -> tuple[Shape, Any]:
+    """Return the shape of a padded chunk, and what the kernel takes."""
+    made = np.zeros((), PADDING)
+    sizes = tuple(axis.size for axis in axes)
+    made["n_axes"], made["n_padded"] = len(shape), math.prod(sizes)
+    columns = dict(zip(("sizes", *_Piecewise._fields[1:]), zip(*axes, strict=True), strict=True))
+    for name, values in {**columns, "strides": strides_of(shape)}.items():
+        made[name][: len(shape)] = values
+    return sizes, made
 
 
 def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Array:
@@ -31,16 +110,27 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     shape = frame.shape(tuple(chunk.shape))
     n_windows, n = math.prod(shape), frame.n
     answers = cupy.empty((order.n_answers, n_windows), order.dtype)
-    n_valid, flags = cupy.empty(n_windows, np.int32), cupy.zeros(2, np.uint32)
+    is_float = order.dtype.kind == "f"  # then windows of too few elements are answered by NaN
+    n_valid = None if is_float else cupy.empty(n_windows, np.int32)
+    may_be_wide = bool(order.mixes) and dtype.kind in "iu" and dtype.itemsize == 8
+    flags = cupy.zeros(2, np.uint32) if may_be_wide else None
     values = cupy.ascontiguousarray(values_of(chunk).astype(dtype, copy=False))
     keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
     layout, offsets, *tables = _tables(cupy.cuda.Device().id, values.shape, frame, order)
     mask = None if keeps is None else cupy.ascontiguousarray(keeps)
-    given = (values, mask, layout, offsets, n, n_windows, *tables)
-    numbers, out = (order.n_answers, order.mixes, order.skips_missing), (answers, n_valid, flags)
-    made = _made_for(frame, order, has_keeps=keeps is not None)
-    launch(dtype, "windows_answer", *given, *numbers, *out, defined=made)
-    if order.mixes and dtype.kind in "iu" and dtype.itemsize == 8 and flags.get()[1]:
+    numbers = (order.n_answers, order.mixes, order.skips_missing, max(order.least, 1))
+    about = (*tables, *numbers, answers, n_valid, flags)
+    made = (*answered(order), *(() if keeps is None else KEEPS))
+    tiles = _tiles(values, frame, order)
+    if tiles is None:
+        made += _network(frame, order) if _is_small(values, frame, order) else NO_NETWORK
+        made += (("DEVIATES", int(order.deviates)),)
+        given = (values, mask, layout, offsets, n, n_windows)
+        launch(dtype, "windows_answer", *given, *about, defined=made)
+    else:
+        how: dict[str, Any] = {"shared": tiles.shared, "defined": (*made, *tiles.defined)}
+        launch(dtype, "window_tiles", values, mask, tiles.record, n, *about, **how)
+    if flags is not None and flags.get()[1]:
         return reference.answer(chunk, dtype, frame, order)
     return order.finished(answers, n_valid).reshape(-1, *shape)
 
@@ -58,12 +148,23 @@ def _tables(
     return tuple(map(cupy.asarray, tables))
 
 
-def _made_for(frame: Frame, order: WindowOrder, *, has_keeps: bool) -> Defined:
-    """Return the definitions with which the kernel is compiled."""
-    is_small = frame.n <= MOST_PLACES and not order.deviates
-    return (
-        *answered(order),
-        ("PLACES", frame.n if is_small else 0),
-        ("DEVIATES", int(order.deviates)),
-        *(KEEPS if has_keeps else ()),
+def _network(frame: Frame, order: WindowOrder) -> Defined:
+    """Return the definitions of a network that sorts the elements of a window."""
+    lower, upper = (
+        (int(ranks[0, -1]) if order.n_answers == 1 and order.least <= frame.n else -1)
+        for ranks in ranks_by_count(order, frame.n)[:2]
     )
+    return (("PLACES", frame.n), ("LOWER", lower), ("UPPER", upper))
+
+
+def _is_small(values: Array, frame: Frame, order: WindowOrder) -> bool:
+    """Return whether a thread sorts the elements of a window in registers."""
+    return frame.n <= MOST_PLACES and not order.deviates and values.size < 1 << 31
+
+
+def _tiles(values: Array, frame: Frame, order: WindowOrder) -> Tiling | None:
+    """Return the tiles of a chunk, if they are the best way."""
+    if order.deviates or _is_small(values, frame, order):
+        return None
+    shared = most_shared(cupy.cuda.Device().id)
+    return tiling(values.shape, frame, values.dtype.itemsize, shared)

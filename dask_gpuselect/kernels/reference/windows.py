@@ -6,7 +6,7 @@ array is masked if it has no values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,81 @@ from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.ranks import MEDIAN
-from dask_gpuselect.maths.windows import Frame, RowWindows, WindowOrder
+from dask_gpuselect.maths.windows import Frame, RowWindows, Sides, WindowOrder
 
 TILE = 1 << 20  # elements of windows that are unfolded together
+
+
+def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
+    """Pad a chunk by what its windows reach: elements that stand for those beyond the ends, or one.
+
+    Parameters
+    ----------
+    chunk : array or Accompanied
+    sides : sequence of Sides
+        One for each axis.
+    fill : scalar, optional
+        The value of what is outside; by default it is masked out.
+    """
+    values = _extended(values_of(chunk), sides)
+    if isinstance(chunk, Accompanied) and chunk.keeps is not None:
+        values = Accompanied(values, _extended(chunk.keeps, sides))
+    return _with_outside(values, [each.outside for each in sides], fill)
+
+
+def _extended(array: Any, own: Sequence[Sides]) -> Any:
+    """Put before and behind an array the elements that stand for those beyond its ends.
+
+    The array is copied once. Then its ends are, along one axis after the other.
+    """
+    if any(each.n_before or each.n_behind for each in own):
+        each_axis = list(zip(array.shape, own, strict=True))
+        inner = [slice(each.n_before, each.n_before + n) for n, each in each_axis]
+        shape = tuple(each.n_before + n + each.n_behind for n, each in each_axis)
+        whole = namespace(array).empty(shape, dtype=array.dtype)
+        whole[tuple(inner)] = array
+        for axis, each in enumerate(own):
+            start, stop = inner[axis].start, inner[axis].stop
+            sides = ((each.before, slice(start)), (each.behind, slice(stop, None)))
+            for places, to in sides:
+                if places is not None:
+                    source, target = list(inner), list(inner)
+                    source[axis], target[axis] = places, to
+                    whole[tuple(target)] = whole[tuple(source)]
+            inner[axis] = slice(None)
+        array = whole
+    return array[tuple(each.needed for each in own)]
+
+
+def _with_outside(chunk: Any, outside: Sequence[tuple[int, int]], fill: Any) -> Any:
+    """Widen a chunk by elements beyond the ends, of one value or masked.
+
+    `outside` says how many come before and behind it along each axis.
+    """
+    if not any(map(any, outside)):
+        return chunk
+    values = values_of(chunk)
+    keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
+    dtype = numpy_dtype(values)
+    value = np.zeros((), dtype)[()] if fill is None else np.asarray(fill).astype(dtype)[()]
+    if fill is None or keeps is not None:
+        inner = True if keeps is None else keeps
+        keeps = _widened(values, inner, outside, fill is not None)
+    widened = _widened(values, values, outside, value)
+    return widened if keeps is None else Accompanied(widened, keeps)
+
+
+def _widened(array: Any, values: Any, outside: Sequence[tuple[int, int]], value: Any) -> Any:
+    """Put values, or one for all, in place of the elements of an array, and another around."""
+    xp, sides = namespace(array), list(zip(array.shape, outside, strict=True))
+    shape = tuple(n + sum(more) for n, more in sides)
+    whole = xp.empty(shape, dtype=array.dtype if values is array else bool)
+    for axis, (n, more) in enumerate(sides):  # each element is written about once
+        along = (slice(None),) * axis
+        whole[(*along, slice(more[0]))] = value
+        whole[(*along, slice(more[0] + n, None))] = value
+    whole[tuple(slice(more[0], more[0] + n) for n, more in sides)] = values
+    return whole
 
 
 def counts(chunk: Any, frame: Frame) -> tuple[Array, Array]:
