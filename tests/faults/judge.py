@@ -22,8 +22,9 @@ from tests.faults.disk import Disk, failing
 from tests.faults.faults import FAULTS, LOCAL, Killed, errors_of
 from tests.faults.lab import Lab, left_here, left_in, threads_left, until_nothing
 from tests.faults.places import CLUSTERS, KINDS, are_processes
-from tests.faults.questions import QUESTIONS, Values, data_of, is_answer
+from tests.faults.questions import QUESTIONS, Values, data_of
 from tests.faults.store import Store
+from tests.matrix.laws import is_same
 
 RIGHT, CLEAR = "right answer", "clear error"
 
@@ -137,7 +138,7 @@ def outcome(case: Case, lab: Lab, folder: Path) -> Verdict:
         return answered(case, store, computed, struck, phase)
     verdict = judged(case, error, struck, phase)
     again = getattr(error, "again", None)  # of the same client
-    if again is not None and not is_answer(again, calm(case.question, case.data)[1]):
+    if again is not None and not is_same(again, calm(case.question, case.data)[1]):
         return Verdict("wrong answer", struck, phase, "when the same client asked again")
     if not verdict.is_failure and (fault.is_struck_at or case.number % 5 == 0):
         return asked_again(case, verdict, lab, folder)
@@ -152,7 +153,7 @@ def answered(case: Case, store: Store, found: Any, is_struck: bool, phase: str) 
         right += question.answers(values, changed)
     if question.is_read_unchecked and (read := store.unchecked()) is not None:
         right.append(question.expected(read, values))
-    if any(is_answer(found, each) for each in right):
+    if any(is_same(found, each) for each in right):
         return Verdict(RIGHT, is_struck, phase)
     return Verdict("wrong answer", is_struck, phase, f"{found}\n{expected}"[:2000])
 
@@ -191,7 +192,7 @@ def asked_again(case: Case, verdict: Verdict, lab: Lab, folder: Path) -> Verdict
     except Exception as error:
         told = "".join(traceback.format_exception(error)[-14:])
         return Verdict("unclear error", verdict.is_struck, verdict.phase, f"asked again: {told}")
-    if is_answer(found, expected):
+    if is_same(found, expected):
         return verdict
     return Verdict("wrong answer", verdict.is_struck, verdict.phase, "when asked again")
 

@@ -15,7 +15,6 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import describe_boxplot, kernels, median, nanquantile, order_statistic, quantile
-from dask_gpuselect.arrays import to_host
 from dask_gpuselect.boxplot.questions import BoxQuestion
 from dask_gpuselect.boxplot.tables import COLUMNS
 from dask_gpuselect.groups import groupby
@@ -23,6 +22,7 @@ from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.robust import mad
 from tests.backends import CUPY
 from tests.data import hashed, make, names_of, normal, uniform
+from tests.matrix.laws import same_computed
 from tests.spies import noted
 
 pytestmark = [pytest.mark.gpu, pytest.mark.legacy, pytest.mark.filterwarnings("ignore")]
@@ -220,20 +220,6 @@ ROWS: Mapping[str, Row] = {
 }
 
 
-def columns_of(answer: Any) -> dict[str, Array]:
-    """What an answer says, by name; the fliers of the boxes one after the other."""
-    (found,) = dask.compute(answer, scheduler="sync")
-    if not hasattr(found, "to_dict"):
-        return {"": to_host(found)}
-    columns = {name: np.ravel(each) for name, each in found.to_dict().items() if name != "label"}
-    return {
-        name: np.concatenate([np.ravel(each) for each in column])
-        if column.dtype == object
-        else column
-        for name, column in columns.items()
-    }
-
-
 def layouts(row: Row, a: Array) -> Iterator[tuple[Array, int | None]]:
     """Yield an array, with its lanes one behind the other and side by side, and their axis."""
     if row.n_lanes == 1:
@@ -259,11 +245,8 @@ def test_answers_are_those_in_host_memory(name: str, dtype: str) -> None:
                 beside = {key: of(a) for key, of in (row.beside or {}).items()}
                 given = {key: there(row, each) for key, each in beside.items()}
                 for question, ask in row.asked.items():
-                    found = columns_of(ask(there(row, a), axis, **given))
-                    wanted = columns_of(ask(a, axis, **beside))
-                    for column, each in wanted.items():
-                        about = f"{question} of {data}, {n}, axis {axis}: {column}"
-                        np.testing.assert_array_equal(found[column], each, err_msg=about)
+                    answers = ask(there(row, a), axis, **given), ask(a, axis, **beside)
+                    same_computed(*answers, f"{question} of {data}, {n}, axis {axis}")
 
 
 # --- Passes ---------------------------------------------------------------------------------------
@@ -285,11 +268,10 @@ def test_lanes_in_passes(dtype: str, n: int) -> None:
         x = da.concatenate(held).map_blocks(lambda chunk: chunk, dtype=a.dtype, meta=held[0]._meta)
         for divided in (3, 12):
             with dask.config.set(limits | {"dask_gpuselect.column-limit": a.nbytes // divided}):
-                answers = [ALL[each](x, 0) for each in ("quantiles", "nine quantiles", "boxes 0")]
-            wanted = [ALL[each](a, 0) for each in ("quantiles", "nine quantiles", "boxes 0")]
-            for mine, other in zip(map(columns_of, answers), map(columns_of, wanted), strict=True):
-                for column, each in other.items():
-                    np.testing.assert_array_equal(mine[column], each, err_msg=f"{name}: {column}")
+                some = ("quantiles", "nine quantiles", "boxes 0")
+                answers = {each: ALL[each](x, 0) for each in some}
+            for each, answer in answers.items():
+                same_computed(answer, ALL[each](a, 0), f"{each} of {name}")
 
 
 # --- What a device does ---------------------------------------------------------------------------
@@ -392,9 +374,9 @@ def test_columns_stay_on_the_device_until_someone_looks() -> None:
 
 def test_boxes_of_lazy_chunks_come_to_the_host() -> None:
     rows = lanes_of("lognormal", "f4", 500, 60)
-    found = describe_boxplot(CUPY.lazy(rows, (200, 25)), axis=1)
-    for column, each in columns_of(describe_boxplot(rows, axis=1)).items():
-        np.testing.assert_array_equal(columns_of(found)[column], each, err_msg=column)
+    same_computed(
+        describe_boxplot(CUPY.lazy(rows, (200, 25)), axis=1), describe_boxplot(rows, axis=1)
+    )
 
 
 def test_weights_that_are_none_are_refused_on_a_device() -> None:

@@ -579,11 +579,13 @@ def surroundings(case: Case) -> Iterator[None]:
         warnings.simplefilter("always")
         with dask.config.set({"scheduler": case.row["scheduler"], "num_workers": 2} | config):
             yield
-    for each in given:
-        text = f"{each.category.__name__}: {each.message}"
+    WARNED[:] = [f"{each.category.__name__}: {each.message}" for each in given]
+    for text in WARNED:
         assert NUMPYS_WARNINGS.search(text), f"a warning: {text}"
 
 
+WARNED: list[str] = []
+"""The warnings of the case that was computed last."""
 NUMPYS_WARNINGS = re.compile(
     "All-NaN slice|Mean of empty slice|not settled after|use of fork|large graph|full garbage"
     "|Computing mixed collections"  # of expressions, and boxes, which are none
