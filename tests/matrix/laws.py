@@ -153,6 +153,8 @@ def right(case: Case) -> None:
             return
         if not case.values.size:
             warns(case)
+            if (theirs := _numpys(case)) is not None:
+                same(found, theirs[0], "NumPy's of nothing")
         if isinstance(case.values, np.ma.MaskedArray) or not case.values.size:
             return  # what is masked can say so, and an empty array may be NaN
         raise Broken(f"not refused: {found!r}") from None
@@ -178,9 +180,8 @@ def warns(case: Case) -> None:
     if np.ma.isMA(case.values):
         return  # an answer can be masked
     warned = _about_nothing(cases.WARNED)
-    expected = _numpys_warnings(case)
-    if expected is None:
-        expected = _warnings_of_slots(case)
+    theirs = _numpys(case)
+    expected = _warnings_of_slots(case) if theirs is None else theirs[1]
     is_one_slot = case.axis is None and not case.slots.groups
     if {*warned} != expected or (is_one_slot and len(warned) > 1):
         raise Broken(f"warnings {warned}, not {expected}")
@@ -191,8 +192,9 @@ def _about_nothing(texts: Iterable[str]) -> list[str]:
     return [each for each in (NOTHING, ALL_NAN) for text in texts if each in text]
 
 
-def _numpys_warnings(case: Case) -> set[str] | None:
-    """Ask NumPy's function of the same name, if it takes all that goes with the case."""
+def _numpys(case: Case) -> tuple[Any, set[str]] | None:
+    """Ask NumPy's function of the same name, if it takes all that goes with the case; return the
+    answer and the warnings."""
     is_masked = case.nodata is not None or np.ma.isMA(case.values)
     others = case.beside or case.slots.groups or is_masked or "fill_value" in case.asked
     name = case.question.name
@@ -201,8 +203,8 @@ def _numpys_warnings(case: Case) -> set[str] | None:
     asked = {key: case.asked[key] for key in ("q", "method") if key in case.asked}
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
-        getattr(np, name)(case.values, axis=case.axis, **asked)
-    return {*_about_nothing([str(each.message) for each in given])}
+        result = getattr(np, name)(case.values, axis=case.axis, keepdims=case.keepdims, **asked)
+    return result, {*_about_nothing([str(each.message) for each in given])}
 
 
 def _warnings_of_slots(case: Case) -> set[str]:
