@@ -56,59 +56,25 @@ class Call:
 A = np.array([[3.0, 1.0], [2.0, 5.0], [4.0, 0.5], [0.0, 9.0], [7.0, 2.5], [6.0, 8.0]])
 LANE = A.ravel()
 
-# By the name of an argument: a value that makes sense. Those of data are the arrays.
-KNOWN: dict[str, Any] = {
+NEEDED: dict[str, Any] = {
     "q": 0.5,
-    "axis": None,
-    "keepdims": False,
-    "method": "linear",
-    "strategy": None,
     "k": 1,
-    "whis": 1.5,
-    "nan_policy": "omit",
-    "autorange": False,
-    "max_fliers": 10,
-    "labels": None,
     "n_bins": 3,
-    "right": False,
-    "chunks": None,
-    "spill": None,
-    "split_every": None,
-    "scale": 1.0,
-    "proportiontocut": 0.2,
-    "points": 5,
-    "z": 0.5,
-    "p": 0.5,
-    "v": 0.5,
-    "nu": 1,
-    "extrapolate": True,
-    "loss": "absolute",
-    "increasing": True,
     "n_neighbors": 2,
-    "return_distance": True,
-    "dim": None,
-    "nodata": None,
-    "fill_value": None,
-    "groups": [0, 2],
     "window": 3,
-    "center": False,
-    "min_periods": None,
-    "boundary": None,
-    "closed": None,
-    "step": 1,
     "rank": 1,
     "percentile": 30.0,
     "size": 3,
-    "footprint": None,
-    "mode": "reflect",
-    "cval": 0.0,
-    "origin": 0,
-    "axes": None,
-    "nan": "propagate",
+    **dict.fromkeys("zpv", 0.5),
 }
+"""By the name of an argument without a default: a value that makes sense."""
 
-# How those of sequences are given, where that is another value.
-SEQUENCES: dict[str, Any] = {"iqr.q": (0.25, 0.75), "naniqr.q": (0.25, 0.75)}
+
+def asked(parameter: inspect.Parameter) -> Any:
+    """Return the default of a parameter that is no data, or a value that makes sense."""
+    is_needed = parameter.default is parameter.empty or parameter.name == "size"
+    return NEEDED[parameter.name] if is_needed else parameter.default
+
 
 # Which arguments of a function are data.
 DATA: dict[str, dict[str, Any]] = {
@@ -136,7 +102,7 @@ def _function(name: str, function: Callable[..., Any]) -> Call:
     data = DATA.get(name) or {key: A for key in parameters if key in NAMES_OF_DATA}
     data |= {key: None for key in COMPANIONS if key in parameters}
     known = {
-        key: SEQUENCES.get(f"{name}.{key}", KNOWN[key])
+        key: asked(parameter)
         for key, parameter in parameters.items()
         if key not in data and parameter.kind is not parameter.VAR_KEYWORD
     }
@@ -154,15 +120,16 @@ def _methods_called(
     on."""
     for name in names:
         parameters = inspect.signature(getattr(make(name), name)).parameters.items()
-        keys = [key for key, p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-        keys += [key for key in handed_on if key not in keys]
-        data = {key: SECOND.get(key) for key in keys if key in (*SECOND, *COMPANIONS)}
+        some = {key: p for key, p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+        are_data = {*SECOND, *COMPANIONS}
+        data = {key: SECOND.get(key) for key in (*some, *handed_on) if key in are_data}
+        known = {key: None for key in handed_on if key not in are_data}
+        known |= {key: asked(p) for key, p in some.items() if key not in data}
 
         def ask(name: str = name, **how: Any) -> Any:
             found = getattr(make(name), name)(**how)
             return found.median() if name == "groupby" else found
 
-        known = {k: SEQUENCES.get(f"{name}.{k}", KNOWN.get(k)) for k in keys if k not in data}
         yield f"{path}.{name}", Call(ask, data, known)
 
 
@@ -231,7 +198,7 @@ def calls() -> dict[str, Call]:
         for name in module.__all__
         if inspect.isfunction(getattr(module, name)) and name not in SPECIAL
     }
-    how = {key: KNOWN[key] for key in ("chunks", "spill", "split_every")}
+    how = dict.fromkeys(("chunks", "spill", "split_every"))
     labels = {"a": A, "by": np.arange(12).reshape(A.shape) % 3}
     found["groups.groupby"] = Call(
         lambda **how: groups.groupby(**how).median(), labels, {"axis": None, "groups": [0, 2]}
@@ -244,8 +211,8 @@ def calls() -> dict[str, Call]:
         (weighed, (*COMPANIONS, "nodata")),
     ):
         found |= _methods_called("groups.GroupBy", names, _groups, handed_on)
-    keys = ("axis", "center", "min_periods", "boundary", "closed", "step", "nodata")
-    about = {"window": (3, 2)} | {key: KNOWN[key] for key in keys}
+    about = {"window": (3, 2), "center": False, "step": 1}
+    about |= dict.fromkeys(("axis", "min_periods", "boundary", "closed", "nodata"))
     found["windows.rolling"] = Call(
         lambda **how: windows.rolling(**how).median(), {"x": A, "where": None}, about
     )
@@ -306,14 +273,14 @@ SPECIAL |= {"show_versions", "warm", "rolling"}
 
 XARRAY = ("median", "nanmedian", "quantile", "nanquantile", "percentile", "nanpercentile")
 XARRAY += ("mad", "nanmad", "iqr", "naniqr", "trimmed_mean", "nantrimmed_mean")
-OF_BOXES = ("whis", "nan_policy", "autorange", "max_fliers", "labels", "method")
+OF_BOXES = {"whis": 1.5, "nan_policy": "omit", "autorange": False, "max_fliers": 10, "labels": None}
+OF_BOXES |= {"method": "linear"}
 DAY = np.timedelta64(86_400_000_000_000, "ns")
 
 
 def _of_xarray() -> dict[str, Call]:
     import xarray as xr
 
-    boxes = {key: KNOWN[key] for key in OF_BOXES}
     asked: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # what is needed, and what may be
         name: ({}, {"dim": None, "nodata": None, "keep_attrs": None}) for name in XARRAY
     }
@@ -321,7 +288,7 @@ def _of_xarray() -> dict[str, Call]:
         asked[name][1].update({"q": 0.5, "method": "linear"} if name.endswith("ile") else {})
     asked |= {
         "explain": ({}, {"q": 0.5, "dim": None}),
-        "describe_boxplot": ({}, boxes | {"dim": None}),
+        "describe_boxplot": ({}, OF_BOXES | {"dim": None}),
         "groupby": ({"group": "n"}, {}),
         "groupby_bins": ({"group": "n"}, {"bins": 2}),
         "resample": ({"n": "2D"}, {}),
@@ -345,7 +312,7 @@ def _of_xarray() -> dict[str, Call]:
             return answer.median() if is_asked else answer
 
         for kind in ("DataArray", "Dataset"):
-            its = boxes if (name, kind) == ("describe_boxplot", "Dataset") else known
+            its = OF_BOXES if (name, kind) == ("describe_boxplot", "Dataset") else known
             found[f"xarray.Exact{kind}.{name}"] = Call(partial(ask, kind), {}, its)
     return found
 
@@ -363,7 +330,7 @@ def _of_frames() -> dict[str, Call]:
         for name in ("quantile", "median", "describe", "describe_boxplot"):
             parameters = inspect.signature(getattr(kind, name)).parameters.items()
             known = {key: p.default for key, p in parameters if p.default is not p.empty}
-            known |= {key: KNOWN[key] for key in OF_BOXES if "how" in dict(parameters)}
+            known |= OF_BOXES if "how" in dict(parameters) else {}
 
             def ask(exact: Any = exact, name: str = name, **how: Any) -> Any:
                 return getattr(exact, name)(**how)
