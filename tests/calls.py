@@ -65,6 +65,7 @@ NEEDED: dict[str, Any] = {
     "rank": 1,
     "percentile": 30.0,
     "size": 3,
+    "func": "median",
     **dict.fromkeys("zpv", 0.5),
 }
 """By the name of an argument without a default: a value that makes sense."""
@@ -114,16 +115,15 @@ def _sort_by(key: Any, values: Any, **how: Any) -> Any:
 
 
 def _methods_called(
-    path: str, names: Iterable[str], make: Callable[[str], Any], handed_on: tuple[str, ...] = ()
+    path: str, names: Iterable[str], make: Callable[[str], Any], more: Mapping[str, Any] = {}
 ) -> Iterator[tuple[str, Call]]:
-    """Call methods of what is made for each of their names, also with arguments that these hand
-    on."""
+    """Call methods of what is made for each of their names; more goes to those that hand it on."""
     for name in names:
         parameters = inspect.signature(getattr(make(name), name)).parameters.items()
         some = {key: p for key, p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
-        are_data = {*SECOND, *COMPANIONS}
-        data = {key: SECOND.get(key) for key in (*some, *handed_on) if key in are_data}
-        known = {key: None for key in handed_on if key not in are_data}
+        handed_on = more if len(some) < len(parameters) else {}
+        data = {k: SECOND.get(k) for k in (*some, *handed_on) if k in (*SECOND, *COMPANIONS)}
+        known = {key: value for key, value in handed_on.items() if key not in data}
         known |= {key: asked(p) for key, p in some.items() if key not in data}
 
         def ask(name: str = name, **how: Any) -> Any:
@@ -206,11 +206,11 @@ def calls() -> dict[str, Call]:
     of_groups = ("median", "nanmedian", "mad", "nanmad", "iqr", "naniqr", "count")
     of_groups += ("trimmed_mean", "nantrimmed_mean")
     weighed = ("quantile", "nanquantile", "percentile", "nanpercentile")
-    for names, handed_on in (
+    for names, more in (
         ((*of_groups, "describe_boxplot"), ("where", "nodata")),
         (weighed, (*COMPANIONS, "nodata")),
     ):
-        found |= _methods_called("groups.GroupBy", names, _groups, handed_on)
+        found |= _methods_called("groups.GroupBy", names, _groups, dict.fromkeys(more))
     about = {"window": (3, 2), "center": False, "step": 1}
     about |= dict.fromkeys(("axis", "min_periods", "boundary", "closed", "nodata"))
     found["windows.rolling"] = Call(
@@ -321,21 +321,17 @@ def _of_frames() -> dict[str, Call]:
     import dask.dataframe as dd
     import pandas as pd
 
-    from dask_gpuselect.dataframe import ExactDataFrame, ExactFrameGroupBy, ExactSeries
-
     frame = dd.from_pandas(pd.DataFrame({"a": LANE}), npartitions=2)
-    found = {}
-    for kind, collection in ((ExactSeries, frame["a"]), (ExactDataFrame, frame)):
-        exact = kind(collection)
-        for name in ("quantile", "median", "describe", "describe_boxplot"):
-            parameters = inspect.signature(getattr(kind, name)).parameters.items()
-            known = {key: p.default for key, p in parameters if p.default is not p.empty}
-            known |= OF_BOXES if "how" in dict(parameters) else {}
-
-            def ask(exact: Any = exact, name: str = name, **how: Any) -> Any:
-                return getattr(exact, name)(**how)
-
-            found[f"dataframe.{kind.__name__}.{name}"] = Call(ask, {}, known)
+    keyed = frame.assign(k=frame["a"] // 3)
+    found: dict[str, Call] = {}
+    asked = ("quantile", "median", "describe", "describe_boxplot")
+    for exact, names in (
+        (frame["a"].exact, asked),
+        (frame.exact, asked),
+        (keyed.exact.groupby("k"), ("quantile", "median", "describe_boxplot", "agg")),
+    ):
+        path = f"dataframe.{type(exact).__name__}"
+        found |= _methods_called(path, names, lambda _, exact=exact: exact, OF_BOXES)
     about = {"window": 2, "min_periods": None, "center": False, "closed": None}
     found["dataframe.ExactSeries.rolling"] = Call(
         lambda **how: frame["a"].exact.rolling(**how).median(), {}, about
@@ -343,24 +339,13 @@ def _of_frames() -> dict[str, Call]:
     found["dataframe.ExactDataFrame.rolling"] = Call(
         lambda **how: frame.exact.rolling(**how).median(), {}, about | {"numeric_only": False}
     )
-    keyed = frame.assign(k=frame["a"] // 3)
 
     def of_groups(by: Any = "k", **how: Any) -> Any:
         return keyed.exact.groupby(by, **how).median()
 
     grouping = {"by": "k", "sort": True, "dropna": True}
     found["dataframe.ExactDataFrame.groupby"] = Call(of_groups, {}, grouping)
-    for name in ("quantile", "median", "describe_boxplot", "agg"):
-        parameters = inspect.signature(getattr(ExactFrameGroupBy, name)).parameters.items()
-        known = {key: p.default for key, p in parameters if p.default is not p.empty}
-        known |= {"func": "median"} if name == "agg" else {}
-        call = partial(_of_frame_groups, keyed, name)
-        found[f"dataframe.ExactFrameGroupBy.{name}"] = Call(call, {}, known)
     return found
-
-
-def _of_frame_groups(frame: Any, name: str, **how: Any) -> Any:
-    return getattr(frame.exact.groupby("k"), name)(**how)
 
 
 # What has no arguments but numbers and axes of matplotlib, is not made by hand, or needs a GPU.

@@ -97,17 +97,6 @@ def test_persisting_fixes_the_data(backend: Backend, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("nothing_kept")  # or a device would take one load
-def test_an_unseeded_source_never_gives_a_wrong_number(backend: Backend) -> None:
-    """Every load of twenty chunks is drawn anew, the same number of elements each time."""
-    rng = np.random.default_rng()
-    drawn = da.zeros(20_000, chunks=1000).map_blocks(
-        lambda block: rng.random(block.size), dtype=np.float64, meta=np.empty(0)
-    )
-    with pytest.raises(ChunksChangedError, match=r"persist"):
-        quantile(backend.mapped(drawn), np.linspace(0.05, 0.95, 19)).compute(scheduler="sync")
-
-
-@pytest.mark.usefixtures("nothing_kept")  # or a device would take one load
 def test_what_changes_is_named_in_all_dimensions(backend: Backend, tmp_path: Path) -> None:
     x = changing(second(lambda values: values / 2), directory=tmp_path, chunk=5)
     x._chunks = ((1000,) * 6,)

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 import dask_gpuselect as dg
 import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
 from dask_gpuselect import neighbors
-from dask_gpuselect.arrays import is_cupy, to_host
+from dask_gpuselect.arrays import to_host
 from tests.backends import CUPY
 from tests.data import hashed
 from tests.engine.test_cluster import Place, started
 from tests.matrix.cases import Case, ask
-from tests.matrix.laws import same
+from tests.matrix.laws import same, same_computed
 from tests.matrix.questions import ONE_AXIS, QUESTIONS
 
 SHAPE = (48, 24)
@@ -191,17 +191,10 @@ def check_all(x: Given) -> None:
     # All at once: dask may lose a shuffle that is asked for again while it is being forgotten.
     found = dask.compute(*answers, *(other(x["data"]) for other in OTHERS.values()))
     for (case, _), each in zip(about, found, strict=False):
-        same(on_host(each), case.expected(), f"{case.row}, {case.asked}")
+        same(each, case.expected(), f"{case.row}, {case.asked}")
     whole = da.from_array(values["data"], chunks=-1)
     for (name, other), each in zip(OTHERS.items(), found[len(about) :], strict=True):
-        expected = dask.compute(other(whole), scheduler="sync")[0]
-        np.testing.assert_equal(on_host(each), expected, name)
-
-
-def on_host(found: Any) -> Any:
-    if isinstance(found, tuple):
-        return tuple(map(on_host, found))
-    return to_host(found) if is_cupy(found) else found
+        same_computed(each, other(whole), name)
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import dask
@@ -12,7 +11,6 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import (
-    ChunksChangedError,
     describe_boxplot,
     explain,
     median,
@@ -92,25 +90,6 @@ def test_a_stream_of_a_thread_is_waited_for() -> None:
     assert not isinstance(fingerprints.begun_fingerprint(chunk), int)
     with cupy.cuda.Stream(non_blocking=True):
         assert fingerprints.begun_fingerprint(chunk) == fingerprints.fingerprint(chunk)
-
-
-@pytest.mark.gpu
-def test_a_chunk_that_changes_on_a_device_is_named() -> None:
-    """Though it has more elements in the brackets than their rows have room for."""
-    a = FLOATS["normal"](3650 * 6).astype("f4").reshape(3650, 6)
-    reads: Counter[tuple[int, ...]] = Counter()
-
-    def read(chunk: Any, block_id: tuple[int, ...] = ()) -> Any:
-        reads[block_id] += 1
-        return chunk * 0 if block_id == (2, 0) and reads[block_id] > 1 else chunk
-
-    x = made_on_a_device(a)
-    x = x.map_blocks(read, dtype=x.dtype, meta=x._meta)
-    with limited(a.nbytes // 3):
-        lazy = median(x, axis=0)
-    with pytest.raises(ChunksChangedError, match=r"chunk \(2, 0\) had other elements"):
-        lazy.compute(scheduler="sync")
-    assert set(reads.values()) == {2}
 
 
 @pytest.mark.any_dask

@@ -18,25 +18,19 @@ SHAPE, CHUNKS = (90, 80), (20, 30)
 
 
 @pytest.mark.slow
-def test_the_scheduler_of_processes() -> None:
+@pytest.mark.usefixtures("nothing_kept")
+def test_the_scheduler_of_processes(tmp_path: Path) -> None:
     """NumPy's chunks alone: a process that is forked has lost its parent's CUDA devices."""
-    source = Source(SHAPE)
+    source = Source(SHAPE, log=tmp_path / "log")
     x = source.lazy(CHUNKS)
-    with dask.config.set(scheduler="processes"):
+    with dask.config.set(scheduler="processes", num_workers=2):
         np.testing.assert_array_equal(quantile(x, Q).compute(), np.quantile(source.whole(), Q))
+        assert set(source.loads.values()) == {2}
+        assert len(source.loads) == 15
         ordered = sort(x[:, 3], chunks=35, spill=True).compute()
         np.testing.assert_array_equal(ordered, np.sort(source.whole()[:, 3]))
         furthest = (x - median(x)).max().compute()
         assert furthest == (source.whole() - np.median(source.whole())).max()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("nothing_kept")
-def test_loads_in_other_processes(tmp_path: Path) -> None:
-    source = Source(SHAPE, log=tmp_path / "log")
-    quantile(source.lazy(CHUNKS), Q).compute(scheduler="processes", num_workers=2)
-    assert set(source.loads.values()) == {2}
-    assert len(source.loads) == 15
 
 
 @pytest.mark.few(1)

@@ -43,6 +43,12 @@ def limited(to: int | str = LIMIT, **more: Any) -> Iterator[None]:
         yield
 
 
+def asked(**about: Any) -> da.Array:
+    """Ask for medians of columns that are written, of a source."""
+    with limited():
+        return median(Source((N, ROWS, COLUMNS), **about).lazy((1, ROWS, COLUMNS)), axis=0)
+
+
 @pytest.fixture(params=["scratch", "p2p"])
 def plan_name(request: pytest.FixtureRequest) -> str:
     """The plan of threads, or that of a cluster."""
@@ -262,15 +268,13 @@ def test_only_threads_of_one_process_write(scheduler: str, plan: str) -> None:
 def test_other_processes_are_told(tmp_path: Path) -> None:
     """Nothing is sent to them in silence, as large as a column is."""
     log = tmp_path / "loads"
-    with limited():
-        lazy = median(Source((N, ROWS, COLUMNS), log=log).lazy((1, 9, 7)), axis=0)
+    lazy = asked(log=log)
     with pytest.raises(RuntimeError, match="create the client of dask.distributed before"):
         lazy.compute(scheduler="processes", num_workers=2)
 
 
 def test_a_worker_tells(cluster_here: Any) -> None:
-    with limited():
-        lazy = median(Source((N, ROWS, COLUMNS)).lazy((1, 9, 7)), axis=0)
+    lazy = asked()
     with pytest.raises(RuntimeError, match="scratch-directory to False"):
         cluster_here.compute(lazy).result()
 
@@ -407,8 +411,7 @@ def test_a_disk_that_takes_no_more_is_told(number: int, monkeypatch: pytest.Monk
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(SpillFile, "write", full)
-    with limited():
-        lazy = median(Source((N, ROWS, COLUMNS)).lazy((1, 9, 7)), axis=0)
+    lazy = asked()
     with pytest.raises(
         OSError, match=r"scratch-directory .* dask_gpuselect\.scratch-limit"
     ) as caught:
@@ -459,8 +462,7 @@ def test_what_is_lost_on_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         return read(tile)
 
     monkeypatch.setattr(scratch.Tile, "read", cut)
-    with limited():
-        lazy = median(Source((N, ROWS, COLUMNS)).lazy((1, 9, 7)), axis=0)
+    lazy = asked()
     with pytest.raises(OSError, match="is shorter than"):
         lazy.compute()
 

@@ -24,7 +24,14 @@ from dask_gpuselect.maths.rulers import Ruler, scales
 from dask_gpuselect.maths.sizes import pivot_count
 from tests import backends
 from tests.backends import CUPY, NUMPY, Backend, each, param
-from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, make, normal, valid
+from tests.data import (
+    INTEGER_DTYPES,
+    cases_of,
+    hashed,
+    make,
+    normal,
+    valid,
+)
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,9 @@ class Kernel(backends.Kernel):
         tally: Tally | None = self.module.tally(self.backend.asarray(values), brackets, most)
         return tally
 
+    def tally_in_place(self, values: NDArray[Any], brackets: Brackets, most: int) -> Tally | None:
+        return kernels.tally_in_place(self.backend.asarray(values), values.dtype, brackets, most)
+
 
 # Sorted chunks, sampled ones, and both sides of the change; runs of 512 that end evenly or not.
 SIZES = (0, 1, 2, 511, 1000, cells.SORT_AT_MOST, cells.SORT_AT_MOST + 1, 40_001)
@@ -79,14 +89,9 @@ REFERENCE_ON_A_GPU = Kernel("reference", CUPY, (2**14 + 1, 40_001))
 DENORMAL_TO_CUPY = {("denormal float32", "f4"), ("every binade", "f4")}
 
 # The dtypes that are compiled at once come first.
-CASES: list[tuple[str, str]] = [
-    *((name, "f8") for name in (*FLOATS, *MISSING)),
-    *((name, "i8") for name in INTEGERS),
-    *((name, "f4") for name in (*FLOATS, *MISSING)),
-    *((name, dtype) for name in INTEGERS for dtype in INTEGER_DTYPES if dtype != "i8"),
-]
-AT_ONCE = len(FLOATS) + len(MISSING) + len(INTEGERS)
-CASES_OF_ALL = [*CASES, *((name, "f2") for name in (*FLOATS, *MISSING)), ("bools", "?")]
+CASES = cases_of("f8", "i8", "f4", *(each for each in INTEGER_DTYPES if each != "i8"))
+AT_ONCE = len(cases_of("f8", "i8"))
+CASES_OF_ALL = [*CASES, *cases_of("f2"), ("bools", "?")]
 
 
 def each_case(*kernels: Kernel) -> Any:
@@ -236,7 +241,7 @@ def test_tally_by_a_ruler(kernel: Kernel, name: str, dtype: str, n_ends: int) ->
 
 
 @pytest.mark.few(5)
-@pytest.mark.parametrize("n_ends", [6, spans.FEW_ENDS, 100, 0, 1])
+@pytest.mark.parametrize("n_ends", [6, spans.FEW_ENDS, 100, 0, 1, 900])
 @each_case(CPU, CUDA, REFERENCE_ON_A_GPU)
 def test_tally(kernel: Kernel, name: str, dtype: str, n_ends: int) -> None:
     """No more candidates are gathered than there is room for."""
@@ -250,8 +255,8 @@ def test_tally(kernel: Kernel, name: str, dtype: str, n_ends: int) -> None:
             assert expected is not None
             held = len(expected.candidates)
             for most in (n, held):
-                found = kernel.tally(values, brackets, most)
-                assert_tally_is_right(found, expected, compared.dtype)
+                for tally in (kernel.tally, kernel.tally_in_place):
+                    assert_tally_is_right(tally(values, brackets, most), expected, compared.dtype)
             for most in {0, held - 1} if held else ():
                 assert kernel.tally(values, brackets, most) is None
                 assert reference.tally(compared, brackets, most) is None

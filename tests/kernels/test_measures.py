@@ -27,7 +27,7 @@ from dask_gpuselect.strategies.probes import (
 from dask_gpuselect.strategies.spaces import VALUE, Space, coordinates, element
 from tests import backends
 from tests.backends import CUPY, NUMPY, STRICT, each, kernel_module
-from tests.data import FLOATS, INTEGERS, MISSING, make
+from tests.data import cases_of, make
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,7 @@ each_kernel = each(REFERENCE, CPU, CUDA)
 
 # Two dtypes of floats, and integers with and without a sign: each is compiled for itself. The first
 # ones are compiled at once.
-CASES = [
-    *((name, "f8") for name in (*FLOATS, *MISSING)),
-    *((name, "u1") for name in INTEGERS),
-    *((name, "f4") for name in (*FLOATS, *MISSING)),
-    *((name, "i8") for name in INTEGERS),
-]
+CASES = cases_of("f8", "u1", "f4", "i8")
 
 
 def some_keys(values: NDArray[Any]) -> list[int]:
@@ -133,7 +128,7 @@ def assert_near(ours: float, theirs: float, size: float) -> None:
         assert math.isfinite(ours) == math.isfinite(theirs) or size > 1e307
 
 
-@pytest.mark.few(2 * (len(FLOATS) + len(MISSING) + len(INTEGERS)))
+@pytest.mark.few(2 * len(cases_of("f8", "u1")))
 @pytest.mark.parametrize(("name", "dtype"), CASES, ids=[f"{n}-{d}" for n, d in CASES])
 @each_kernel
 def test_measures(kernel: Kernel, name: str, dtype: str) -> None:

@@ -611,6 +611,7 @@ RARE_CHANGES: Mapping[str, Callable[[Array], Array]] = {
     "copies moved": _copies_moved,
     "doubled": _doubled,
     "negative": lambda values: -values,
+    "alike": lambda values: np.full_like(values, np.sort(values, None)[values.size // 2]),
     "longer": lambda values: np.concatenate([values, values[:1]]),
     "shorter": lambda values: values[:-1],
     "empty": lambda values: values[:0],

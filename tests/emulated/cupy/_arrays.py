@@ -102,35 +102,11 @@ class ndarray:
             "Please use `.get()` to construct a NumPy array explicitly."
         )
 
-    def item(self, *args: Any) -> Any:
-        return self._host.item(*args)
-
-    def tolist(self) -> Any:
-        return self._host.tolist()
-
-    def __bool__(self) -> bool:
-        return bool(self._host)
-
     def __int__(self) -> int:
         return int(self._host)
 
-    def __float__(self) -> float:
-        return float(self._host)
-
-    def __complex__(self) -> complex:
-        return complex(self._host)
-
     def __index__(self) -> int:
         return operator.index(self._host)
-
-    def __repr__(self) -> str:
-        return repr(self._host)
-
-    def __str__(self) -> str:
-        return str(self._host)
-
-    def __format__(self, spec: str) -> str:
-        return format(self._host, spec)
 
     def __reduce__(self) -> Any:
         return asarray, (self.get(order="A"),)
@@ -140,13 +116,10 @@ class ndarray:
 
     # --- Elements ---
 
-    def __len__(self) -> int:
-        return len(self._host)
-
     def __iter__(self) -> Any:
         if not self.ndim:
             raise TypeError("iteration over a 0-d array")
-        return (self[i] for i in range(len(self)))
+        return (self[i] for i in range(len(self._host)))
 
     def __getitem__(self, index: Any) -> Any:
         return wrapped(self._host[_index(index)], self)
@@ -268,6 +241,7 @@ ATTRIBUTES = "T dtype imag itemsize nbytes ndim real size strides"
 BINARY = "add sub mul truediv floordiv mod pow lshift rshift and or xor matmul"
 COMPARISONS = "lt le eq ne gt ge"
 UNARY = "neg pos abs invert"
+TO_HOST = "item tolist __bool__ __float__ __complex__ __repr__ __str__ __format__ __len__"
 
 
 def _method(name: str) -> Any:
@@ -303,6 +277,12 @@ def _in_place(name: str) -> Any:
     return method
 
 
+def _of_host(name: str) -> Any:
+    return lambda self, *args: getattr(self._host, name)(*args)
+
+
+for _name in TO_HOST.split():
+    setattr(ndarray, _name, _of_host(_name))
 for _name in METHODS.split():
     setattr(ndarray, _name, _method(_name))
 for _name in ATTRIBUTES.split():

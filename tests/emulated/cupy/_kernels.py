@@ -25,11 +25,6 @@ class RawModule:
         return Function(self.code, name)
 
 
-class RawKernel:
-    def __new__(cls, code: str, name: str, *_: Any, **__: Any) -> Any:
-        return Function(code, name)
-
-
 class Function:
     def __init__(self, code: str, name: str) -> None:
         self.name = name
