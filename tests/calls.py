@@ -127,8 +127,8 @@ def _methods_called(
         known |= {key: asked(p) for key, p in some.items() if key not in data}
 
         def ask(name: str = name, **how: Any) -> Any:
-            found = getattr(make(name), name)(**how)
-            return found.median() if name == "groupby" else found
+            answer = getattr(make(name), name)(**how)
+            return answer.median() if name == "groupby" else answer
 
         yield f"{path}.{name}", Call(ask, data, known)
 
@@ -170,7 +170,7 @@ ESTIMATORS = {
 
 
 def _estimators() -> Iterator[tuple[str, Call]]:
-    for (module, *names), (few, rows, computes, asked) in ESTIMATORS.items():
+    for (module, *names), (few, rows, computes, methods) in ESTIMATORS.items():
         for name in names:
             make = getattr(module, name)
             path = f"{module.__name__.partition('.')[2]}.{name}"
@@ -180,7 +180,7 @@ def _estimators() -> Iterator[tuple[str, Call]]:
                 return make(**how).fit(X, y)
 
             yield f"{path}.fit", Call(fit, rows, asks, computes)
-            for what, (data, known, computed) in asked.items():
+            for what, (data, known, computed) in methods.items():
 
                 def ask(make: Any = make, few: Any = few, rows: Any = rows, what: str = what,
                         **how: Any) -> Any:  # fmt: skip
@@ -192,7 +192,7 @@ def _estimators() -> Iterator[tuple[str, Call]]:
 
 def calls() -> dict[str, Call]:
     """By their names in the package; ``exact`` is the accessor of dask arrays."""
-    found = {
+    every = {
         f"{path}{name}": _function(name, getattr(module, name))
         for path, module in MODULES.items()
         for name in module.__all__
@@ -200,7 +200,7 @@ def calls() -> dict[str, Call]:
     }
     how = dict.fromkeys(("chunks", "spill", "split_every"))
     labels = {"a": A, "by": np.arange(12).reshape(A.shape) % 3}
-    found["groups.groupby"] = Call(
+    every["groups.groupby"] = Call(
         lambda **how: groups.groupby(**how).median(), labels, {"axis": None, "groups": [0, 2]}
     )
     of_groups = ("median", "nanmedian", "mad", "nanmad", "iqr", "naniqr", "count")
@@ -210,26 +210,26 @@ def calls() -> dict[str, Call]:
         ((*of_groups, "describe_boxplot"), ("where", "nodata")),
         (weighed, (*COMPANIONS, "nodata")),
     ):
-        found |= _methods_called("groups.GroupBy", names, _groups, dict.fromkeys(more))
+        every |= _methods_called("groups.GroupBy", names, _groups, dict.fromkeys(more))
     about = {"window": (3, 2), "center": False, "step": 1}
     about |= dict.fromkeys(("axis", "min_periods", "boundary", "closed", "nodata"))
-    found["windows.rolling"] = Call(
+    every["windows.rolling"] = Call(
         lambda **how: windows.rolling(**how).median(), {"x": A, "where": None}, about
     )
     of_windows = tuple(_methods(windows.Rolling))
-    found |= _methods_called("windows.Rolling", of_windows, _windows)
-    found["sort_by"] = Call(_sort_by, {"key": LANE, "values": LANE}, how)
+    every |= _methods_called("windows.Rolling", of_windows, _windows)
+    every["sort_by"] = Call(_sort_by, {"key": LANE, "values": LANE}, how)
     lazy = {"a": da.from_array(A, chunks=2)}
     lazy |= dict.fromkeys(COMPANIONS)
     known = {"q": 0.5, "axis": None, "nodata": None}
-    found["explain"] = Call(dask_gpuselect.explain, lazy, known)
+    every["explain"] = Call(dask_gpuselect.explain, lazy, known)
     spline = {"y": [1.0, 3.0, 2.0], "weights": None, "loss": "absolute", "increasing": True}
-    found["distribution.isotonic_regression"] = Call(distribution.isotonic_regression, {}, spline)
-    found |= dict(_estimators())
+    every["distribution.isotonic_regression"] = Call(distribution.isotonic_regression, {}, spline)
+    every |= dict(_estimators())
     of_arrays = [name for name in vars(accessor.Exact) if not name.startswith("_")]
     of_arrays.remove("rolling")  # which needs a window for each axis
-    found |= _methods_called("exact", of_arrays, _exact)
-    found["exact.rolling"] = Call(
+    every |= _methods_called("exact", of_arrays, _exact)
+    every["exact.rolling"] = Call(
         lambda **how: _exact("rolling").rolling(**how).median(), {"where": None}, about
     )
     for make, names in (
@@ -245,25 +245,25 @@ def calls() -> dict[str, Call]:
         ),
         (lambda _: _quadratic("").derivative(), ("__call__", "derivative")),
     ):
-        found |= _methods_called(f"distribution.{type(make('')).__name__}", names, make)
+        every |= _methods_called(f"distribution.{type(make('')).__name__}", names, make)
     noisy = {"points": [0, 1, 2], "proportions": [0.1, 0.5, 0.9], "weights": None}
-    found["distribution.EstimatedDistribution.from_noisy"] = Call(
+    every["distribution.EstimatedDistribution.from_noisy"] = Call(
         EstimatedDistribution.from_noisy, {}, noisy
     )
-    found["distribution.EstimatedDistribution"] = Call(
+    every["distribution.EstimatedDistribution"] = Call(
         EstimatedDistribution, {}, {"points": np.array([0.0, 1.0]), "shares": np.array([0.0, 1.0])}
     )
     one = np.array([1])
     counts = {"points": np.array([0.5]), "below": 0 * one, "upto": one}
     counts |= {"n_valid": 1, "n_missing": 0}
-    found["distribution.EmpiricalDistribution"] = Call(EmpiricalDistribution, {}, counts)
+    every["distribution.EmpiricalDistribution"] = Call(EmpiricalDistribution, {}, counts)
     knots = {"x": [0.0, 1.0], "y": [0.0, 1.0], "extrapolate": True}
-    found["distribution.MonotoneQuadraticSpline"] = Call(MonotoneQuadraticSpline, {}, knots)
+    every["distribution.MonotoneQuadraticSpline"] = Call(MonotoneQuadraticSpline, {}, knots)
     knots = knots | {"slopes": [1.0, 1.0]}
-    found["distribution.MonotoneRationalSpline"] = Call(MonotoneRationalSpline, {}, knots)
-    found |= _of_xarray()
-    found |= _of_frames()
-    return found
+    every["distribution.MonotoneRationalSpline"] = Call(MonotoneRationalSpline, {}, knots)
+    every |= _of_xarray()
+    every |= _of_frames()
+    return every
 
 
 SECOND = {"bins": [1.0, 2.0], "by": np.arange(12).reshape(A.shape) % 3}
@@ -281,12 +281,12 @@ DAY = np.timedelta64(86_400_000_000_000, "ns")
 def _of_xarray() -> dict[str, Call]:
     import xarray as xr
 
-    asked: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # what is needed, and what may be
+    methods: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # what is needed, and what may be
         name: ({}, {"dim": None, "nodata": None, "keep_attrs": None}) for name in XARRAY
     }
     for name in XARRAY:
-        asked[name][1].update({"q": 0.5, "method": "linear"} if name.endswith("ile") else {})
-    asked |= {
+        methods[name][1].update({"q": 0.5, "method": "linear"} if name.endswith("ile") else {})
+    methods |= {
         "explain": ({}, {"q": 0.5, "dim": None}),
         "describe_boxplot": ({}, OF_BOXES | {"dim": None}),
         "groupby": ({"group": "n"}, {}),
@@ -298,8 +298,8 @@ def _of_xarray() -> dict[str, Call]:
             {"dim": None, "min_periods": 1, "center": False, "boundary": None, "nodata": None},
         ),
     }
-    found = {}
-    for name, (needed, known) in asked.items():
+    made = {}
+    for name, (needed, known) in methods.items():
 
         def ask(kind: str, name: str = name, needed: Any = needed, **how: Any) -> Any:
             n = np.arange(len(LANE))
@@ -313,8 +313,8 @@ def _of_xarray() -> dict[str, Call]:
 
         for kind in ("DataArray", "Dataset"):
             its = OF_BOXES if (name, kind) == ("describe_boxplot", "Dataset") else known
-            found[f"xarray.Exact{kind}.{name}"] = Call(partial(ask, kind), {}, its)
-    return found
+            made[f"xarray.Exact{kind}.{name}"] = Call(partial(ask, kind), {}, its)
+    return made
 
 
 def _of_frames() -> dict[str, Call]:
@@ -323,20 +323,20 @@ def _of_frames() -> dict[str, Call]:
 
     frame = dd.from_pandas(pd.DataFrame({"a": LANE}), npartitions=2)
     keyed = frame.assign(k=frame["a"] // 3)
-    found: dict[str, Call] = {}
-    asked = ("quantile", "median", "describe", "describe_boxplot")
+    made: dict[str, Call] = {}
+    methods = ("quantile", "median", "describe", "describe_boxplot")
     for exact, names in (
-        (frame["a"].exact, asked),
-        (frame.exact, asked),
+        (frame["a"].exact, methods),
+        (frame.exact, methods),
         (keyed.exact.groupby("k"), ("quantile", "median", "describe_boxplot", "agg")),
     ):
         path = f"dataframe.{type(exact).__name__}"
-        found |= _methods_called(path, names, lambda _, exact=exact: exact, OF_BOXES)
+        made |= _methods_called(path, names, lambda _, exact=exact: exact, OF_BOXES)
     about = {"window": 2, "min_periods": None, "center": False, "closed": None}
-    found["dataframe.ExactSeries.rolling"] = Call(
+    made["dataframe.ExactSeries.rolling"] = Call(
         lambda **how: frame["a"].exact.rolling(**how).median(), {}, about
     )
-    found["dataframe.ExactDataFrame.rolling"] = Call(
+    made["dataframe.ExactDataFrame.rolling"] = Call(
         lambda **how: frame.exact.rolling(**how).median(), {}, about | {"numeric_only": False}
     )
 
@@ -344,8 +344,8 @@ def _of_frames() -> dict[str, Call]:
         return keyed.exact.groupby(by, **how).median()
 
     grouping = {"by": "k", "sort": True, "dropna": True}
-    found["dataframe.ExactDataFrame.groupby"] = Call(of_groups, {}, grouping)
-    return found
+    made["dataframe.ExactDataFrame.groupby"] = Call(of_groups, {}, grouping)
+    return made
 
 
 # What has no arguments but numbers and axes of matplotlib, is not made by hand, or needs a GPU.
@@ -361,28 +361,28 @@ HANDED_ON = {"groups.GroupBy.explain"}
 
 def public() -> set[str]:
     """The names of everything that a user may call with arguments."""
-    found = set()
+    names = set()
     for path, module in MODULES.items():
         for name in module.__all__:
             item = getattr(module, name)
             if f"{path}{name}" in WITHOUT and name not in ("SplineDerivative", *MADE):
                 continue
             if name in MADE:
-                found |= {f"{path}{name}.{method}" for method in _methods(item)}
+                names |= {f"{path}{name}.{method}" for method in _methods(item)}
                 continue
             if not inspect.isclass(item) or not hasattr(item, "get_params"):
-                found.add(f"{path}{name}")  # an estimator keeps what it is given for `fit`
+                names.add(f"{path}{name}")  # an estimator keeps what it is given for `fit`
             if inspect.isclass(item):
-                found |= {f"{path}{name}.{method}" for method in _methods(item)}
-    found |= {f"exact.{name}" for name in vars(accessor.Exact) if not name.startswith("_")}
+                names |= {f"{path}{name}.{method}" for method in _methods(item)}
+    names |= {f"exact.{name}" for name in vars(accessor.Exact) if not name.startswith("_")}
     for kind in (dask_gpuselect.xarray.ExactDataArray, dask_gpuselect.xarray.ExactDataset):
-        found |= {f"xarray.{kind.__name__}.{name}" for name in _methods(kind)}
+        names |= {f"xarray.{kind.__name__}.{name}" for name in _methods(kind)}
     frames = dask_gpuselect.dataframe
     for kind in (frames.ExactSeries, frames.ExactDataFrame, frames.ExactFrameGroupBy):
-        found |= {f"dataframe.{kind.__name__}.{name}" for name in _methods(kind)}
+        names |= {f"dataframe.{kind.__name__}.{name}" for name in _methods(kind)}
     nothing_proven = {"cdf_bounds", "quantile_bounds"}
-    found -= {f"distribution.EstimatedDistribution.{name}" for name in nothing_proven}
-    return found - HANDED_ON
+    names -= {f"distribution.EstimatedDistribution.{name}" for name in nothing_proven}
+    return names - HANDED_ON
 
 
 def _methods(kind: type) -> Iterator[str]:

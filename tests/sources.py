@@ -86,8 +86,8 @@ class Source:
             numbers = hashed(self._positions(rows[start : start + step], *others))
             is_float = self.dtype.kind == "f"
             out[start : start + step] = numbers if is_float else numbers * 100
-        kept = [isinstance(part, slice) for part in index]
-        return out.reshape([n for n, keep in zip(out.shape, kept, strict=True) if keep])
+        are_slices = [isinstance(part, slice) for part in index]
+        return out.reshape([n for n, keep in zip(out.shape, are_slices, strict=True) if keep])
 
     def _positions(self, *ranges: range) -> NDArray[np.int64]:
         """Of the elements, in the whole array in C order."""

@@ -22,13 +22,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_all_plans_have_one_answer(number: int) -> None:
     """Any plan, and another number of chunks, to the last bit; and work is bounded."""
     question, plan, recipe = WORST[number]
-    asked, made = QUESTIONS[question], recipe.made(N, N_CHUNKS)
+    about, made = QUESTIONS[question], recipe.made(N, N_CHUNKS)
     with np.errstate(all="ignore"):
-        answers = [prepared(asked, each, made)[0]() for each in PLANS]
+        answers = [prepared(about, each, made)[0]() for each in PLANS]
         others = frame("any", N, 7).sizes
-        answers.append(prepared(asked, "lazy", made, others)[0]())
+        answers.append(prepared(about, "lazy", made, others)[0]())
         hostile, normal = (
-            work_of(asked, plan, each) for each in (made, recipe.normal.made(N, N_CHUNKS))
+            work_of(about, plan, each) for each in (made, recipe.normal.made(N, N_CHUNKS))
         )
     for answer in answers[1:]:
         same(answer, answers[0])

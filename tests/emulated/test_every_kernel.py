@@ -142,11 +142,11 @@ def assert_as_numpy(ask: Callable[[Any], Any], values: Any) -> None:
 
 @pytest.mark.usefixtures("nothing_kept")  # and so no chunks stay on the device
 @pytest.mark.parametrize("name", ["some nan", "tied"])
-@pytest.mark.parametrize("asked", ALL_ELEMENTS)
-def test_all_elements(asked: str, name: str) -> None:
-    if name == "some nan" and asked == "spread":
+@pytest.mark.parametrize("question", ALL_ELEMENTS)
+def test_all_elements(question: str, name: str) -> None:
+    if name == "some nan" and question == "spread":
         name = "normal"
-    assert_as_numpy(ALL_ELEMENTS[asked], make(name, "f4", N))
+    assert_as_numpy(ALL_ELEMENTS[question], make(name, "f4", N))
 
 
 def test_sorted_at_once() -> None:

@@ -74,14 +74,14 @@ def test_what_changes_between_loads_is_named(is_mask: bool, tmp_path: Path) -> N
             lambda _, block_id: uniform(1000) + block_id[0], dtype=float, meta=np.empty(0)
         )
         unknown = still.map_blocks(np.copy, chunks=((np.nan,) * 6,), meta=np.empty(0))
-        found = median(unknown, where=x > 0.3)
+        answer = median(unknown, where=x > 0.3)
     else:
         # Not made of x: an expression of x may read it once more.
         ones = da.ones(6000, chunks=1000)
         unknown = ones.map_blocks(np.copy, chunks=((np.nan,) * 6,), meta=np.empty(0))
-        found = median(x, where=unknown > 0)
+        answer = median(x, where=unknown > 0)
     with pytest.raises(ChunksChangedError, match=r"chunk \(3,\)"):
-        found.compute(scheduler="sync")
+        answer.compute(scheduler="sync")
 
 
 # --- Fingerprints ---------------------------------------------------------------------------------
@@ -115,12 +115,12 @@ def test_companions_that_are_broadcast_are_sent_small() -> None:
     )
     sent = pickle.dumps(chunk)
     assert len(sent) < 4 * 3000 + 8 * 300 + 2000
-    found = pickle.loads(sent)
+    received = pickle.loads(sent)
     for name, array in chunk.companions.items():
-        other = found.companions[name]
+        other = received.companions[name]
         assert other.strides == array.strides
         np.testing.assert_array_equal(other, array)
-    np.testing.assert_array_equal(found.values, chunk.values)
+    np.testing.assert_array_equal(received.values, chunk.values)
 
 
 MAP, DAYS = np.arange(60)[None], np.arange(400)[:, None]

@@ -47,9 +47,9 @@ def lazy(backend: Backend, source: Source, chunks: Any = CHUNKS) -> da.Array:
 def test_several_questions_share_the_load(backend: Backend, dtype: str) -> None:
     source = Source(SHAPE, dtype)
     x = lazy(backend, source)
-    found = dask.compute([ask(x) for ask in COUNTED.values()], scheduler="sync")[0]
+    results = dask.compute([ask(x) for ask in COUNTED.values()], scheduler="sync")[0]
     assert set(source.counts.values()) == {1}
-    for one, ask in zip(found, COUNTED.values(), strict=True):
+    for one, ask in zip(results, COUNTED.values(), strict=True):
         same(one, ask(source.whole()))
     boxes = describe_boxplot({"low": x[:30], "masked": da.where(x > 3, x, 0)})
     source.counts.clear()
@@ -109,11 +109,11 @@ def test_counts_of_more_elements_than_any_memory_holds(shape: str) -> None:
         "two": np.where(np.isin(values, (5, 60_000)), 1e12, 0),
     }[shape].astype(np.int64)
     there = counts > 0
-    found = ValueCounts.of_lane(values[there].astype(np.uint16), counts[there], 0)
+    merged = ValueCounts.of_lane(values[there].astype(np.uint16), counts[there], 0)
     rule = Rule((0.05, 0.95), False, 1000, "inverted_cdf")
-    box = answer_by_values(found, BoxQuestion(rule, False, np.dtype("u2")))
+    box = answer_by_values(merged, BoxQuestion(rule, False, np.dtype("u2")))
     how: Any = {"whis": (5, 95), "method": "inverted_cdf"}
-    expected = describe_boxplot(found.values, weights=found.counts, **how)[0]
+    expected = describe_boxplot(merged.values, weights=merged.counts, **how)[0]
     columns = box.columns()
     for name in {*columns} - {"fliers", "flier_weights"}:
         assert float(columns[name].item()) == getattr(expected, name), name

@@ -121,10 +121,10 @@ def test_what_would_be_rounded_or_wrapped_is_refused(values: NDArray[Any], dtype
     ],
 )
 def test_what_stays_the_same_is_converted(values: NDArray[Any], dtype: str) -> None:
-    found = entered(declared(values, dtype)).blocks[1].compute(scheduler="sync")
-    assert type(found) is np.ndarray
-    assert found.dtype == dtype
-    np.testing.assert_array_equal(found, values.astype(dtype))
+    chunk = entered(declared(values, dtype)).blocks[1].compute(scheduler="sync")
+    assert type(chunk) is np.ndarray
+    assert chunk.dtype == dtype
+    np.testing.assert_array_equal(chunk, values.astype(dtype))
 
 
 def test_strings_of_any_length_go_along() -> None:
@@ -256,11 +256,11 @@ def test_a_fingerprint_is_of_the_elements_and_not_of_their_memory(
 
 def changed(values: NDArray[Any], *places: int) -> NDArray[Any]:
     """The highest bit of elements, which a multiplication leaves alone, is another."""
-    found = values.copy()
-    word = found.view(f"u{found.itemsize}")
+    copy = values.copy()
+    word = copy.view(f"u{copy.itemsize}")
     is_bool = values.dtype.kind == "b"
-    word[[*places]] ^= word.dtype.type(1 if is_bool else 1 << (8 * found.itemsize - 1))
-    return found
+    word[[*places]] ^= word.dtype.type(1 if is_bool else 1 << (8 * copy.itemsize - 1))
+    return copy
 
 
 @either
@@ -275,9 +275,9 @@ def test_every_change_of_an_element_changes_the_fingerprint(
         values = (hashed(np.arange(n)) * 100 % (2 if dtype == "?" else 100)).astype("i8")
         values = values.astype(dtype)
         known = mark(values)
-        seen = [mark(changed(values, i)) for i in places]
-        assert known not in seen
-        assert not ordered or len({*seen}) == len(seen)
+        marks = [mark(changed(values, i)) for i in places]
+        assert known not in marks
+        assert not ordered or len({*marks}) == len(marks)
         table = values.reshape(25, -1)
         assert len({known, mark(table), mark(values[1:]), mark(values[:0])}) == 4
         others = [mark(a) for a in (np.roll(values, 3), values[::-1].copy(), np.sort(values))]
@@ -325,5 +325,5 @@ def test_fingerprints_that_have_begun(backend: Backend) -> None:
 def test_two_changes_do_not_undo_each_other(backend: Backend) -> None:
     values = hashed(np.arange(48))
     pairs = [(), *itertools.combinations(range(48), 2)]
-    seen = {fingerprint(backend.asarray(changed(values, *pair))) for pair in pairs}
-    assert len(seen) == len(pairs)
+    marks = {fingerprint(backend.asarray(changed(values, *pair))) for pair in pairs}
+    assert len(marks) == len(pairs)

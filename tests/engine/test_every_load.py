@@ -125,9 +125,9 @@ QUERIES = hashed(np.arange(8) + 1000).reshape(4, 2)
 
 def fitted(estimator: Any, *, is_reweighted: bool = False) -> Run:
     def run(x: da.Array) -> tuple[Any, ...]:
-        found = estimator(random_state=0, n_starts=20, reweight=is_reweighted)
-        found.fit(x, da.from_array(hashed(np.arange(240) + 720), chunks=80))
-        return found.coef_, found.intercept_, found.scale_, found.support_
+        fit = estimator(random_state=0, n_starts=20, reweight=is_reweighted)
+        fit.fit(x, da.from_array(hashed(np.arange(240) + 720), chunks=80))
+        return fit.coef_, fit.intercept_, fit.scale_, fit.support_
 
     return run
 
@@ -135,8 +135,8 @@ def fitted(estimator: Any, *, is_reweighted: bool = False) -> Run:
 def of_targets(x: da.Array) -> tuple[Any, ...]:
     """The rows do not change, and y does."""
     rows = da.from_array(hashed(np.arange(480)).reshape(-1, 2), chunks=(80, 2))
-    found = LeastTrimmedSquares(random_state=0, n_starts=20).fit(rows, x)
-    return found.coef_, found.intercept_, found.scale_, found.support_
+    fit = LeastTrimmedSquares(random_state=0, n_starts=20).fit(rows, x)
+    return fit.coef_, fit.intercept_, fit.scale_, fit.support_
 
 
 def predicted(x: da.Array) -> Any:
@@ -195,8 +195,8 @@ def test_no_function_is_forgotten() -> None:
         for module in PUBLIC
         for name in importlib.import_module(f"dask_gpuselect{module}").__all__
     }
-    asked = {name for name in QUESTIONS if not name.startswith("rolling ")}
-    known = {*CASES, *asked, *(NOT_OF_CHUNKS - {"Strategy"})} - {"count", "several arrays"}
+    questions = {name for name in QUESTIONS if not name.startswith("rolling ")}
+    known = {*CASES, *questions, *(NOT_OF_CHUNKS - {"Strategy"})} - {"count", "several arrays"}
     known |= {"groupby", "rolling"}
     assert names | {"radix_sort", "describe_sorted"} == known
     assert not CASES.keys() & NOT_OF_CHUNKS
@@ -205,9 +205,9 @@ def test_no_function_is_forgotten() -> None:
 def test_no_module_of_functions_is_forgotten() -> None:
     """Packages that list what they offer are among those above, or hold no functions of arrays."""
     packages = {
-        found.name.removeprefix("dask_gpuselect")
-        for found in pkgutil.iter_modules(dask_gpuselect.__path__, "dask_gpuselect.")
-        if found.ispkg and hasattr(importlib.import_module(found.name), "__all__")
+        module.name.removeprefix("dask_gpuselect")
+        for module in pkgutil.iter_modules(dask_gpuselect.__path__, "dask_gpuselect.")
+        if module.ispkg and hasattr(importlib.import_module(module.name), "__all__")
     }
     # Accessors of these, with tests of their own; and a command.
     of_others = {".xarray", ".dataframe", ".warm"}

@@ -147,8 +147,8 @@ def test_what_waits_on_disk_is_answered_by_processes(tmp_path: Path) -> None:
     """Every report goes through the first process."""
     x = source().lazy(N)
     with dask.config.set({"dask_gpuselect.cache-limit": 1, "dask_gpuselect.cache-spill": tmp_path}):
-        found = quantile(x, QUARTILES).compute(scheduler="processes", num_workers=1)
-    np.testing.assert_array_equal(found, np.quantile(source().whole(), QUARTILES))
+        result = quantile(x, QUARTILES).compute(scheduler="processes", num_workers=1)
+    np.testing.assert_array_equal(result, np.quantile(source().whole(), QUARTILES))
 
 
 @pytest.mark.few(2)
@@ -175,9 +175,9 @@ def test_a_disk_that_takes_nothing_costs_loads_alone(
         result = dask.compute(KEPT[name](data.lazy(N)), scheduler="sync")
     same(result, uncached(name))
     assert max(data.loads.values()) == 2
-    told = [record for record in caplog.records if "not kept on disk" in record.message]
-    assert len(told) in (1, 2)  # not once a chunk; two that tell it at a time both do
-    assert str(where) in told[0].message
+    records = [record for record in caplog.records if "not kept on disk" in record.message]
+    assert len(records) in (1, 2)  # not once a chunk; two that tell it at a time both do
+    assert str(where) in records[0].message
 
 
 def test_a_worker_keeps_a_tenth_of_its_memory() -> None:
@@ -190,8 +190,8 @@ def test_a_worker_keeps_a_tenth_of_its_memory() -> None:
         Client(workers) as client,
     ):
         limits = boards.Limits(1 << 30, None)
-        found = client.submit(lambda: limits.of_process()).result(timeout=60)
-    assert found == 3e7
+        limit = client.submit(lambda: limits.of_process()).result(timeout=60)
+    assert limit == 3e7
     assert limits.of_process() == 1 << 30  # of no worker
 
 
@@ -223,8 +223,8 @@ def test_annotations_hold_for_both_loads() -> None:
 
 def test_workers_keep_their_own(cluster: Client, tmp_path: Path) -> None:
     data = Source((N * N_CHUNKS,), log=tmp_path / "log")
-    found = cluster.compute(quantile(data.lazy(N), QUARTILES)).result(timeout=120)
-    np.testing.assert_array_equal(found, np.quantile(data.whole(), QUARTILES))
+    result = cluster.compute(quantile(data.lazy(N), QUARTILES)).result(timeout=120)
+    np.testing.assert_array_equal(result, np.quantile(data.whole(), QUARTILES))
     assert sum(data.loads.values()) <= 1.6 * N_CHUNKS
     assert max(data.loads.values()) <= 2
     deadline = time.monotonic() + 60
@@ -250,7 +250,7 @@ def test_reports_that_are_made_anew(name: str, again: str, monkeypatch: pytest.M
     tasks = {key: task for each in parts for key, task in dict(each.__dask_graph__()).items()}
     seconds = [key for key in tasks if "-candidates-" in key[0] and len(key) > 1]
     known = dict(zip(seconds, dask.get(tasks, seconds), strict=True))
-    assert sum(isinstance(each, Unread) for found in known.values() for each in found) > 10
+    assert sum(isinstance(each, Unread) for partials in known.values() for each in partials) > 10
 
     cache = boards.Cached.of
 
@@ -278,7 +278,7 @@ def test_chunks_that_are_made_on_a_device_are_not_kept() -> None:
         assert explain(staged, [0.25, 0.75]).cached_bytes > 0
         assert explain(staged + 1, [0.25, 0.75]).cached_bytes > 0
         plan = explain(made, [0.25, 0.75])
-        found = quantile(made, 0.3).compute()
+        result = quantile(made, 0.3).compute()
     assert plan.cached_bytes == 0
     assert "made on a device" in plan.why
-    np.testing.assert_array_equal(CUPY.to_numpy(found), np.quantile(a, 0.3))
+    np.testing.assert_array_equal(CUPY.to_numpy(result), np.quantile(a, 0.3))

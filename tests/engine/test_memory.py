@@ -122,8 +122,8 @@ def answer_a_little(ask: Any) -> None:
 def measured(question: str, traced: bool, keep_limit: int) -> tuple[int, list[int]]:
     """Bytes that answering takes at most, and the loads of the chunks; of a process just begun."""
     ask = function_of(question)
-    kept = {"dask_gpuselect.cache-limit": keep_limit}
-    dask.config.set({"scheduler": "threads", "num_workers": THREADS, **kept})
+    config = {"dask_gpuselect.cache-limit": keep_limit}
+    dask.config.set({"scheduler": "threads", "num_workers": THREADS, **config})
     answer_a_little(ask)
     gc.collect()
     before = peak()
@@ -184,8 +184,8 @@ def measure_on_a_gpu(question: str) -> tuple[int, list[int]]:
     filled = PROGRAM_ON_A_GPU.format(
         threads=THREADS, chunk=CHUNK, n_chunks=N_CHUNKS, question=question
     )
-    found = json.loads(python("-c", filled))
-    return found["grown"], found["loads"]
+    measured = json.loads(python("-c", filled))
+    return measured["grown"], measured["loads"]
 
 
 def slow(*values: Any) -> Any:

@@ -126,8 +126,8 @@ def test_an_unseeded_source_never_gives_a_wrong_number(strategy: str | None) -> 
     for k in (0, 700, 1000, 1999):
         drawn.clear()
         try:
-            found = order_statistic(x, k, strategy=strategy).compute()
+            result = order_statistic(x, k, strategy=strategy).compute()
         except ChunksChangedError:
             continue
         whole = [np.sort(np.concatenate(drawn[i : i + 10])) for i in range(0, len(drawn), 10)]
-        assert found in [ordered[k] for ordered in whole]
+        assert result in [ordered[k] for ordered in whole]

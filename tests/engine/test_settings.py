@@ -141,13 +141,13 @@ def test_values_that_a_setting_does_not_take(message: str) -> None:
     ],
 )
 def test_a_setting_that_does_not_exist_warns(name: str, advice: str) -> None:
-    told = f"dask's config has dask_gpuselect.{name}, which is no setting: {advice}"
+    message = f"dask's config has dask_gpuselect.{name}, which is no setting: {advice}"
     with (
         dask.config.set({f"dask_gpuselect.{name}": 5}),
-        pytest.warns(UserWarning, match="^" + re.escape(told)),
+        pytest.warns(UserWarning, match="^" + re.escape(message)),
     ):
-        found = median(data())
-    assert found.compute() == np.median(normal(6000))
+        answer = median(data())
+    assert answer.compute() == np.median(normal(6000))
 
 
 @pytest.mark.parametrize(("name", "value"), [("scratch-reads", 0), ("staging-pool", "much")])
@@ -206,7 +206,7 @@ def test_a_setting_needs_a_default() -> None:
 
 def test_every_setting_is_read_in_one_way() -> None:
     sources = {path: path.read_text() for path in Path(settings.__file__).parents[1].rglob("*.py")}
-    asked = {name for text in sources.values() for name in re.findall(r'n_bytes\("(.*?)"', text)}
-    assert asked == set(READERS)
+    sizes = {name for text in sources.values() for name in re.findall(r'n_bytes\("(.*?)"', text)}
+    assert sizes == set(READERS)
     readers = {path.name for path, text in sources.items() if "config.get(" in text}
     assert readers == {"settings.py", "graphs.py", "spill.py"}  # the last two dask's own settings

@@ -92,8 +92,8 @@ def test_plans_say_that_a_shuffle_runs_once() -> None:
 def test_groups_of_shuffled_rows(method: str, scheduler: str) -> None:
     others = dd.from_pandas(pd.DataFrame({"k": range(20), "w": range(20)}), npartitions=4)
     table = dd.from_pandas(TABLE, npartitions=8)
-    for found in (table.shuffle("k", shuffle_method=method), table.merge(others, on="k")):
-        answer = found.exact.groupby("k")["v"].median()
+    for shuffled in (table.shuffle("k", shuffle_method=method), table.merge(others, on="k")):
+        answer = shuffled.exact.groupby("k")["v"].median()
         right = TABLE.groupby("k").v.median()
         pd.testing.assert_series_equal(answer.compute(scheduler=scheduler).sort_index(), right)
 

@@ -113,12 +113,12 @@ LEGACY = {"centred"}
 def test_no_more_than_a_chunk_of_each_source_is_held(name: str, scheduler: str) -> None:
     """For each thread: a chunk of both sources, and one that is made of them."""
     source, labels = sources()
-    asked = SETS[name](source.lazy(SIZE), labels.lazy(SIZE))
-    held = Held()
-    with held, dask.config.set(scheduler=scheduler, num_workers=THREADS):
-        dask.compute(asked)
+    answers = SETS[name](source.lazy(SIZE), labels.lazy(SIZE))
+    memory = Held()
+    with memory, dask.config.set(scheduler=scheduler, num_workers=THREADS):
+        dask.compute(answers)
     limit = 3 * (THREADS if scheduler == "threads" else 1)
-    assert 0 < held.chunks <= limit < N_CHUNKS / 2  # in the wrong order it is all of them
+    assert 0 < memory.chunks <= limit < N_CHUNKS / 2  # in the wrong order it is all of them
 
 
 ALONG: dict[str, Callable[[Any], Any]] = {
@@ -140,19 +140,19 @@ def test_no_more_than_a_column_is_held(name: str, limit: int | str) -> None:
     ahead; of 256 in all."""
     n = 16
     m = Source((n * 40, n * 25)).lazy((40, 25))
-    held = Held()
+    memory = Held()
     with configured(column_limit=limit, scratch_directory=False):
-        asked = ALONG[name](m)
-    with held, dask.config.set(scheduler="threads", num_workers=THREADS):
-        dask.compute(asked)
-    assert held.chunks <= 4 * n < n**2 / 2
+        answers = ALONG[name](m)
+    with memory, dask.config.set(scheduler="threads", num_workers=THREADS):
+        dask.compute(answers)
+    assert memory.chunks <= 4 * n < n**2 / 2
 
 
 def test_the_measurement_sees_chunks_that_are_held() -> None:
     m = Source((400, 250)).lazy((40, 25))
-    with Held() as held:
+    with Held() as memory:
         dask.compute(m + m[::-1])
-    assert held.chunks > 25
+    assert memory.chunks > 25
 
 
 # --- Keys -----------------------------------------------------------------------------------------

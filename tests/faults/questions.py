@@ -114,12 +114,12 @@ def lazy(x: da.Array, values: Values) -> da.Array:
     return da.from_array(values[: x.shape[0]], chunks=(x.chunks[0],))
 
 
-def together(*asked: Asked, **about: Any) -> Question:
+def together(*rows: Asked, **about: Any) -> Question:
     """Ask questions of the matrix, and compute them together."""
     return Question(
-        lambda x: tuple(each.ask(x) for each in asked),
-        lambda *versions: tuple(each.expected(a) for each, a in zip(asked, versions, strict=True)),
-        n_reads=len(asked),
+        lambda x: tuple(each.ask(x) for each in rows),
+        lambda *versions: tuple(each.expected(a) for each, a in zip(rows, versions, strict=True)),
+        n_reads=len(rows),
         **about,
     )
 

@@ -301,9 +301,9 @@ def test_lanes_fit_into_their_kernels(dtype: str, side_by_side: bool, shared: in
         assert boxes.threads * dict(boxes.defined)["MIN_BLOCKS"] <= 2048
         assert boxes.shared <= shared
         made = dict(kernel.defined)
-        group, kept = made["GROUP"], made["RUN"] * made["RUNS"]
+        group, rows = made["GROUP"], made["RUN"] * made["RUNS"]
         # As many rows for each thread, all of which are there but for the last four of each run.
-        assert (kept - 4 * made["RUNS"]) * group <= n <= kept * group
+        assert (rows - 4 * made["RUNS"]) * group <= n <= rows * group
         assert made["BLOCK"] == kernel.threads == kernel.lanes * group <= 1024
         assert kernel.threads % 32 == 0
         assert kernel.threads * made["MIN_BLOCKS"] <= 2048

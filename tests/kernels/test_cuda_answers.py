@@ -132,7 +132,7 @@ WEIGHTED: dict[str, Ask] = {
 }
 
 
-def in_groups(asked: Mapping[str, Ask], of_places: bool) -> dict[str, Ask]:
+def in_groups(questions: Mapping[str, Ask], of_places: bool) -> dict[str, Ask]:
     """Ask of groups, of all elements or along an axis."""
 
     def grouped(x: Any, axis: int | None) -> Any:
@@ -151,7 +151,7 @@ def in_groups(asked: Mapping[str, Ask], of_places: bool) -> dict[str, Ask]:
 
         return ask
 
-    return {name: of(name) for name in asked or ("boxes", "quantiles")}
+    return {name: of(name) for name in questions or ("boxes", "quantiles")}
 
 
 @dataclass(frozen=True)
@@ -261,11 +261,13 @@ def test_lanes_in_passes(dtype: str, n: int) -> None:
         a = np.ascontiguousarray(lanes_of(name, dtype, 20 + i, n).T)
         parts = np.array_split(a, [1, n // 5, n // 2, n // 2 + 1])
         orders = "FCFCC"
-        held = [
+        pieces = [
             da.from_array(CUPY.asarray(np.asarray(part, order=order)), chunks=-1, asarray=False)
             for part, order in zip(parts, orders, strict=True)  # type: ignore[arg-type]
         ]
-        x = da.concatenate(held).map_blocks(lambda chunk: chunk, dtype=a.dtype, meta=held[0]._meta)
+        x = da.concatenate(pieces).map_blocks(
+            lambda chunk: chunk, dtype=a.dtype, meta=pieces[0]._meta
+        )
         for divided in (3, 12):
             with dask.config.set(limits | {"dask_gpuselect.column-limit": a.nbytes // divided}):
                 some = ("quantiles", "nine quantiles", "boxes 0")
@@ -354,12 +356,12 @@ def test_a_kernel_reads_masks_of_lanes_side_by_side(
     assert name == ("lanes_select" if n < 12_000 else "long_lanes")
     np.testing.assert_array_equal(CUPY.to_numpy(ask(x, where=where)), expected.astype(dtype))
     sizes = ((n // 3, n - n // 3), -1)
-    held = ask(CUPY.held(a, sizes), where=CUPY.held(keeps, sizes))
-    np.testing.assert_array_equal(CUPY.to_numpy(held.compute()), expected.astype(dtype))
+    of_chunks = ask(CUPY.held(a, sizes), where=CUPY.held(keeps, sizes))
+    np.testing.assert_array_equal(CUPY.to_numpy(of_chunks.compute()), expected.astype(dtype))
     if dtype == "f4":
         keeps[:, 1], a[3, 2:4], keeps[3, 2:4] = False, np.nan, [False, True]
-        found = CUPY.to_numpy(ask(CUPY.asarray(a), where=CUPY.asarray(keeps)))
-        assert np.isnan(found).tolist() == [False, True, False, True, False]
+        result = CUPY.to_numpy(ask(CUPY.asarray(a), where=CUPY.asarray(keeps)))
+        assert np.isnan(result).tolist() == [False, True, False, True, False]
 
 
 def test_columns_stay_on_the_device_until_someone_looks() -> None:

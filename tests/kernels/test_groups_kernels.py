@@ -42,11 +42,11 @@ def elements(dtype: str, n: int) -> NDArray[Any]:
 def codes(n: int, n_groups: int) -> NDArray[np.int32]:
     """One in eight in no group; half of all in the last but one."""
     random = np.random.default_rng(n + 1)
-    found = random.integers(-1 if n_groups > 1 else 0, n_groups, n)
-    found[uniform(n) < 0.1] = -1
+    numbers = random.integers(-1 if n_groups > 1 else 0, n_groups, n)
+    numbers[uniform(n) < 0.1] = -1
     if n_groups > 2:
-        found[random.random(n) < 0.5] = n_groups - 2
-    return found.astype(np.int32)
+        numbers[random.random(n) < 0.5] = n_groups - 2
+    return numbers.astype(np.int32)
 
 
 SIZES = ((3000, 0, 17, 9001), (0,), (1,), (40,))  # of chunks
@@ -69,17 +69,17 @@ def of_kind(backend: Backend, parts: Parts) -> Any:
     return [tuple(map(backend.asarray, part)) for part in parts]
 
 
-def assert_same_lanes(found: Lanes, wanted: Lanes) -> None:
-    assert_same(found, wanted, ("n_valid", "n_missing"))
-    assert_same(found, wanted, ("lower", "upper"), wanted.n_valid > 0)
+def assert_same_lanes(actual: Lanes, expected: Lanes) -> None:
+    assert_same(actual, expected, ("n_valid", "n_missing"))
+    assert_same(actual, expected, ("lower", "upper"), expected.n_valid > 0)
 
 
-def assert_same_tally(found: CellTally, wanted: CellTally) -> None:
+def assert_same_tally(actual: CellTally, expected: CellTally) -> None:
     """Candidates in any order."""
-    assert_same(found, wanted, ("cells", "inside", "equal"))
-    orders = [np.lexsort((each.candidates, each.of_cells)) for each in (found, wanted)]
+    assert_same(actual, expected, ("cells", "inside", "equal"))
+    orders = [np.lexsort((each.candidates, each.of_cells)) for each in (actual, expected)]
     for name in ("candidates", "of_cells"):
-        of_both = getattr(found, name), getattr(wanted, name)
+        of_both = getattr(actual, name), getattr(expected, name)
         assert of_both[0].dtype == of_both[1].dtype
         np.testing.assert_array_equal(of_both[0][orders[0]], of_both[1][orders[1]], err_msg=name)
 

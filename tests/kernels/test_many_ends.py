@@ -49,12 +49,12 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_many_quantiles_from_a_sample(sampled: None, dtype: str, name: str, n_q: int) -> None:
     values, q = make(name, dtype, N), np.arange(1, n_q + 1) / (n_q + 1)
     expected = np.nanquantile(values, q, method="lower")
-    found = nanquantile(CUPY.asarray(values), q, method="lower")
-    np.testing.assert_array_equal(to_host(found), expected)
+    result = nanquantile(CUPY.asarray(values), q, method="lower")
+    np.testing.assert_array_equal(to_host(result), expected)
     mask = hashed(np.arange(N)) < 0.7
-    found = nanquantile(CUPY.asarray(values), q, method="lower", where=CUPY.asarray(mask))
+    result = nanquantile(CUPY.asarray(values), q, method="lower", where=CUPY.asarray(mask))
     expected = np.nanquantile(values[mask], q, method="lower")
-    np.testing.assert_array_equal(to_host(found), expected)
+    np.testing.assert_array_equal(to_host(result), expected)
 
 
 def test_a_guess_of_many_brackets_does_not_wait_for_the_host(

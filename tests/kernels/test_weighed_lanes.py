@@ -73,8 +73,8 @@ def drawn(values: str, weights: str, n: int, dtype: str) -> tuple[Any, ...]:
     return values_of(values, n, dtype), make and make(n), rng.random((LANES, n)) < 0.8
 
 
-def numbers(found: Any) -> Any:
-    return found.rounded() if isinstance(found, ExactSums) else found
+def numbers(value: Any) -> Any:
+    return value.rounded() if isinstance(value, ExactSums) else value
 
 
 SIZES = [1, 2, 7, 33]
@@ -97,10 +97,10 @@ def test_what_answers_is_what_integers_say(weights: str, method: str) -> None:
                         with pytest.raises(ValueError, match=str(error)):
                             weighed_lanes.pick(lanes, wanted)
                         continue
-                    found = weighed_lanes.pick(lanes, wanted)
+                    actual = weighed_lanes.pick(lanes, wanted)
                 some = lanes.n_valid > 0
-                np.testing.assert_array_equal(found.lower[some], expected.lower[some])
-                np.testing.assert_array_equal(found.upper[some], expected.upper[some])
+                np.testing.assert_array_equal(actual.lower[some], expected.lower[some])
+                np.testing.assert_array_equal(actual.upper[some], expected.upper[some])
 
 
 @pytest.mark.few(1)
@@ -122,13 +122,13 @@ def test_ends_are_what_integers_say(weights: str) -> None:
                 with quiet():
                     expected = lane_ends.ends_of_sorted(*about, most)
                     for are_whole in (False, True):
-                        look = ends_by_kernels.ends_of_sorted
-                        assert_same(look(*about, most, are_whole=are_whole), expected, most)
+                        kernel = ends_by_kernels.ends_of_sorted
+                        assert_same(kernel(*about, most, are_whole=are_whole), expected, most)
 
 
-def assert_same(found: LaneEnds, expected: LaneEnds, most: int) -> None:
+def assert_same(actual: LaneEnds, expected: LaneEnds, most: int) -> None:
     for each in fields(LaneEnds):
-        mine, theirs = (getattr(ends, each.name) for ends in (found, expected))
+        mine, theirs = (getattr(ends, each.name) for ends in (actual, expected))
         if each.name == "moments":
             np.testing.assert_array_equal(mine.mean_and_std(), theirs.mean_and_std())
         elif not each.name.startswith("beyond"):
@@ -182,14 +182,14 @@ def test_a_device_finds_what_integers_say(method: str, dtype: str) -> None:
                     chunk = Accompanied(CUPY.asarray(arrays[0]), None, weights_)
                     table = device.Weighed.of([chunk], (axis,))
                     assert table is not None
-                    found = by(table, wanted)
+                    actual = by(table, wanted)
                     for mine, right in (
-                        (found.lower, expected.lower),
-                        (found.upper, expected.upper),
+                        (actual.lower, expected.lower),
+                        (actual.upper, expected.upper),
                     ):
                         np.testing.assert_array_equal(mine.get()[some], right[some])
-                    np.testing.assert_array_equal(found.n_valid.get(), lanes.n_valid)
-                    np.testing.assert_array_equal(found.n_missing.get(), lanes.n_missing)
+                    np.testing.assert_array_equal(actual.n_valid.get(), lanes.n_valid)
+                    np.testing.assert_array_equal(actual.n_missing.get(), lanes.n_missing)
 
 
 def sorted_by(table: Any, wanted: WantedQuantiles) -> Any:
@@ -245,8 +245,8 @@ def test_masked_lanes_are_answered_on_the_device(method: str, dtype: str) -> Non
                 there = [CUPY.asarray(each) for each in (*arrays, weights)]
                 with pytest.MonkeyPatch.context() as patch:
                     patch.delattr(lanes.host, "answer_lanes")
-                    found = ask(there[0], q, weights=there[2], where=there[1], **about)
-            np.testing.assert_array_equal(found.get(), expected)
+                    result = ask(there[0], q, weights=there[2], where=there[1], **about)
+            np.testing.assert_array_equal(result.get(), expected)
 
 
 @pytest.mark.gpu
@@ -260,5 +260,5 @@ def test_lanes_without_weight_raise_on_a_device(n_q: int) -> None:
     with pytest.raises(ValueError, match=re.escape(NOT_FINITE)):
         ask(weights=CUPY.asarray(weights))
     with quiet():
-        found = ask(weights=CUPY.asarray(weights), where=CUPY.asarray(weights > 0)).get()
-    np.testing.assert_array_equal(np.isnan(found).any(axis=0), np.arange(LANES) == 3)
+        result = ask(weights=CUPY.asarray(weights), where=CUPY.asarray(weights > 0)).get()
+    np.testing.assert_array_equal(np.isnan(result).any(axis=0), np.arange(LANES) == 3)
