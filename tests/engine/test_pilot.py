@@ -151,3 +151,10 @@ def test_weights_are_guessed(
     missed = {"one heavy", "lognormal", "every magnitude", *["largest"][: method == "linear"]}
     # A device draws another sample, which may miss one of them.
     assert name in missed or sum(weighted_pilots) >= 5 - (backend is CUPY)
+
+
+@pytest.mark.parametrize("weight", [-1, np.nan, np.inf, 0])
+def test_weights_at_fault(weight: float, backend: Backend, weighted_pilots: list[bool]) -> None:
+    weights = np.where(np.arange(6_000) == 2_000, weight, float(weight != 0))
+    with pytest.raises(ValueError, match="non-negative" if weight < 0 else "NaN, inf or .* zero"):
+        of_weights(backend, normal(6_000), weights, 0.5, "inverted_cdf")

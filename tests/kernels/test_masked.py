@@ -15,7 +15,7 @@ from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.finish import are_gathered, order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
-from tests.backends import Backend
+from tests.backends import Backend, kernel_module
 from tests.data import hashed, normal
 from tests.kernels.test_moments import numbers_of
 
@@ -154,10 +154,21 @@ def test_tally_and_sums(backend: Backend, dtype: str, rate: float | None, wanted
 @pytest.mark.few(4)
 @pytest.mark.parametrize("rate", [0.6, 0.001, 1.0])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_samples_are_of_the_elements_that_a_mask_keeps(
-    backend: Backend, dtype: str, rate: float
-) -> None:
+def test_arrays_in_memory(backend: Backend, dtype: str, rate: float) -> None:
     of, kind = masked(backend, dtype, "alike", rate), np.dtype(dtype)
+
+    def ranks(n: int) -> tuple[IntArray, IntArray]:
+        middle = np.array([n // 2], np.int64)
+        return middle, middle
+
+    for brackets, tally in (
+        kernels.pilot(of.chunk, kind, 2000, ranks),
+        kernels.whole(of.chunk, kind, ranks),
+    ):
+        of.check(tally, brackets)
+    if rate == 1:
+        plain = kernel_module("reference", "sampling").pilot(of.x, 2000, ranks)
+        Masked(of.x, of.x, 0, 0).check(plain[1], plain[0])
     sample = kernels.sample(of.chunk, kind, 0.1)
     ordered, share = kernels.sorted_sample(of.chunk, kind, 2000)
     ordered = to_host(ordered)
