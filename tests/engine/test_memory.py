@@ -36,8 +36,8 @@ from dask_gpuselect import (  # noqa: F401 -- in questions
 from dask_gpuselect.neighbors import kneighbors  # noqa: F401
 from dask_gpuselect.robust import LeastTrimmedSquares, fitting, mad  # noqa: F401
 from dask_gpuselect.windows import rolling  # noqa: F401
+from tests.backends import CUPY
 from tests.data import hashed
-from tests.processes import python
 from tests.sources import Index, Source
 
 THREADS = 2
@@ -151,41 +151,32 @@ FORKED.set_forkserver_preload(["tests.engine.warm"])
 # A kernel says that it takes 0.8 MB of scratch, beside the candidates.
 SLACK_ON_A_GPU = 2 * MEGABYTE
 
-PROGRAM_ON_A_GPU = """
-import json
-import cupy, dask
-from dask_gpuselect import describe_boxplot, median, quantile
-from tests.backends import CUPY
-from tests.sources import Source
 
-pool = cupy.cuda.MemoryPool()
-peak = 0
+def measured_on_a_gpu(question: str) -> tuple[int, list[int]]:
+    """Bytes of the device that answering takes at most, and the loads of the chunks."""
+    import cupy
 
-def allocate(size):
-    global peak
-    memory = pool.malloc(size)
-    peak = max(peak, pool.used_bytes())
-    return memory
+    pool, sizes = cupy.cuda.MemoryPool(), [0]
 
-cupy.cuda.set_allocator(allocate)
-dask.config.set(scheduler="threads", num_workers={threads})
-# By default chunks stay on the device if they take a sixteenth of its memory.
-dask.config.set({{"dask_gpuselect.cache-limit": {chunk}}})
-question = lambda x: {question}
-n = {chunk} // 8
-source = Source(({n_chunks} * n,))
-question(CUPY.mapped(source.lazy(n))).compute()
-print(json.dumps(dict(grown=peak, loads=sorted(set(source.loads.values())))))
-"""
+    def allocate(size: int) -> Any:
+        memory = pool.malloc(size)
+        sizes.append(pool.used_bytes())
+        return memory
+
+    cupy.cuda.set_allocator(allocate)
+    # By default chunks stay on the device if they take a sixteenth of its memory.
+    own = {"dask_gpuselect.cache-limit": CHUNK}
+    n = CHUNK // 8
+    source = Source((N_CHUNKS * n,))
+    with dask.config.set({"scheduler": "threads", "num_workers": THREADS, **own}):
+        function_of(question)(CUPY.mapped(source.lazy(n)), n).compute()
+    return max(sizes), sorted(set(source.loads.values()))
 
 
 def measure_on_a_gpu(question: str) -> tuple[int, list[int]]:
-    """Bytes of the device, and loads."""
-    filled = PROGRAM_ON_A_GPU.format(
-        threads=THREADS, chunk=CHUNK, n_chunks=N_CHUNKS, question=question
-    )
-    measured = json.loads(python("-c", filled))
-    return measured["grown"], measured["loads"]
+    """Measure in a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(measured_on_a_gpu, question).result()
 
 
 def slow(*values: Any) -> Any:

@@ -65,10 +65,10 @@ class Held(Callback):
 
 
 SETS: dict[str, Callable[[Any, Any], Any]] = {
-    "2 boxes": lambda x, k: describe_boxplot({i: x[k == i] for i in range(2)}),
-    "3 boxes": lambda x, k: describe_boxplot({i: x[k == i] for i in range(3)}),
-    "8 boxes": lambda x, k: describe_boxplot({i: x[k == i] for i in range(8)}),
-    "30 boxes": lambda x, k: describe_boxplot({i: x[k == i] for i in range(30)}),
+    **{
+        f"{n} boxes": lambda x, k, n=n: describe_boxplot({i: x[k == i] for i in range(n)})
+        for n in (2, 3, 8, 30)
+    },
     "boxes and sums": lambda x, k: [
         describe_boxplot({i: x[k == i] for i in range(4)}),
         x[k == 2].std(),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.ragged import CellTally, bracket_slots
 from tests.backends import NUMPY, Backend, kernel_module
 from tests.data import make, normal, uniform
-from tests.kernels.reports import assert_same
 
 DTYPES = ("f8", "f4", "i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1")
 Parts = list[tuple[NDArray[Any], NDArray[np.int32]]]
@@ -67,6 +67,15 @@ def three(n: IntArray) -> tuple[IntArray, IntArray]:
 
 def of_kind(backend: Backend, parts: Parts) -> Any:
     return [tuple(map(backend.asarray, part)) for part in parts]
+
+
+def assert_same(actual: Any, expected: Any, names: Collection[str] = (), where: Any = ...) -> None:
+    """Assert that all fields of two partial results are the same, or those of some names; of arrays
+    what lies at some places."""
+    for name in names or [field.name for field in fields(expected)]:
+        mine, theirs = (np.asarray(getattr(each, name)) for each in (actual, expected))
+        assert mine.dtype == theirs.dtype, name
+        np.testing.assert_array_equal(mine[where], theirs[where], err_msg=name)
 
 
 def assert_same_lanes(actual: Lanes, expected: Lanes) -> None:
