@@ -132,6 +132,14 @@ WEIGHTED: dict[str, Ask] = {
 }
 
 
+MANY: dict[str, Ask] = {
+    method: lambda x, axis, method=method, **how: nanquantile(
+        x, np.linspace(0, 1, 40), axis, method=method, **how
+    )
+    for method in METHODS
+}
+
+
 def in_groups(questions: Mapping[str, Ask], of_places: bool) -> dict[str, Ask]:
     """Ask of groups, of all elements or along an axis."""
 
@@ -213,6 +221,23 @@ ROWS: Mapping[str, Row] = {
     },
     "masked weights, lanes": Row(
         WEIGHTED, (33, 300), SOME, MASK | {"weights": WEIGHTS["all magnitudes"]}, (), 12
+    ),
+    "masked weights of each lane": Row(
+        WEIGHTED, (24, 300), ("f4", "u4"), MASK | {"weights": WEIGHTS["of each lane"]}, (), 12
+    ),
+    **{
+        f"many quantiles of {weights} weights": Row(
+            MANY, (7, 400, 1290), SOME, {"weights": WEIGHTS[weights]}, ("tied quartiles",), 12
+        )
+        for weights in ("tenths", "counts", "float32", "of each lane")
+    },
+    "long weighted lanes": Row(
+        WEIGHTED | {"many": MANY["inverted_cdf"]},
+        (20_000, 60_000),
+        ("f4", "f8"),
+        {"weights": WEIGHTS["float32"]},
+        ("tied quartiles",),
+        2,
     ),
     "integers that weigh, lanes": Row(
         WEIGHTED, (40, 400), ("i8", "i2"), {"weights": WEIGHTS["counts"]}, (), 12
@@ -382,6 +407,7 @@ def test_boxes_of_lazy_chunks_come_to_the_host() -> None:
 
 
 def test_weights_that_are_none_are_refused_on_a_device() -> None:
+    """But not groups and lanes that a mask leaves out."""
     x, labels = CUPY.asarray(normal(600)), np.arange(600) % 6
     for weights, message in ((labels != 3, "all zero"), (-np.ones(600), "non-negative")):
         with pytest.raises(ValueError, match=message):
@@ -390,3 +416,11 @@ def test_weights_that_are_none_are_refused_on_a_device() -> None:
     with pytest.raises(ValueError, match="all zero"):
         describe_boxplot(x, weights=nothing)
     assert describe_boxplot(x, weights=nothing, where=nothing > 0)[0].n == 0
+    rows, own = x.reshape(100, 6), CUPY.asarray((labels != 3).reshape(100, 6) * 1.0)
+    for n_q in (1, 40):  # many are found in sorted lanes
+        how: dict[str, Any] = {"method": "inverted_cdf", "weights": own}
+        ask = partial(quantile, rows, np.linspace(0, 1, n_q), 0, **how)
+        with pytest.raises(ValueError, match="all zero"):
+            ask()
+        is_missing = np.isnan(CUPY.to_numpy(ask(where=own > 0))).any(axis=0)
+        np.testing.assert_array_equal(is_missing, np.arange(6) == 3)
