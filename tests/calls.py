@@ -56,59 +56,26 @@ class Call:
 A = np.array([[3.0, 1.0], [2.0, 5.0], [4.0, 0.5], [0.0, 9.0], [7.0, 2.5], [6.0, 8.0]])
 LANE = A.ravel()
 
-# By the name of an argument: a value that makes sense. Those of data are the arrays.
-KNOWN: dict[str, Any] = {
+NEEDED: dict[str, Any] = {
     "q": 0.5,
-    "axis": None,
-    "keepdims": False,
-    "method": "linear",
-    "strategy": None,
     "k": 1,
-    "whis": 1.5,
-    "nan_policy": "omit",
-    "autorange": False,
-    "max_fliers": 10,
-    "labels": None,
     "n_bins": 3,
-    "right": False,
-    "chunks": None,
-    "spill": None,
-    "split_every": None,
-    "scale": 1.0,
-    "proportiontocut": 0.2,
-    "points": 5,
-    "z": 0.5,
-    "p": 0.5,
-    "v": 0.5,
-    "nu": 1,
-    "extrapolate": True,
-    "loss": "absolute",
-    "increasing": True,
     "n_neighbors": 2,
-    "return_distance": True,
-    "dim": None,
-    "nodata": None,
-    "fill_value": None,
-    "groups": [0, 2],
     "window": 3,
-    "center": False,
-    "min_periods": None,
-    "boundary": None,
-    "closed": None,
-    "step": 1,
     "rank": 1,
     "percentile": 30.0,
     "size": 3,
-    "footprint": None,
-    "mode": "reflect",
-    "cval": 0.0,
-    "origin": 0,
-    "axes": None,
-    "nan": "propagate",
+    "func": "median",
+    **dict.fromkeys("zpv", 0.5),
 }
+"""By the name of an argument without a default: a value that makes sense."""
 
-# How those of sequences are given, where that is another value.
-SEQUENCES: dict[str, Any] = {"iqr.q": (0.25, 0.75), "naniqr.q": (0.25, 0.75)}
+
+def asked(parameter: inspect.Parameter) -> Any:
+    """Return the default of a parameter that is no data, or a value that makes sense."""
+    is_needed = parameter.default is parameter.empty or parameter.name == "size"
+    return NEEDED[parameter.name] if is_needed else parameter.default
+
 
 # Which arguments of a function are data.
 DATA: dict[str, dict[str, Any]] = {
@@ -136,7 +103,7 @@ def _function(name: str, function: Callable[..., Any]) -> Call:
     data = DATA.get(name) or {key: A for key in parameters if key in NAMES_OF_DATA}
     data |= {key: None for key in COMPANIONS if key in parameters}
     known = {
-        key: SEQUENCES.get(f"{name}.{key}", KNOWN[key])
+        key: asked(parameter)
         for key, parameter in parameters.items()
         if key not in data and parameter.kind is not parameter.VAR_KEYWORD
     }
@@ -148,21 +115,21 @@ def _sort_by(key: Any, values: Any, **how: Any) -> Any:
 
 
 def _methods_called(
-    path: str, names: Iterable[str], make: Callable[[str], Any], handed_on: tuple[str, ...] = ()
+    path: str, names: Iterable[str], make: Callable[[str], Any], more: Mapping[str, Any] = {}
 ) -> Iterator[tuple[str, Call]]:
-    """Call methods of what is made for each of their names, also with arguments that these hand
-    on."""
+    """Call methods of what is made for each of their names; more goes to those that hand it on."""
     for name in names:
         parameters = inspect.signature(getattr(make(name), name)).parameters.items()
-        keys = [key for key, p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-        keys += [key for key in handed_on if key not in keys]
-        data = {key: SECOND.get(key) for key in keys if key in (*SECOND, *COMPANIONS)}
+        some = {key: p for key, p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+        handed_on = more if len(some) < len(parameters) else {}
+        data = {k: SECOND.get(k) for k in (*some, *handed_on) if k in (*SECOND, *COMPANIONS)}
+        known = {key: value for key, value in handed_on.items() if key not in data}
+        known |= {key: asked(p) for key, p in some.items() if key not in data}
 
         def ask(name: str = name, **how: Any) -> Any:
-            found = getattr(make(name), name)(**how)
-            return found.median() if name == "groupby" else found
+            answer = getattr(make(name), name)(**how)
+            return answer.median() if name == "groupby" else answer
 
-        known = {k: SEQUENCES.get(f"{name}.{k}", KNOWN.get(k)) for k in keys if k not in data}
         yield f"{path}.{name}", Call(ask, data, known)
 
 
@@ -203,7 +170,7 @@ ESTIMATORS = {
 
 
 def _estimators() -> Iterator[tuple[str, Call]]:
-    for (module, *names), (few, rows, computes, asked) in ESTIMATORS.items():
+    for (module, *names), (few, rows, computes, methods) in ESTIMATORS.items():
         for name in names:
             make = getattr(module, name)
             path = f"{module.__name__.partition('.')[2]}.{name}"
@@ -213,7 +180,7 @@ def _estimators() -> Iterator[tuple[str, Call]]:
                 return make(**how).fit(X, y)
 
             yield f"{path}.fit", Call(fit, rows, asks, computes)
-            for what, (data, known, computed) in asked.items():
+            for what, (data, known, computed) in methods.items():
 
                 def ask(make: Any = make, few: Any = few, rows: Any = rows, what: str = what,
                         **how: Any) -> Any:  # fmt: skip
@@ -225,44 +192,44 @@ def _estimators() -> Iterator[tuple[str, Call]]:
 
 def calls() -> dict[str, Call]:
     """By their names in the package; ``exact`` is the accessor of dask arrays."""
-    found = {
+    every = {
         f"{path}{name}": _function(name, getattr(module, name))
         for path, module in MODULES.items()
         for name in module.__all__
         if inspect.isfunction(getattr(module, name)) and name not in SPECIAL
     }
-    how = {key: KNOWN[key] for key in ("chunks", "spill", "split_every")}
+    how = dict.fromkeys(("chunks", "spill", "split_every"))
     labels = {"a": A, "by": np.arange(12).reshape(A.shape) % 3}
-    found["groups.groupby"] = Call(
+    every["groups.groupby"] = Call(
         lambda **how: groups.groupby(**how).median(), labels, {"axis": None, "groups": [0, 2]}
     )
     of_groups = ("median", "nanmedian", "mad", "nanmad", "iqr", "naniqr", "count")
     of_groups += ("trimmed_mean", "nantrimmed_mean")
     weighed = ("quantile", "nanquantile", "percentile", "nanpercentile")
-    for names, handed_on in (
+    for names, more in (
         ((*of_groups, "describe_boxplot"), ("where", "nodata")),
         (weighed, (*COMPANIONS, "nodata")),
     ):
-        found |= _methods_called("groups.GroupBy", names, _groups, handed_on)
-    keys = ("axis", "center", "min_periods", "boundary", "closed", "step", "nodata")
-    about = {"window": (3, 2)} | {key: KNOWN[key] for key in keys}
-    found["windows.rolling"] = Call(
+        every |= _methods_called("groups.GroupBy", names, _groups, dict.fromkeys(more))
+    about = {"window": (3, 2), "center": False, "step": 1}
+    about |= dict.fromkeys(("axis", "min_periods", "boundary", "closed", "nodata"))
+    every["windows.rolling"] = Call(
         lambda **how: windows.rolling(**how).median(), {"x": A, "where": None}, about
     )
     of_windows = tuple(_methods(windows.Rolling))
-    found |= _methods_called("windows.Rolling", of_windows, _windows)
-    found["sort_by"] = Call(_sort_by, {"key": LANE, "values": LANE}, how)
+    every |= _methods_called("windows.Rolling", of_windows, _windows)
+    every["sort_by"] = Call(_sort_by, {"key": LANE, "values": LANE}, how)
     lazy = {"a": da.from_array(A, chunks=2)}
     lazy |= dict.fromkeys(COMPANIONS)
     known = {"q": 0.5, "axis": None, "nodata": None}
-    found["explain"] = Call(dask_gpuselect.explain, lazy, known)
+    every["explain"] = Call(dask_gpuselect.explain, lazy, known)
     spline = {"y": [1.0, 3.0, 2.0], "weights": None, "loss": "absolute", "increasing": True}
-    found["distribution.isotonic_regression"] = Call(distribution.isotonic_regression, {}, spline)
-    found |= dict(_estimators())
+    every["distribution.isotonic_regression"] = Call(distribution.isotonic_regression, {}, spline)
+    every |= dict(_estimators())
     of_arrays = [name for name in vars(accessor.Exact) if not name.startswith("_")]
     of_arrays.remove("rolling")  # which needs a window for each axis
-    found |= _methods_called("exact", of_arrays, _exact)
-    found["exact.rolling"] = Call(
+    every |= _methods_called("exact", of_arrays, _exact)
+    every["exact.rolling"] = Call(
         lambda **how: _exact("rolling").rolling(**how).median(), {"where": None}, about
     )
     for make, names in (
@@ -278,25 +245,25 @@ def calls() -> dict[str, Call]:
         ),
         (lambda _: _quadratic("").derivative(), ("__call__", "derivative")),
     ):
-        found |= _methods_called(f"distribution.{type(make('')).__name__}", names, make)
+        every |= _methods_called(f"distribution.{type(make('')).__name__}", names, make)
     noisy = {"points": [0, 1, 2], "proportions": [0.1, 0.5, 0.9], "weights": None}
-    found["distribution.EstimatedDistribution.from_noisy"] = Call(
+    every["distribution.EstimatedDistribution.from_noisy"] = Call(
         EstimatedDistribution.from_noisy, {}, noisy
     )
-    found["distribution.EstimatedDistribution"] = Call(
+    every["distribution.EstimatedDistribution"] = Call(
         EstimatedDistribution, {}, {"points": np.array([0.0, 1.0]), "shares": np.array([0.0, 1.0])}
     )
     one = np.array([1])
     counts = {"points": np.array([0.5]), "below": 0 * one, "upto": one}
     counts |= {"n_valid": 1, "n_missing": 0}
-    found["distribution.EmpiricalDistribution"] = Call(EmpiricalDistribution, {}, counts)
+    every["distribution.EmpiricalDistribution"] = Call(EmpiricalDistribution, {}, counts)
     knots = {"x": [0.0, 1.0], "y": [0.0, 1.0], "extrapolate": True}
-    found["distribution.MonotoneQuadraticSpline"] = Call(MonotoneQuadraticSpline, {}, knots)
+    every["distribution.MonotoneQuadraticSpline"] = Call(MonotoneQuadraticSpline, {}, knots)
     knots = knots | {"slopes": [1.0, 1.0]}
-    found["distribution.MonotoneRationalSpline"] = Call(MonotoneRationalSpline, {}, knots)
-    found |= _of_xarray()
-    found |= _of_frames()
-    return found
+    every["distribution.MonotoneRationalSpline"] = Call(MonotoneRationalSpline, {}, knots)
+    every |= _of_xarray()
+    every |= _of_frames()
+    return every
 
 
 SECOND = {"bins": [1.0, 2.0], "by": np.arange(12).reshape(A.shape) % 3}
@@ -306,22 +273,22 @@ SPECIAL |= {"show_versions", "warm", "rolling"}
 
 XARRAY = ("median", "nanmedian", "quantile", "nanquantile", "percentile", "nanpercentile")
 XARRAY += ("mad", "nanmad", "iqr", "naniqr", "trimmed_mean", "nantrimmed_mean")
-OF_BOXES = ("whis", "nan_policy", "autorange", "max_fliers", "labels", "method")
+OF_BOXES = {"whis": 1.5, "nan_policy": "omit", "autorange": False, "max_fliers": 10, "labels": None}
+OF_BOXES |= {"method": "linear"}
 DAY = np.timedelta64(86_400_000_000_000, "ns")
 
 
 def _of_xarray() -> dict[str, Call]:
     import xarray as xr
 
-    boxes = {key: KNOWN[key] for key in OF_BOXES}
-    asked: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # what is needed, and what may be
+    methods: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # what is needed, and what may be
         name: ({}, {"dim": None, "nodata": None, "keep_attrs": None}) for name in XARRAY
     }
     for name in XARRAY:
-        asked[name][1].update({"q": 0.5, "method": "linear"} if name.endswith("ile") else {})
-    asked |= {
+        methods[name][1].update({"q": 0.5, "method": "linear"} if name.endswith("ile") else {})
+    methods |= {
         "explain": ({}, {"q": 0.5, "dim": None}),
-        "describe_boxplot": ({}, boxes | {"dim": None}),
+        "describe_boxplot": ({}, OF_BOXES | {"dim": None}),
         "groupby": ({"group": "n"}, {}),
         "groupby_bins": ({"group": "n"}, {"bins": 2}),
         "resample": ({"n": "2D"}, {}),
@@ -331,8 +298,8 @@ def _of_xarray() -> dict[str, Call]:
             {"dim": None, "min_periods": 1, "center": False, "boundary": None, "nodata": None},
         ),
     }
-    found = {}
-    for name, (needed, known) in asked.items():
+    made = {}
+    for name, (needed, known) in methods.items():
 
         def ask(kind: str, name: str = name, needed: Any = needed, **how: Any) -> Any:
             n = np.arange(len(LANE))
@@ -345,55 +312,40 @@ def _of_xarray() -> dict[str, Call]:
             return answer.median() if is_asked else answer
 
         for kind in ("DataArray", "Dataset"):
-            its = boxes if (name, kind) == ("describe_boxplot", "Dataset") else known
-            found[f"xarray.Exact{kind}.{name}"] = Call(partial(ask, kind), {}, its)
-    return found
+            its = OF_BOXES if (name, kind) == ("describe_boxplot", "Dataset") else known
+            made[f"xarray.Exact{kind}.{name}"] = Call(partial(ask, kind), {}, its)
+    return made
 
 
 def _of_frames() -> dict[str, Call]:
     import dask.dataframe as dd
     import pandas as pd
 
-    from dask_gpuselect.dataframe import ExactDataFrame, ExactFrameGroupBy, ExactSeries
-
     frame = dd.from_pandas(pd.DataFrame({"a": LANE}), npartitions=2)
-    found = {}
-    for kind, collection in ((ExactSeries, frame["a"]), (ExactDataFrame, frame)):
-        exact = kind(collection)
-        for name in ("quantile", "median", "describe", "describe_boxplot"):
-            parameters = inspect.signature(getattr(kind, name)).parameters.items()
-            known = {key: p.default for key, p in parameters if p.default is not p.empty}
-            known |= {key: KNOWN[key] for key in OF_BOXES if "how" in dict(parameters)}
-
-            def ask(exact: Any = exact, name: str = name, **how: Any) -> Any:
-                return getattr(exact, name)(**how)
-
-            found[f"dataframe.{kind.__name__}.{name}"] = Call(ask, {}, known)
+    keyed = frame.assign(k=frame["a"] // 3)
+    made: dict[str, Call] = {}
+    methods = ("quantile", "median", "describe", "describe_boxplot")
+    for exact, names in (
+        (frame["a"].exact, methods),
+        (frame.exact, methods),
+        (keyed.exact.groupby("k"), ("quantile", "median", "describe_boxplot", "agg")),
+    ):
+        path = f"dataframe.{type(exact).__name__}"
+        made |= _methods_called(path, names, lambda _, exact=exact: exact, OF_BOXES)
     about = {"window": 2, "min_periods": None, "center": False, "closed": None}
-    found["dataframe.ExactSeries.rolling"] = Call(
+    made["dataframe.ExactSeries.rolling"] = Call(
         lambda **how: frame["a"].exact.rolling(**how).median(), {}, about
     )
-    found["dataframe.ExactDataFrame.rolling"] = Call(
+    made["dataframe.ExactDataFrame.rolling"] = Call(
         lambda **how: frame.exact.rolling(**how).median(), {}, about | {"numeric_only": False}
     )
-    keyed = frame.assign(k=frame["a"] // 3)
 
     def of_groups(by: Any = "k", **how: Any) -> Any:
         return keyed.exact.groupby(by, **how).median()
 
     grouping = {"by": "k", "sort": True, "dropna": True}
-    found["dataframe.ExactDataFrame.groupby"] = Call(of_groups, {}, grouping)
-    for name in ("quantile", "median", "describe_boxplot", "agg"):
-        parameters = inspect.signature(getattr(ExactFrameGroupBy, name)).parameters.items()
-        known = {key: p.default for key, p in parameters if p.default is not p.empty}
-        known |= {"func": "median"} if name == "agg" else {}
-        call = partial(_of_frame_groups, keyed, name)
-        found[f"dataframe.ExactFrameGroupBy.{name}"] = Call(call, {}, known)
-    return found
-
-
-def _of_frame_groups(frame: Any, name: str, **how: Any) -> Any:
-    return getattr(frame.exact.groupby("k"), name)(**how)
+    made["dataframe.ExactDataFrame.groupby"] = Call(of_groups, {}, grouping)
+    return made
 
 
 # What has no arguments but numbers and axes of matplotlib, is not made by hand, or needs a GPU.
@@ -409,28 +361,28 @@ HANDED_ON = {"groups.GroupBy.explain"}
 
 def public() -> set[str]:
     """The names of everything that a user may call with arguments."""
-    found = set()
+    names = set()
     for path, module in MODULES.items():
         for name in module.__all__:
             item = getattr(module, name)
             if f"{path}{name}" in WITHOUT and name not in ("SplineDerivative", *MADE):
                 continue
             if name in MADE:
-                found |= {f"{path}{name}.{method}" for method in _methods(item)}
+                names |= {f"{path}{name}.{method}" for method in _methods(item)}
                 continue
             if not inspect.isclass(item) or not hasattr(item, "get_params"):
-                found.add(f"{path}{name}")  # an estimator keeps what it is given for `fit`
+                names.add(f"{path}{name}")  # an estimator keeps what it is given for `fit`
             if inspect.isclass(item):
-                found |= {f"{path}{name}.{method}" for method in _methods(item)}
-    found |= {f"exact.{name}" for name in vars(accessor.Exact) if not name.startswith("_")}
+                names |= {f"{path}{name}.{method}" for method in _methods(item)}
+    names |= {f"exact.{name}" for name in vars(accessor.Exact) if not name.startswith("_")}
     for kind in (dask_gpuselect.xarray.ExactDataArray, dask_gpuselect.xarray.ExactDataset):
-        found |= {f"xarray.{kind.__name__}.{name}" for name in _methods(kind)}
+        names |= {f"xarray.{kind.__name__}.{name}" for name in _methods(kind)}
     frames = dask_gpuselect.dataframe
     for kind in (frames.ExactSeries, frames.ExactDataFrame, frames.ExactFrameGroupBy):
-        found |= {f"dataframe.{kind.__name__}.{name}" for name in _methods(kind)}
+        names |= {f"dataframe.{kind.__name__}.{name}" for name in _methods(kind)}
     nothing_proven = {"cdf_bounds", "quantile_bounds"}
-    found -= {f"distribution.EstimatedDistribution.{name}" for name in nothing_proven}
-    return found - HANDED_ON
+    names -= {f"distribution.EstimatedDistribution.{name}" for name in nothing_proven}
+    return names - HANDED_ON
 
 
 def _methods(kind: type) -> Iterator[str]:

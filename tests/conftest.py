@@ -230,7 +230,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Thousands of skips would take time, and hide those that have something to say."""
-    kept: list[pytest.Item] = []
+    chosen: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
         needs_device = item.get_closest_marker("gpu") is not None
@@ -240,10 +240,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         else:
             is_possible &= item.get_closest_marker("emulated") is None
         is_wanted = config.getoption("thorough") or item.get_closest_marker("thorough") is None
-        (kept if is_possible and is_wanted else left_out).append(item)
+        (chosen if is_possible and is_wanted else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = kept
+        items[:] = chosen
     mark_all_but_some(items)
 
 
@@ -251,16 +251,16 @@ def mark_all_but_some(items: list[pytest.Item]) -> None:
     """Of the cases of a test with several parameters those stay that are the first to have some
     value of one of them. The others, which only combine values anew, are slow and have the same
     graphs."""
-    seen: set[tuple[str, str, Any]] = set()
+    earlier: set[tuple[str, str, Any]] = set()
     for item in items:
         if not hasattr(item, "callspec"):
             continue
         test = item.nodeid.partition("[")[0]
         values = {(test, name, id(value)) for name, value in item.callspec.params.items()}
-        if values <= seen:
+        if values <= earlier:
             item.add_marker("slow")
             item.add_marker("any_dask")
-        seen |= values
+        earlier |= values
     mark_all_but_a_few(items)
 
 
@@ -363,9 +363,9 @@ class Expressions:
         for name, module in list(sys.modules.items()):
             if name.partition(".")[0] == "tests" and hasattr(module, "da"):
                 module.da = self.module
-        kept = [item for item in items if item.get_closest_marker("legacy") is None]
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-        items[:] = kept
+        chosen = [item for item in items if item.get_closest_marker("legacy") is None]
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self) -> Generator[None, Any, Any]:

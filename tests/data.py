@@ -142,6 +142,11 @@ def names_of(dtype: str) -> list[str]:
     return [*FLOATS, *MISSING] if dtype[0] == "f" else [*INTEGERS]
 
 
+def cases_of(*dtypes: str) -> list[tuple[str, str]]:
+    """List all data of some dtypes: names, and dtypes."""
+    return [(name, dtype) for dtype in dtypes for name in names_of(dtype)]
+
+
 def valid(a: NDArray[Any]) -> NDArray[Any]:
     """The elements but for NaN, ascending."""
     ordered = np.sort(a, axis=None)

@@ -246,8 +246,8 @@ def weighted_of(elements: Weighed, q: float, method: str, dtype: np.dtype[Any]) 
 def halfway(a: float, b: float) -> Any:
     """The mean of two numbers that differ, as `numpy.quantile` has it where that is finite."""
     with np.errstate(all="ignore"):
-        found = np.quantile([a, b], 0.5)
-    return found if np.isfinite(found) else np.float64(mixture(a, b, 0.5))
+        middle = np.quantile([a, b], 0.5)
+    return middle if np.isfinite(middle) else np.float64(mixture(a, b, 0.5))
 
 
 def rounded(number: Fraction | int) -> Fraction | int:

@@ -26,7 +26,28 @@ Index = tuple[slice | int, ...]
 PIECE = 1 << 15  # elements made at once
 
 
-class Source:
+class Reading:
+    """Like an array on disk, which counts how often its chunks are read. It is pickled without its
+    lock."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
+        self.shape, self.dtype, self.ndim = shape, np.dtype(dtype), len(shape)
+        self.lock = threading.Lock()
+        self.counts: Counter[Any] = Counter()
+        self.token = uuid.uuid4().hex
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, lock=threading.Lock())
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        # Its own: an expression of an equal array would be the one there is, and read that array.
+        return type(self).__name__, self.token
+
+
+class Source(Reading):
     """Like an array on disk: each element a hash of its index, made when it is read.
 
     Parameters
@@ -48,29 +69,14 @@ class Source:
         log: Path | None = None,
         wait: float = 0.0,
     ) -> None:
-        self.shape = shape
-        self.dtype = np.dtype(dtype)
-        self.ndim = len(shape)
+        super().__init__(shape, dtype)
         self.log = log
         self.wait = wait
-        self.lock = threading.Lock()
-        self.counts: Counter[str] = Counter()
-        self.token = uuid.uuid4().hex
 
     def __getitem__(self, index: Index) -> NDArray[Any]:
         self._note(index)
         time.sleep(self.wait)
         return self.values(index)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "lock": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, lock=threading.Lock())
-
-    def __dask_tokenize__(self) -> tuple[Any, ...]:
-        # Its own: an expression of an equal array would be the one there is, and read that array.
-        return type(self).__name__, self.token
 
     def values(self, index: Index) -> NDArray[Any]:
         """The elements at an index, in pieces: making a chunk takes little more than its memory."""
@@ -86,8 +92,8 @@ class Source:
             numbers = hashed(self._positions(rows[start : start + step], *others))
             is_float = self.dtype.kind == "f"
             out[start : start + step] = numbers if is_float else numbers * 100
-        kept = [isinstance(part, slice) for part in index]
-        return out.reshape([n for n, keep in zip(out.shape, kept, strict=True) if keep])
+        are_slices = [isinstance(part, slice) for part in index]
+        return out.reshape([n for n, keep in zip(out.shape, are_slices, strict=True) if keep])
 
     def _positions(self, *ranges: range) -> NDArray[np.int64]:
         """Of the elements, in the whole array in C order."""

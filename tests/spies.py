@@ -28,7 +28,7 @@ def noted(
     notes : list, optional
         Where to note; by default a new list.
     """
-    found: list[Any] = [] if notes is None else notes
+    calls: list[Any] = [] if notes is None else notes
     function = getattr(owner, name)
 
     def noting(*args: Any, **how: Any) -> Any:
@@ -37,10 +37,10 @@ def noted(
             answer = function(*args, **how)
             return answer
         finally:
-            found.append(note(answer, *args, **how))
+            calls.append(note(answer, *args, **how))
 
     patch.setattr(owner, name, noting)
-    return found
+    return calls
 
 
 def wait_for_threads() -> None:

@@ -124,12 +124,21 @@ def test_compare_notices_a_wrong_answer(
     assert "x.sum answered" in capsys.readouterr().err
 
 
-def test_compare_candidates(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = run(["--candidates", "--elements", "32_000", "--pivots", "16", "64"], capsys)
-    found = [row for row in rows if row[0] in common.DISTRIBUTIONS]
-    assert [row[0] for row in found[::2]] == list(compare.DESIGNED)
-    for _, _, counts, most_by_counts, distances, most, *_ in found:
-        assert float(distances) <= float(counts) <= float(most_by_counts) <= 1.3
+@pytest.mark.parametrize(
+    ("size", "pivots", "limit"),
+    [
+        ("32_000", ("16", "64"), 1.3),  # of few elements in a cell, chance moves the pivots
+        pytest.param("6_400_000", ("64", "256"), 1.1, marks=pytest.mark.slow),
+    ],
+)
+def test_compare_candidates(
+    size: str, pivots: tuple[str, ...], limit: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = run(["--candidates", "--elements", size, "--pivots", *pivots], capsys)
+    measured = [row for row in rows if row[0] in common.DISTRIBUTIONS]
+    assert [row[0] for row in measured[::2]] == list(compare.DESIGNED)
+    for _, _, counts, most_by_counts, distances, most, *_ in measured:
+        assert float(distances) <= float(counts) <= float(most_by_counts) <= limit
         assert float(most) <= float(most_by_counts)
 
 
@@ -272,10 +281,10 @@ def test_a_program(
     else:
         assert benchmark(program).main(arguments) == 0
         rows = rows_of(capsys.readouterr().out)
-    found = [row for row in rows if row[0] in wanted]
-    assert {row[0] for row in found} == wanted
-    numbers = [cell for row in found for cell in row[1:] if re.fullmatch(r"[\d.]+", cell)]
-    assert len(numbers) >= len(found)
+    named = [row for row in rows if row[0] in wanted]
+    assert {row[0] for row in named} == wanted
+    numbers = [cell for row in named for cell in row[1:] if re.fullmatch(r"[\d.]+", cell)]
+    assert len(numbers) >= len(named)
     assert any(float(cell) > 0 for cell in numbers)
 
 

@@ -23,8 +23,8 @@ def test_a_dry_run(question: str) -> None:
 def test_a_report_is_no_larger_than_its_formula(size: int) -> None:
     chunk = np.random.default_rng(size).normal(size=size)
     cuts = kernels.cuts(chunk, chunk.dtype, 1)
-    found = sum(getattr(cuts, name).nbytes for name in at_scale.PER_PIVOT)
-    assert 0.4 * PIVOT_BYTES * pivot_count(size) < found <= PIVOT_BYTES * pivot_count(size)
+    n_bytes = sum(getattr(cuts, name).nbytes for name in at_scale.PER_PIVOT)
+    assert 0.4 * PIVOT_BYTES * pivot_count(size) < n_bytes <= PIVOT_BYTES * pivot_count(size)
 
 
 @pytest.mark.slow

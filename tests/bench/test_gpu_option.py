@@ -129,5 +129,5 @@ def test_it(backend, dtype):
     assert backend.supports(dtype)
 """
     done = run(tests, "--collect-only", "-q")
-    found = [line.split("::")[-1] for line in done.outlines if "::" in line]
-    assert found == ["test_it[numpy-f8]", "test_it[numpy-M8[s]]", "test_it[cupy-f8]"]
+    collected = [line.split("::")[-1] for line in done.outlines if "::" in line]
+    assert collected == ["test_it[numpy-f8]", "test_it[numpy-M8[s]]", "test_it[cupy-f8]"]

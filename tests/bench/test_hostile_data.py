@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from tests.matrix.costs import LIMITS, PLANS, QUESTIONS, prepared, time_ratio, work_of
+from tests.matrix.laws import same
 from tests.matrix.recipes import WORST, frame
 
 N, N_CHUNKS = 60_000, 12
@@ -18,27 +17,21 @@ LOOKS, HANDED, MORE = 3.0, 6.0, 0.5
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 
-def numbers_of(answer: Any) -> Any:
-    """What an answer says, as something to compare."""
-    (found,) = answer
-    return repr(found) if not isinstance(found, np.ndarray | np.generic) else found
-
-
 @pytest.mark.few(4)
 @pytest.mark.parametrize("number", range(len(WORST)))
 def test_all_plans_have_one_answer(number: int) -> None:
     """Any plan, and another number of chunks, to the last bit; and work is bounded."""
     question, plan, recipe = WORST[number]
-    asked, made = QUESTIONS[question], recipe.made(N, N_CHUNKS)
+    about, made = QUESTIONS[question], recipe.made(N, N_CHUNKS)
     with np.errstate(all="ignore"):
-        answers = [numbers_of(prepared(asked, each, made)[0]()) for each in PLANS]
+        answers = [prepared(about, each, made)[0]() for each in PLANS]
         others = frame("any", N, 7).sizes
-        answers.append(numbers_of(prepared(asked, "lazy", made, others)[0]()))
+        answers.append(prepared(about, "lazy", made, others)[0]())
         hostile, normal = (
-            work_of(asked, plan, each) for each in (made, recipe.normal.made(N, N_CHUNKS))
+            work_of(about, plan, each) for each in (made, recipe.normal.made(N, N_CHUNKS))
         )
     for answer in answers[1:]:
-        np.testing.assert_array_equal(answer, answers[0])
+        same(answer, answers[0])
     assert hostile.looks <= LOOKS * normal.looks + MORE
     assert hostile.handed <= HANDED * normal.handed + MORE
     assert hostile.loads <= max(2.0, normal.loads) + 1.0

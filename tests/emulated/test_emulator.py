@@ -1,4 +1,5 @@
-"""The CPU that runs CUDA kernels in tests: what it computes, and which mistakes it finds.
+"""The CPU that runs CUDA kernels in tests: which mistakes it finds. What it computes is compared
+with NumPy wherever a kernel of the package runs on it.
 
 The stand-in for CuPy is imported from here, and not as `cupy`, which this process may not have."""
 
@@ -23,12 +24,6 @@ from tests.emulated import cupy
 
 ORDERS = ("forward", "backward", "random:1")
 pytestmark = pytest.mark.any_dask
-
-
-@pytest.fixture(params=ORDERS)
-def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("EMULATED_ORDER", request.param)
-    return str(request.param)
 
 
 def kernel(text: str) -> Any:
@@ -58,42 +53,13 @@ extern "C" __global__ void tried(int* out) {
 """
 
 
-@pytest.mark.parametrize("threads", [32, 1024])
-def test_shuffles_and_barriers(order: str, threads: int) -> None:
-    found = ran(SUM_OF_BLOCK, threads, blocks=3)
-    assert found.tolist() == [
-        threads * (threads - 1) // 2 + 1000 * b * threads for b in range(3) for _ in range(threads)
-    ]
-
-
 def test_a_missing_barrier_shows_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = SUM_OF_BLOCK.replace("__syncthreads();", "")
-    found = []
-    for order in ORDERS:
-        monkeypatch.setenv("EMULATED_ORDER", order)
-        found.append(ran(text, 128).tolist())
-    assert found[0] != found[1]
-
-
-VOTES = """
-extern "C" __global__ void tried(int* out) {
-    int lane = threadIdx.x;
-    unsigned low = 0x0000ffffu;
-    if (lane < 16) {  // half of a warp by itself
-        out[lane] = __ballot_sync(low, lane % 3 == 0) + 100000 * __any_sync(low, lane == 5)
-            + 200000 * __all_sync(low, lane < 15);
-    } else {
-        out[lane] = __popc(__match_any_sync(~low, lane / 4)) + 10 * __reduce_max_sync(~low, lane)
-            + 1000 * __shfl_xor_sync(~low, lane, 1);
-    }
-}
-"""
-
-
-def test_votes_of_a_part_of_a_warp(order: str) -> None:
-    low = sum(1 << lane for lane in range(0, 16, 3)) + 100000
-    high = [4 + 310 + 1000 * (lane ^ 1) for lane in range(16, 32)]
-    assert ran(VOTES, 32).tolist() == [low] * 16 + high
+    for text in (SUM_OF_BLOCK, SUM_OF_BLOCK.replace("__syncthreads();", "")):
+        results = []
+        for order in ORDERS:
+            monkeypatch.setenv("EMULATED_ORDER", order)
+            results.append(ran(text, 128).tolist())
+        assert (results[0] == results[1] == results[2]) == ("__syncthreads" in text)
 
 
 EACH_WAITS = """
@@ -121,10 +87,6 @@ def together(text: str, blocks: int) -> Any:
     start = cupy.cuda.driver.launchCooperativeKernel
     start(kernel(text).ptr, blocks, 1, 1, 32, 1, 1, 0, 0, ctypes.addressof(places))
     return out.get()
-
-
-def test_blocks_that_wait_for_each_other(order: str) -> None:
-    assert together(EACH_WAITS, 4).tolist() == [10 * b + 4 for b in range(4) for _ in range(32)]
 
 
 def test_blocks_that_do_not_run_together_wait_for_ever() -> None:
@@ -194,29 +156,6 @@ def test_an_unknown_asm_statement() -> None:
         kernel(text)
 
 
-def test_asm_statements_become_calls() -> None:
-    text = 'a; asm volatile("st [%0], %1;" ::"r"(f(x, ":")), "d"(v) : "memory"); b;'
-    assert compiler.translated(text) == 'a; PTX("st [%0], %1;", f(x, ":"), v); b;'
-
-
-def test_float16_is_rounded_one_time() -> None:
-    text = """
-    extern "C" __global__ void tried(unsigned short* out, const double* values, float* back) {
-        int i = blockIdx.x * blockDim.x + threadIdx.x;
-        asm("cvt.rn.f16.f64 %0, %1;" : "=h"(out[i]) : "d"(values[i]));
-        asm("cvt.f32.f16 %0, %1;" : "=f"(back[i]) : "h"((unsigned short)i));
-    }"""
-    n = 1 << 16
-    halves = np.arange(n, dtype=np.uint16).view(np.float16)
-    with np.errstate(over="ignore", invalid="ignore"):
-        values = halves.astype(np.float64) * (1 + 2.0**-11 * (1 + 2.0**-40))  # near the middles
-        expected = values.astype(np.float16)
-    out, back = cupy.empty(n, np.uint16), cupy.empty(n, np.float32)
-    kernel(text)((n // 256,), (256,), (out, cupy.asarray(values), back))
-    np.testing.assert_array_equal(out.get().view(np.float16), expected)
-    np.testing.assert_array_equal(back.get(), halves.astype(np.float32))
-
-
 # --- Arrays ---------------------------------------------------------------------------------------
 
 
@@ -253,19 +192,6 @@ def test_memory_is_counted_and_limited() -> None:
         with pytest.raises(MemoryError, match="Out of memory allocating 1,536 bytes"):
             cupy.empty(1500, np.uint8)
         assert b.size == 999
-
-
-def test_kernels_of_expressions() -> None:
-    a = cupy.asarray(np.arange(10.0))
-    twice = cupy.ElementwiseKernel("T x, int64 by", "T y", "y = by * x", "twice")
-    assert twice(a, 3).get().tolist() == [3.0 * i for i in range(10)]
-    largest = cupy.ReductionKernel(
-        "T x", "float64 y", "(double)x", "max(a, b)", "y = a", "0", "largest"
-    )
-    assert largest(a).item() == 9
-    table = a.reshape(2, 5).astype(np.float32)
-    assert largest(table, axis=1).get().tolist() == [4, 9]
-    assert largest(table, axis=0).get().tolist() == [5, 6, 7, 8, 9]
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ from tests.features import test_isotonic
 from tests.kernels import test_weighing
 from tests.limits import limited
 from tests.maths import test_fits
+from tests.matrix.laws import same_computed
 from tests.spies import noted
 
 pytestmark = pytest.mark.gpu
@@ -54,15 +55,11 @@ def ask_all(x: Any) -> Any:
     return nanquantile(in_chunks(x), Q)
 
 
+box_of = partial(describe_boxplot, max_fliers=50)
+
+
 def ask_box(x: Any) -> Any:
     return box_of(in_chunks(x))
-
-
-def box_of(x: Any, axis: int | None = None) -> Any:
-    boxplot = describe_boxplot(x, axis, max_fliers=50)
-    columns = boxplot.compute(scheduler="sync").to_dict()
-    fliers = columns.pop("fliers")
-    return [*columns.values(), np.concatenate(fliers.ravel())]
 
 
 def ask_masked(x: Any) -> Any:
@@ -139,29 +136,17 @@ def test_every_kernel_has_a_test() -> None:
     assert set(" ".join(STARTS.values()).split()) == {name.partition("_")[0] for name in kernels()}
 
 
-def on_host(answer: Any) -> Any:
-    if isinstance(answer, da.Array):
-        answer = answer.compute(scheduler="sync")
-    if isinstance(answer, list):
-        return [on_host(each) for each in answer]
-    return answer.get() if isinstance(answer, CUPY.array_type) else answer
-
-
 def assert_as_numpy(ask: Callable[[Any], Any], values: Any) -> None:
-    mine, theirs = on_host(ask(CUPY.asarray(values))), on_host(ask(values))
-    for found, wanted in zip(
-        *((a if isinstance(a, list) else [a]) for a in (mine, theirs)), strict=True
-    ):
-        np.testing.assert_array_equal(found, wanted)
+    same_computed(ask(CUPY.asarray(values)), ask(values))
 
 
 @pytest.mark.usefixtures("nothing_kept")  # and so no chunks stay on the device
 @pytest.mark.parametrize("name", ["some nan", "tied"])
-@pytest.mark.parametrize("asked", ALL_ELEMENTS)
-def test_all_elements(asked: str, name: str) -> None:
-    if name == "some nan" and asked == "spread":
+@pytest.mark.parametrize("question", ALL_ELEMENTS)
+def test_all_elements(question: str, name: str) -> None:
+    if name == "some nan" and question == "spread":
         name = "normal"
-    assert_as_numpy(ALL_ELEMENTS[asked], make(name, "f4", N))
+    assert_as_numpy(ALL_ELEMENTS[question], make(name, "f4", N))
 
 
 def test_sorted_at_once() -> None:
@@ -215,13 +200,8 @@ def test_box_at_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sampling, "is_best_whole", lambda *_: False)
         monkeypatch.setattr(kernel_module("cuda", "lanes"), "box_alone", lambda *_: None)
 
-    def ask(x: Any) -> Any:
-        box = describe_boxplot(x, max_fliers=50)[0]
-        names = ("n", "q1", "med", "q3", "whislo", "whishi", "mean", "std", "fliers")
-        return [getattr(box, name) for name in names]
-
     kind, n = ("normal", N) if kind == "small" else (kind, PILOT_WORTH)
-    assert_as_numpy(ask, make(kind, "f4", n))
+    assert_as_numpy(box_of, make(kind, "f4", n))
 
 
 def test_lanes_in_parts() -> None:
@@ -242,7 +222,7 @@ def test_strategies(strategy: str) -> None:
 
 def test_neighbours() -> None:
     rows = make("normal", "f4", 3 * 1_000).reshape(1_000, 3)
-    assert_as_numpy(lambda x: list(kneighbors(x, rows[:9].astype("f8"), 4)), rows)
+    assert_as_numpy(lambda x: kneighbors(x, rows[:9].astype("f8"), 4), rows)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "u1", "i2", "i8", "f2"])

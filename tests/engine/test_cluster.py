@@ -110,11 +110,11 @@ def client(place: Place) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def held(client: Client, place: Place, normal: Data) -> da.Array:
+def resident(client: Client, place: Place, normal: Data) -> da.Array:
     """The data in the workers' memory."""
     x = place.backend.mapped(normal.x)
     workers = sorted(client.scheduler_info()["workers"])
-    keys = [("held", i) for i in range(N_CHUNKS)]
+    keys = [("resident", i) for i in range(N_CHUNKS)]
     chunks = {
         key: client.submit(
             load, block, key=key, workers=[workers[i % place.n_workers]], allow_other_workers=False
@@ -124,7 +124,7 @@ def held(client: Client, place: Place, normal: Data) -> da.Array:
     wait(list(chunks.values()))
     for i, key in enumerate(keys):
         assert client.who_has()[key] == (workers[i % place.n_workers],)
-    return DaskArray(chunks, "held", x.chunks, meta=x._meta)
+    return DaskArray(chunks, "resident", x.chunks, meta=x._meta)
 
 
 def load(block: da.Array) -> Any:
@@ -207,10 +207,10 @@ def test_a_lazy_source_stays_where_it_is_loaded(
     forget(client)
     ours = client.compute(ask(x, "two loads", monkeypatch)).result()
     np.testing.assert_array_equal(place.backend.to_numpy(ours), normal.expected)
-    found = sent(client)
-    assert found.wire <= most_sent(x, "two loads") < x.nbytes / 16
-    assert max(found.objects.values()) < x.nbytes / x.npartitions / 16
-    assert place.n_workers == 1 or len(found.objects) > 1  # or nothing was noted
+    transfers = sent(client)
+    assert transfers.wire <= most_sent(x, "two loads") < x.nbytes / 16
+    assert max(transfers.objects.values()) < x.nbytes / x.npartitions / 16
+    assert place.n_workers == 1 or len(transfers.objects) > 1  # or nothing was noted
 
 
 @pytest.mark.slow
@@ -218,39 +218,41 @@ def test_a_lazy_source_stays_where_it_is_loaded(
 def test_chunks_in_memory_are_used_in_place(
     client: Client,
     place: Place,
-    held: da.Array,
+    resident: da.Array,
     normal: Data,
     plan: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each is read where it is, by the worker that has it, and stays on that worker alone."""
-    before = client.who_has(held)
+    before = client.who_has(resident)
     assert {len(workers) for workers in before.values()} == {1}
     forget(client)
-    ours = client.compute(ask(held, plan, monkeypatch)).result()
+    ours = client.compute(ask(resident, plan, monkeypatch)).result()
     np.testing.assert_array_equal(place.backend.to_numpy(ours), normal.expected)
-    found = sent(client)
-    assert not found.objects.keys() & set(held.__dask_keys__())
-    assert found.wire <= most_sent(held, plan) < held.nbytes / 4
-    assert client.who_has(held) == before
-    assert place.n_workers == 1 or len(found.objects) > 1  # or nothing was noted
+    transfers = sent(client)
+    assert not transfers.objects.keys() & set(resident.__dask_keys__())
+    assert transfers.wire <= most_sent(resident, plan) < resident.nbytes / 4
+    assert client.who_has(resident) == before
+    assert place.n_workers == 1 or len(transfers.objects) > 1  # or nothing was noted
 
     del ours
     deadline = time.monotonic() + 60
-    while sum(map(len, client.has_what().values())) > held.npartitions:  # nothing else is kept
+    while sum(map(len, client.has_what().values())) > resident.npartitions:  # nothing else is kept
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
 @pytest.mark.slow
-def test_gathering_chunks_would_be_noticed(client: Client, place: Place, held: da.Array) -> None:
+def test_gathering_chunks_would_be_noticed(
+    client: Client, place: Place, resident: da.Array
+) -> None:
     """Dask's own median over all axes exceeds what the tests above allow, on several workers."""
     forget(client)
-    client.compute(da.median(held.rechunk(-1), axis=0)).result()
-    found = sent(client)
-    is_noticed = found.wire > max(most_sent(held, plan) for plan in PLANS)
+    client.compute(da.median(resident.rechunk(-1), axis=0)).result()
+    transfers = sent(client)
+    is_noticed = transfers.wire > max(most_sent(resident, plan) for plan in PLANS)
     assert is_noticed == (place.n_workers > 1)
-    assert is_noticed == (max(found.objects.values()) >= held.nbytes / held.npartitions)
+    assert is_noticed == (max(transfers.objects.values()) >= resident.nbytes / resident.npartitions)
 
 
 # --- Workers that spill -------------------------------------------------------------------------
@@ -258,7 +260,7 @@ def test_gathering_chunks_would_be_noticed(client: Client, place: Place, held: d
 
 def spilling() -> list[Any]:
     """Places, and the options of clusters whose workers keep at most `LIMIT` of the data."""
-    found = [pytest.param(Place(NUMPY, 2), {"memory_limit": LIMIT}, id="numpy-2")]
+    places = [pytest.param(Place(NUMPY, 2), {"memory_limit": LIMIT}, id="numpy-2")]
     for n in (1, 2):
         place = Place(CUPY, n)
         kinds: dict[str, dict[str, Any]] = {"plain": {}}
@@ -268,8 +270,8 @@ def spilling() -> list[Any]:
             if n <= n_devices():
                 every = {"device_memory_limit": LIMIT, **options}
                 param = pytest.param(place, every, id=f"{place}-{name}", marks=ON_GPUS)
-                found.append(param)
-    return found
+                places.append(param)
+    return places
 
 
 @pytest.mark.slow
@@ -290,8 +292,8 @@ def test_workers_that_spill(
             with monkeypatch.context() as patch:
                 ours = client.compute(ask(x, plan, patch)).result()
             np.testing.assert_array_equal(place.backend.to_numpy(ours), normal.expected)
-            kept = place.n_workers * LIMIT
-            least = (x.nbytes - kept) // (x.nbytes // x.npartitions)
+            resident = place.n_workers * LIMIT
+            least = (x.nbytes - resident) // (x.nbytes // x.npartitions)
             assert sum(client.run(count_spilled).values()) >= least > 0
 
 

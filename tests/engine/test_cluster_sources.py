@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 import dask_gpuselect as dg
 import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
 from dask_gpuselect import neighbors
-from dask_gpuselect.arrays import is_cupy, to_host
+from dask_gpuselect.arrays import to_host
 from tests.backends import CUPY
 from tests.data import hashed
 from tests.engine.test_cluster import Place, started
 from tests.matrix.cases import Case, ask
-from tests.matrix.laws import same
+from tests.matrix.laws import same, same_computed
 from tests.matrix.questions import ONE_AXIS, QUESTIONS
 
 SHAPE = (48, 24)
@@ -158,11 +158,11 @@ def cases_of(values: Given) -> Iterator[Case]:
         for slots in () if question.moves else filter(question.slots.__contains__, some):
             companions.append(companion := companions.pop(0))
             names = [companion] * bool(companion) + ["labels"] * ("groups" in slots)
-            asked = question.draw(np.random.default_rng(number), "f", companion == "weights")
+            arguments = question.draw(np.random.default_rng(number), "f", companion == "weights")
             flat = np.ravel if question.shapes == ONE_AXIS else lambda a: a
             beside = {name: flat(values[name]) for name in names}
             row = {"question": question.name, "slots": slots, "home": "tasks"}
-            yield Case(row, flat(values["data"]), (), asked, beside)
+            yield Case(row, flat(values["data"]), (), arguments, beside)
 
 
 def in_rows(x: da.Array) -> da.Array:
@@ -189,19 +189,12 @@ def check_all(x: Given) -> None:
     about = [(case, lazy) for case, lazy in zip(cases_of(values), cases_of(x), strict=True)]
     answers = [ask(lazy, lazy.values, lazy.beside) for _, lazy in about]
     # All at once: dask may lose a shuffle that is asked for again while it is being forgotten.
-    found = dask.compute(*answers, *(other(x["data"]) for other in OTHERS.values()))
-    for (case, _), each in zip(about, found, strict=False):
-        same(on_host(each), case.expected(), f"{case.row}, {case.asked}")
+    results = dask.compute(*answers, *(other(x["data"]) for other in OTHERS.values()))
+    for (case, _), each in zip(about, results, strict=False):
+        same(each, case.expected(), f"{case.row}, {case.asked}")
     whole = da.from_array(values["data"], chunks=-1)
-    for (name, other), each in zip(OTHERS.items(), found[len(about) :], strict=True):
-        expected = dask.compute(other(whole), scheduler="sync")[0]
-        np.testing.assert_equal(on_host(each), expected, name)
-
-
-def on_host(found: Any) -> Any:
-    if isinstance(found, tuple):
-        return tuple(map(on_host, found))
-    return to_host(found) if is_cupy(found) else found
+    for (name, other), each in zip(OTHERS.items(), results[len(about) :], strict=True):
+        same_computed(each, other(whole), name)
 
 
 @pytest.mark.slow
@@ -305,23 +298,23 @@ def table_answers(table: Any) -> dict[str, Any]:
     return {name: ask(table) for name, ask in TABLE_QUESTIONS.items()}
 
 
-def as_values(found: Any) -> Any:
+def as_values(result: Any) -> Any:
     """Return what was computed of a table, as something to compare: groups by their keys."""
-    if isinstance(found, pd.Series | pd.DataFrame):
-        ordered = found.sort_index()
+    if isinstance(result, pd.Series | pd.DataFrame):
+        ordered = result.sort_index()
         return [np.asarray(ordered.index.to_list()), ordered.to_numpy(dtype=float)]
-    return repr(found.to_dict()) if isinstance(found, dg.Boxplot) else found
+    return repr(result.to_dict()) if isinstance(result, dg.Boxplot) else result
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TABLES)
 def test_every_question_about_a_table(kind: str, cluster: Any, tmp_path: Path) -> None:
     answers = table_answers(TABLES[kind](cluster, tmp_path))
-    found = {name: answer.compute() for name, answer in answers.items()}
+    results = {name: answer.compute() for name, answer in answers.items()}
     for name, right in table_answers(dd.from_pandas(TABLE, npartitions=1)).items():
         expected = as_values(right.compute(scheduler="sync"))
-        np.testing.assert_equal(as_values(found[name]), expected, name)
-    assert found["median"] == TABLE.v.median()
+        np.testing.assert_equal(as_values(results[name]), expected, name)
+    assert results["median"] == TABLE.v.median()
     pd.testing.assert_series_equal(
-        found["median of groups"].sort_index(), TABLE.groupby("k").v.median()
+        results["median of groups"].sort_index(), TABLE.groupby("k").v.median()
     )

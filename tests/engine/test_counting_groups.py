@@ -65,8 +65,8 @@ def test_counts_are_few_beside_the_elements(monkeypatch: pytest.MonkeyPatch) -> 
 def test_reports_take_what_explain_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where every value occurs in every group."""
 
-    def size(_: Any, question: Any, reports: Any) -> int:
-        return sum(report.__sizeof__() for report in reports)
+    def size(_: Any, question: Any, partials: Any) -> int:
+        return sum(partial.__sizeof__() for partial in partials)
 
     sizes = noted(monkeypatch, GroupedElements, "merge_value_counts", size)
     x = da.arange(1 << 20, chunks=1 << 17).astype("u2")

@@ -104,9 +104,9 @@ def test_parts_of_a_device(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert explain(x, Q, axis=0).homes == of_workers
     with dask.config.set(scheduler="sync"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of lanes of nothing but NaN
-        found = CUPY.to_numpy(nanquantile(x, Q, axis=0).compute())
+        result = CUPY.to_numpy(nanquantile(x, Q, axis=0).compute())
         expected = nanquantile(a, Q, axis=0)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(result, expected)
 
 
 def test_a_chunk_is_named_by_its_place() -> None:

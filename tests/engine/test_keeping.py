@@ -34,16 +34,12 @@ from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.robust import mad
 from tests.backends import CUPY
 from tests.data import normal
+from tests.matrix.laws import same
 from tests.sources import Source
 from tests.spies import noted
 
 N, N_CHUNKS = 8_000, 60
 QUARTILES = [0.25, 0.5, 0.75]
-
-
-def statistics(boxes: Any) -> list[Any]:
-    (box,) = boxes.compute()
-    return [box.n, box.mean, box.std, box.q1, box.med, box.q3, box.min, box.max, box.n_high]
 
 
 def source() -> Source:
@@ -52,16 +48,22 @@ def source() -> Source:
 
 KEPT: dict[str, Callable[[da.Array], Any]] = {
     "quartiles": lambda x: quantile(x, QUARTILES),
-    "a box": lambda x: statistics(describe_boxplot(x)),
+    "a box": describe_boxplot,
     "mad": mad,
     "a rank": lambda x: order_statistic(x, 777),
     "weights": lambda x: quantile(x, QUARTILES, weights=x + 1, method="inverted_cdf"),
     "windows of weight": lambda x: quantile(x, QUARTILES, weights=x + 1, method="linear"),
-    "a box that weighs": lambda x: statistics(describe_boxplot(x, weights=x + 1)),
+    "a box that weighs": lambda x: describe_boxplot(x, weights=x + 1),
     "a mask": lambda x: nanquantile(x, QUARTILES, where=x < 0.9),
     "several arrays": lambda x: median([x, x**2, 1 / (x + 1)]),
     "two dimensions": lambda x: median(x.reshape(2 * N_CHUNKS, -1)),
 }
+
+
+def uncached(name: str) -> Any:
+    """Compute the answer of two loads."""
+    with dask.config.set({"dask_gpuselect.cache-limit": 0}):
+        return dask.compute(KEPT[name](source().lazy(N)))
 
 
 @pytest.mark.few(2)
@@ -71,12 +73,10 @@ def test_nearly_one_load_of_mixed_data(name: str, scheduler: str) -> None:
     """Before there is a guess a few chunks are loaded: twenty of 60 for an extreme rank."""
     data = source()
     with dask.config.set(scheduler=scheduler, num_workers=2):
-        found = dask.compute(KEPT[name](data.lazy(N)))[0]
+        result = dask.compute(KEPT[name](data.lazy(N)))
         assert max(data.loads.values()) <= 2
         assert sum(data.loads.values()) <= (1.3 if name == "quartiles" else 1.6) * N_CHUNKS
-    with dask.config.set({"dask_gpuselect.cache-limit": 0}):
-        expected = dask.compute(KEPT[name](data.lazy(N)))[0]
-    np.testing.assert_array_equal(found, expected)
+    same(result, uncached(name))
 
 
 def test_a_logger_tells_the_loads(caplog: pytest.LogCaptureFixture) -> None:
@@ -147,8 +147,8 @@ def test_what_waits_on_disk_is_answered_by_processes(tmp_path: Path) -> None:
     """Every report goes through the first process."""
     x = source().lazy(N)
     with dask.config.set({"dask_gpuselect.cache-limit": 1, "dask_gpuselect.cache-spill": tmp_path}):
-        found = quantile(x, QUARTILES).compute(scheduler="processes", num_workers=1)
-    np.testing.assert_array_equal(found, np.quantile(source().whole(), QUARTILES))
+        result = quantile(x, QUARTILES).compute(scheduler="processes", num_workers=1)
+    np.testing.assert_array_equal(result, np.quantile(source().whole(), QUARTILES))
 
 
 @pytest.mark.few(2)
@@ -169,16 +169,15 @@ def test_a_disk_that_takes_nothing_costs_loads_alone(
 
     monkeypatch.setattr(spill.SpillFile, "write", until_full)
     where = tmp_path if room > 0 else tmp_path / "missing"
-    expected = dask.compute(KEPT[name](source().lazy(N)))[0]
     data = source()
     on_disk = {"dask_gpuselect.cache-limit": 1, "dask_gpuselect.cache-spill": str(where)}
     with dask.config.set(on_disk):
-        found = dask.compute(KEPT[name](data.lazy(N)), scheduler="sync")[0]
-    np.testing.assert_array_equal(found, expected)
+        result = dask.compute(KEPT[name](data.lazy(N)), scheduler="sync")
+    same(result, uncached(name))
     assert max(data.loads.values()) == 2
-    told = [record for record in caplog.records if "not kept on disk" in record.message]
-    assert len(told) in (1, 2)  # not once a chunk; two that tell it at a time both do
-    assert str(where) in told[0].message
+    records = [record for record in caplog.records if "not kept on disk" in record.message]
+    assert len(records) in (1, 2)  # not once a chunk; two that tell it at a time both do
+    assert str(where) in records[0].message
 
 
 def test_a_worker_keeps_a_tenth_of_its_memory() -> None:
@@ -191,8 +190,8 @@ def test_a_worker_keeps_a_tenth_of_its_memory() -> None:
         Client(workers) as client,
     ):
         limits = boards.Limits(1 << 30, None)
-        found = client.submit(lambda: limits.of_process()).result(timeout=60)
-    assert found == 3e7
+        limit = client.submit(lambda: limits.of_process()).result(timeout=60)
+    assert limit == 3e7
     assert limits.of_process() == 1 << 30  # of no worker
 
 
@@ -224,8 +223,8 @@ def test_annotations_hold_for_both_loads() -> None:
 
 def test_workers_keep_their_own(cluster: Client, tmp_path: Path) -> None:
     data = Source((N * N_CHUNKS,), log=tmp_path / "log")
-    found = cluster.compute(quantile(data.lazy(N), QUARTILES)).result(timeout=120)
-    np.testing.assert_array_equal(found, np.quantile(data.whole(), QUARTILES))
+    result = cluster.compute(quantile(data.lazy(N), QUARTILES)).result(timeout=120)
+    np.testing.assert_array_equal(result, np.quantile(data.whole(), QUARTILES))
     assert sum(data.loads.values()) <= 1.6 * N_CHUNKS
     assert max(data.loads.values()) <= 2
     deadline = time.monotonic() + 60
@@ -251,7 +250,7 @@ def test_reports_that_are_made_anew(name: str, again: str, monkeypatch: pytest.M
     tasks = {key: task for each in parts for key, task in dict(each.__dask_graph__()).items()}
     seconds = [key for key in tasks if "-candidates-" in key[0] and len(key) > 1]
     known = dict(zip(seconds, dask.get(tasks, seconds), strict=True))
-    assert sum(isinstance(each, Unread) for found in known.values() for each in found) > 10
+    assert sum(isinstance(each, Unread) for partials in known.values() for each in partials) > 10
 
     cache = boards.Cached.of
 
@@ -266,10 +265,7 @@ def test_reports_that_are_made_anew(name: str, again: str, monkeypatch: pytest.M
     for each in parts:
         finish, arguments = each.__dask_postcompute__()
         finished.append(finish(dask.get(tasks, each.__dask_keys__()), *arguments))
-    found = repack(finished)[0]
-    with dask.config.set({"dask_gpuselect.cache-limit": 0}):
-        expected = dask.compute(KEPT[name](data.lazy(N)))[0]
-    np.testing.assert_array_equal(found, expected)
+    same(repack(finished), uncached(name))
 
 
 @pytest.mark.gpu
@@ -282,7 +278,7 @@ def test_chunks_that_are_made_on_a_device_are_not_kept() -> None:
         assert explain(staged, [0.25, 0.75]).cached_bytes > 0
         assert explain(staged + 1, [0.25, 0.75]).cached_bytes > 0
         plan = explain(made, [0.25, 0.75])
-        found = quantile(made, 0.3).compute()
+        result = quantile(made, 0.3).compute()
     assert plan.cached_bytes == 0
     assert "made on a device" in plan.why
-    np.testing.assert_array_equal(CUPY.to_numpy(found), np.quantile(a, 0.3))
+    np.testing.assert_array_equal(CUPY.to_numpy(result), np.quantile(a, 0.3))

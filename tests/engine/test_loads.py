@@ -81,9 +81,9 @@ def test_two_loads_of_what_an_array_derives_from(
 ) -> None:
     source = Source(SHAPE)
     x = DERIVED[derivation](backend.mapped(source.lazy(CHUNKS, inline=inline)))
-    found = kind_of(x).to_numpy(median(x).compute())
+    result = kind_of(x).to_numpy(median(x).compute())
     assert loads(source) == {2}
-    assert found == np.median(backend.to_numpy(x.compute()))
+    assert result == np.median(backend.to_numpy(x.compute()))
 
 
 SEVERAL: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
@@ -100,8 +100,8 @@ SEVERAL: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
 def test_loads_of_several_questions(backend: Backend, name: str) -> None:
     ask, expected = SEVERAL[name]
     source = Source(SHAPE)
-    found = ask(backend.mapped(source.lazy(CHUNKS)), dask_gpuselect)
-    np.testing.assert_array_equal(backend.to_numpy(found.compute()), ask(source.whole(), np))
+    answer = ask(backend.mapped(source.lazy(CHUNKS)), dask_gpuselect)
+    np.testing.assert_array_equal(backend.to_numpy(answer.compute()), ask(source.whole(), np))
     assert loads(source) == {expected}
 
 
@@ -127,8 +127,8 @@ def test_arrays_in_memory_are_read_in_place() -> None:
     x = da.from_array(normal(1000), chunks=100)
     graph = dict(median(x).dask)
     assert {key for key in graph if key[0] == x.name} == set(x.dask)
-    held = [value for value in graph.values() if isinstance(value, np.ndarray)]
-    assert len(held) == 10
+    chunks = [value for value in graph.values() if isinstance(value, np.ndarray)]
+    assert len(chunks) == 10
     assert all(value is x.dask[key] for key, value in graph.items() if key in x.dask)
 
 

@@ -95,15 +95,15 @@ def test_one_load_gives_the_answer_of_one_chunk(
     x = source.lazy(CHUNKS[chunks])
     with limited():
         lazy = ask(x)
-        found = lazy.compute()
+        result = lazy.compute()
     assert set(source.loads.values()) == {1}
     assert any("p2p" in str(key) for key in dict(lazy.__dask_graph__()))
-    same(found, by_threads(ask, source))
+    same(result, by_threads(ask, source))
     if name.startswith("boxes"):
         return
     with limited(WHOLE):
         assert lazy.chunks == ask(x).chunks or np.isnan(lazy.shape).any()
-    assert found.dtype == lazy.dtype
+    assert result.dtype == lazy.dtype
 
 
 def test_masked_chunks_of_which_the_first_have_no_mask(cluster_here: Any) -> None:
@@ -115,17 +115,17 @@ def test_masked_chunks_of_which_the_first_have_no_mask(cluster_here: Any) -> Non
     x = da.from_array(days, chunks=(1, 6, 5)).map_blocks(masked, meta=np.ma.empty((0, 0, 0)))
     with limited():
         assert explain(x, axis=0).name == "p2p"
-        found = median(x, axis=0).compute()
-    np.testing.assert_array_equal(found, np.median(days[: N // 2], axis=0))
+        result = median(x, axis=0).compute()
+    np.testing.assert_array_equal(result, np.median(days[: N // 2], axis=0))
 
 
 def test_questions_together_share_their_load(cluster: Any, tmp_path: Path) -> None:
     source = Source(SHAPE, log=tmp_path / "loads")
     x = source.lazy((1, 6, 5))
     with limited():
-        found = dask.compute(median(x, axis=0), quantile(x, [0.1, 0.2, 0.3], axis=0), mad(x, 0))
+        results = dask.compute(median(x, axis=0), quantile(x, [0.1, 0.2, 0.3], axis=0), mad(x, 0))
     assert set(source.loads.values()) == {1}
-    np.testing.assert_array_equal(found[0], np.median(source.whole(), axis=0))
+    np.testing.assert_array_equal(results[0], np.median(source.whole(), axis=0))
 
 
 def test_an_answer_is_a_source_and_can_be_computed_again(cluster: Any, tmp_path: Path) -> None:
@@ -154,9 +154,9 @@ def test_chunks_that_a_shuffle_made(cluster: Any, tmp_path: Path) -> None:
     x = source.lazy((N, 1, 5)).rechunk((1, 6, 5), method="p2p")
     x.__dask_graph__()  # the expressions of dask itself have no such rechunk, and say so here
     with limited():
-        found = median(x, axis=0).compute()
+        result = median(x, axis=0).compute()
     assert set(source.loads.values()) == {1}
-    np.testing.assert_array_equal(found, np.median(source.whole(), axis=0))
+    np.testing.assert_array_equal(result, np.median(source.whole(), axis=0))
 
 
 # --- When, and how much ---------------------------------------------------------------------------
@@ -192,12 +192,12 @@ def test_a_full_disk_of_a_worker_is_told(
     source = Source(SHAPE)
     monkeypatch.setattr(scratch.shutil, "disk_usage", lambda where: SimpleNamespace(free=free))
     moves._check_worker.cache_clear()
-    told = r"workers with larger disks .* dask_gpuselect\.scratch-limit"
-    with limited(), pytest.raises(OSError, match=told):
+    message = r"workers with larger disks .* dask_gpuselect\.scratch-limit"
+    with limited(), pytest.raises(OSError, match=message):
         median(source.lazy((1, ROWS, COLUMNS)), axis=0).compute()
     with limited(scratch_limit=0):
-        found = median(source.lazy((1, ROWS, COLUMNS)), axis=0).compute()
-    np.testing.assert_array_equal(found, np.median(source.whole(), axis=0))
+        result = median(source.lazy((1, ROWS, COLUMNS)), axis=0).compute()
+    np.testing.assert_array_equal(result, np.median(source.whole(), axis=0))
 
 
 def test_tiles_that_a_worker_cannot_hold_are_told(
@@ -207,8 +207,8 @@ def test_tiles_that_a_worker_cannot_hold_are_told(
     with limited():
         plan = explain(Source(SHAPE).lazy((1, ROWS, COLUMNS)), axis=0)
         monkeypatch.setattr(moves, "worker_memory", lambda: plan.task_bytes - 1.0)
-        told = r"its memory limit is .*: set dask_gpuselect\.column-limit to .*--memory-limit"
-        with pytest.raises(MemoryError, match=told):
+        message = r"its memory limit is .*: set dask_gpuselect\.column-limit to .*--memory-limit"
+        with pytest.raises(MemoryError, match=message):
             median(Source(SHAPE).lazy((1, ROWS, COLUMNS)), axis=0).compute()
 
 
@@ -251,9 +251,9 @@ def test_a_worker_is_lost(moment: str, tmp_path: Path) -> None:
             answer = median(x, axis=0)
         if moment == "a tile is answered":
             answer = answer.map_blocks(die_once, flag=flag, meta=np.empty((0, 0)))
-        found = answer.compute()
+        result = answer.compute()
     assert (tmp_path / "flag").exists()
-    np.testing.assert_array_equal(found, np.median(source.whole(), axis=0))
+    np.testing.assert_array_equal(result, np.median(source.whole(), axis=0))
 
 
 # --- Readers that never return --------------------------------------------------------------------

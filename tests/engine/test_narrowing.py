@@ -26,6 +26,7 @@ from dask_gpuselect.maths import sizes
 from dask_gpuselect.robust import mad
 from dask_gpuselect.strategies import Kelley
 from tests.data import normal
+from tests.matrix.laws import same_computed
 from tests.sources import Source
 
 pytestmark = pytest.mark.usefixtures("nothing_kept")
@@ -89,13 +90,13 @@ OF_400: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", OF_400)
+@pytest.mark.parametrize("name", OF_400)
 def test_one_place_holds_no_more_than_the_limit(
-    how: str, asked: str, monkeypatch: pytest.MonkeyPatch
+    how: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peaks: dict[str, int] = {}
     measured = partial(measuring, peaks)
-    x, ask = lazy(400, 20_000), OF_400[asked]
+    x, ask = lazy(400, 20_000), OF_400[name]
     limit = 4_000_000
     with monkeypatch.context() as patch:
         patch.setattr(loads, "_find_brackets", measured(loads._find_brackets))
@@ -145,8 +146,8 @@ def test_no_root_of_a_deviation_holds_more_than_the_limit(
     values = x.compute()
     with dask.config.set({"dask_gpuselect.root-limit": limit}):
         answer, plan = mad(x, scale=1.0), explain(x, mad)
-        (found,) = dask.compute(answer, scheduler="sync")
-    assert found == np.median(abs(values - np.median(values)))
+        (result,) = dask.compute(answer, scheduler="sync")
+    assert result == np.median(abs(values - np.median(values)))
     assert peaks.keys() >= {"_resolve", "_finish_third"}
     assert max(peaks.values()) <= limit
     assert plan.gathered_bytes <= limit
@@ -171,19 +172,18 @@ NARROWED: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("how", ["tree"], indirect=True)
-@pytest.mark.parametrize("asked", NARROWED)
-def test_what_is_narrowed_is_answered_as_ever(asked: str) -> None:
+@pytest.mark.parametrize("name", NARROWED)
+def test_what_is_narrowed_is_answered_as_ever(name: str) -> None:
     """In as many loads."""
     answers, sources = [], []
     for config in (LIMIT, {}):
         sources.append(source := Source((N_CHUNKS * SIZE,)))
         with dask.config.set(config):
-            answers.append(NARROWED[asked](-np.log(source.lazy(SIZE))))
+            answers.append(NARROWED[name](-np.log(source.lazy(SIZE))))
     assert [is_narrowed(each) for each in answers] == [True, False]
-    found, right = (each.compute(scheduler="sync") for each in answers)
-    assert repr(found) == repr(right)
+    same_computed(*answers)
     narrowed, plain = (max(source.loads.values()) for source in sources)
-    assert narrowed <= plain + (asked == "mad")
+    assert narrowed <= plain + (name == "mad")
 
 
 # --- Loads ----------------------------------------------------------------------------------------

@@ -59,8 +59,8 @@ def small_pilots(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
 def misses(backend: Backend, small_pilots: None, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Guesses that gather what is above the sample, and so never hold; what became of each."""
 
-    def guess(look: Any, size: int, first: Any, last: Any) -> tuple[Brackets, float]:
-        ends = np.unique(look(np.array([0, size - 1])))
+    def guess(elements_at: Any, size: int, first: Any, last: Any) -> tuple[Brackets, float]:
+        ends = np.unique(elements_at(np.array([0, size - 1])))
         return Brackets(ends, np.arange(len(ends) + 1) == len(ends)), 0.0
 
     def bracket(first: Any, last: Any, size: int) -> Any:
@@ -105,8 +105,8 @@ def test_a_miss_falls_back_to_the_guaranteed_plan(
 ) -> None:
     values = FLOATS[name](N)
     for form in forms(backend, values):
-        found = compute(backend, quantile(form, Q, method="lower"))
-        np.testing.assert_array_equal(found, np.quantile(values, Q, method="lower") + 0.0)
+        result = compute(backend, quantile(form, Q, method="lower"))
+        np.testing.assert_array_equal(result, np.quantile(values, Q, method="lower") + 0.0)
     assert misses == [False] * 3
 
 

@@ -148,10 +148,10 @@ assert dask_gpuselect.median(a) == np.median(a)
 assert dask_gpuselect.median(da.from_array(a, chunks=10_000)).compute() == np.median(a)
 print(dask_gpuselect.median(a.reshape(2, -1), axis=1).shape)
 """
-    found = run(f"import sys\nsys.argv = ['', {script!r}]\n{AS_OTHERS}", PYTHONPATH="")
-    if found == "writable\n":
+    printed = run(f"import sys\nsys.argv = ['', {script!r}]\n{AS_OTHERS}", PYTHONPATH="")
+    if printed == "writable\n":
         pytest.skip("everything is writable here")
-    assert found == "(2,)\n"
+    assert printed == "(2,)\n"
     assert not list(tmp_path.rglob("__pycache__"))
 
 
@@ -236,15 +236,15 @@ check()
     code = f"import runpy; runpy.run_path({str(tmp_path / 'kernels.py')!r})"
     cache = tmp_path / "cache"
     (tmp_path / "kernels.py").write_text(script.replace(str(tmp_path), str(cache)))
-    found = run(code, NUMBA_CACHE_DIR=str(cache)).splitlines()
-    assert found == ["[]", "['.nbi']", "['.nbc', '.nbi']"]
+    printed = run(code, NUMBA_CACHE_DIR=str(cache)).splitlines()
+    assert printed == ["[]", "['.nbi']", "['.nbc', '.nbi']"]
 
 
 @needs_fork
 @pytest.mark.slow
 def test_ctrl_c_at_any_moment() -> None:
     """Three hundred, of which some come while Numba converts arguments or results."""
-    found = run("""
+    printed = run("""
 import os, random, signal, sys, threading
 from collections import Counter
 import numpy as np
@@ -272,4 +272,4 @@ while told.total() < 300:
         told["late"] += 1
 print(sorted(set(told) - {"late"}))
 """)
-    assert found.split() == ["['KeyboardInterrupt']"]
+    assert printed.split() == ["['KeyboardInterrupt']"]

@@ -79,8 +79,8 @@ def test_masked_chunks_are_read_in_place(small_pilots: None) -> None:
     values, keeps = normal(N), np.arange(N) % 3 > 0
     x, where = CUPY.held(values, 7_000), CUPY.held(keeps, 7_000)
     weights = CUPY.held(np.random.default_rng(2).random(N), 7_000)
-    asked = {"where": where}, {"weights": weights, "method": "inverted_cdf"}
-    for how in asked:
+    companions = {"where": where}, {"weights": weights, "method": "inverted_cdf"}
+    for how in companions:
         names = names_of(quantile(x, 0.5, **how))
         for each in (x, where, weights):
             names -= names_of(each)
@@ -122,8 +122,8 @@ def test_what_is_not_held() -> None:
 
 def test_chunks_on_two_devices_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     x = CUPY.held(normal(N), 15_000)
-    found = iter([0, 1])
-    monkeypatch.setattr(source, "gpu_of", lambda array: next(found))
+    devices = iter([0, 1])
+    monkeypatch.setattr(source, "gpu_of", lambda array: next(devices))
     assert not Source.of(x).is_on_one_device
 
 
@@ -151,13 +151,13 @@ def test_one_task_sorts_what_one_device_holds() -> None:
     a = normal(N)
     a[::7] = a[3]
     for x in (CUPY.held(a, 7_000), CUPY.lazy(a, UNEVEN)):
-        found = sort(x, chunks=(N // 3, 0, N - N // 3))
-        assert found.chunks == ((N // 3, 0, N - N // 3),)
-        assert len([name for name in names_of(found) if name.startswith("sort-")]) == 2
-        np.testing.assert_array_equal(computed(found), np.sort(a))
-        for part in found.partitions:
+        answer = sort(x, chunks=(N // 3, 0, N - N // 3))
+        assert answer.chunks == ((N // 3, 0, N - N // 3),)
+        assert len([name for name in names_of(answer) if name.startswith("sort-")]) == 2
+        np.testing.assert_array_equal(computed(answer), np.sort(a))
+        for part in answer.partitions:
             assert part.compute().base is None
-        assert len(names_of(sort(x, spill=False))) > len(names_of(found))
+        assert len(names_of(sort(x, spill=False))) > len(names_of(answer))
     wrong = da.Array(x.dask, x.name, ((13_000, 1, 1, 16_999),), meta=x._meta)
     with pytest.raises(ValueError, match="give the array the right chunks"):
         sort(wrong).compute(scheduler="sync")

@@ -82,27 +82,20 @@ def fitted(n_chunks: int) -> Any:
 
 
 QUESTIONS: dict[str, Callable[[int], Any]] = {
-    "median": of_all(median),
+    **{f.__name__: of_all(f) for f in (median, describe_boxplot, mad, iqr, sort, argsort)},
     "less its median": of_all(lambda x: x - median(x)),
     "quantiles": of_all(lambda x: nanquantile(x, [0.1, 0.5, 0.9])),
     "unknown sizes": of_all(lambda x: median(x[x > 0])),
     "narrowed": narrowed,
     "in memory": of_all(lambda x: median(x.persist(scheduler="sync"))),
-    "box": of_all(describe_boxplot),
     "boxes": of_all(lambda x: describe_boxplot([x[x < 0], x[x > 0], x])),
-    "mad": of_all(mad),
-    "iqr": of_all(iqr),
     "ecdf": of_all(lambda x: ecdf(x, 5)),
-    "sort": of_all(sort),
-    "argsort": of_all(argsort),
     "a strategy": of_all(lambda x: order_statistic(x, 7, strategy="bisection")),
     "neighbours": lambda n: dask.compute(
         kneighbors(table(n), np.zeros((2, 4)), 3), scheduler="sync"
     ),
     "a robust fit": fitted,
-    "lanes in passes": in_passes(median),
-    "boxes in passes": in_passes(describe_boxplot),
-    "mad in passes": in_passes(mad),
+    **{f"{f.__name__} in passes": in_passes(f) for f in (median, describe_boxplot, mad)},
 }
 
 

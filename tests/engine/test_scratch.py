@@ -43,6 +43,12 @@ def limited(to: int | str = LIMIT, **more: Any) -> Iterator[None]:
         yield
 
 
+def asked(**about: Any) -> da.Array:
+    """Ask for medians of columns that are written, of a source."""
+    with limited():
+        return median(Source((N, ROWS, COLUMNS), **about).lazy((1, ROWS, COLUMNS)), axis=0)
+
+
 @pytest.fixture(params=["scratch", "p2p"])
 def plan_name(request: pytest.FixtureRequest) -> str:
     """The plan of threads, or that of a cluster."""
@@ -97,12 +103,12 @@ def test_companions_are_written_once_and_told(
     how = {"axis": 0, "method": "inverted_cdf", **companions}
     with limited():
         plan = explain(x, 0.4, axis=0, **companions)
-        found = quantile(x, 0.4, **how).compute()
+        result = quantile(x, 0.4, **how).compute()
     assert plan.name == "scratch"
     assert sum(written) == plan.disk_bytes == WHOLE + n_bytes[chunks != "maps"]
     with limited("1 GiB"):
         right = quantile(x, 0.4, **how).compute()
-    np.testing.assert_array_equal(found, right)
+    np.testing.assert_array_equal(result, right)
 
 
 def test_labels_of_each_element_are_told(written: list[int]) -> None:
@@ -129,10 +135,10 @@ def test_chunks_of_a_device_come_back_to_it(plan_name: str) -> None:
     x = da.from_array(a, chunks=(1, 9, 7)).map_blocks(CUPY.asarray, meta=CUPY.asarray(a[:0]))
     with planned(plan_name):
         assert explain(x, axis=0).name == plan_name
-        found = median(x, axis=0)
-        found = found.compute(scheduler="sync") if plan_name == "scratch" else found.compute()
-    assert type(found) is type(CUPY.asarray(a[0]))
-    np.testing.assert_array_equal(CUPY.to_numpy(found), np.median(a, axis=0))
+        result = median(x, axis=0)
+        result = result.compute(scheduler="sync") if plan_name == "scratch" else result.compute()
+    assert type(result) is type(CUPY.asarray(a[0]))
+    np.testing.assert_array_equal(CUPY.to_numpy(result), np.median(a, axis=0))
 
 
 # --- When, and how much ---------------------------------------------------------------------------
@@ -157,7 +163,7 @@ def test_the_plan_tells_of_the_disk(plan_name: str, tmp_path: Path) -> None:
 
 def test_a_task_holds_a_tile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of no more bytes than the plan says."""
-    tiles = noted(monkeypatch, scratch.Tile, "read", lambda found, _: found.nbytes)
+    tiles = noted(monkeypatch, scratch.Tile, "read", lambda tile, _: tile.nbytes)
     with limited("100 kB", scratch_limit="1 GB"):
         plan = explain(maps(), axis=0)
         median(maps(), axis=0).compute()
@@ -199,8 +205,8 @@ def test_where_a_disk_is_not_allowed_or_full_passes_are_taken(setting: dict[str,
     with limited("0.5 MB", **setting):
         assert explain(maps(), axis=0).name == "passes"
         if "scratch_limit" in setting:
-            told = "or set scratch-limit to 18.31 MiB, with as much room in "
-            assert told in str(explain(maps(), axis=0))
+            advice = "or set scratch-limit to 18.31 MiB, with as much room in "
+            assert advice in str(explain(maps(), axis=0))
     with limited("0.5 MB", scratch_limit="20 MB"):
         assert explain(maps(), axis=0).name == "scratch"
 
@@ -209,16 +215,16 @@ def test_a_directory_that_does_not_exist_raises_at_the_call(tmp_path: Path) -> N
     """Whether it is this package's setting or dask's, and only if something would be written."""
     (tmp_path / "file").touch()
     for where in (tmp_path / "no", tmp_path / "file"):
-        told = re.escape(f"is '{where}', which is not a directory: create it, or set ")
+        message = re.escape(f"is '{where}', which is not a directory: create it, or set ")
         with (
             limited("0.5 MB", scratch_directory=str(where)),
-            pytest.raises(ValueError, match=f"dask_gpuselect.scratch-directory {told}"),
+            pytest.raises(ValueError, match=f"dask_gpuselect.scratch-directory {message}"),
         ):
             median(maps(), axis=0)
         with (
             limited("0.5 MB"),
             dask.config.set({"temporary-directory": str(where)}),
-            pytest.raises(ValueError, match=f"^temporary-directory {told}"),
+            pytest.raises(ValueError, match=f"^temporary-directory {message}"),
         ):
             median(maps(), axis=0)
         with limited("1 GB", scratch_directory=str(where)):
@@ -262,15 +268,13 @@ def test_only_threads_of_one_process_write(scheduler: str, plan: str) -> None:
 def test_other_processes_are_told(tmp_path: Path) -> None:
     """Nothing is sent to them in silence, as large as a column is."""
     log = tmp_path / "loads"
-    with limited():
-        lazy = median(Source((N, ROWS, COLUMNS), log=log).lazy((1, 9, 7)), axis=0)
+    lazy = asked(log=log)
     with pytest.raises(RuntimeError, match="create the client of dask.distributed before"):
         lazy.compute(scheduler="processes", num_workers=2)
 
 
 def test_a_worker_tells(cluster_here: Any) -> None:
-    with limited():
-        lazy = median(Source((N, ROWS, COLUMNS)).lazy((1, 9, 7)), axis=0)
+    lazy = asked()
     with pytest.raises(RuntimeError, match="scratch-directory to False"):
         cluster_here.compute(lazy).result()
 
@@ -407,8 +411,7 @@ def test_a_disk_that_takes_no_more_is_told(number: int, monkeypatch: pytest.Monk
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(SpillFile, "write", full)
-    with limited():
-        lazy = median(Source((N, ROWS, COLUMNS)).lazy((1, 9, 7)), axis=0)
+    lazy = asked()
     with pytest.raises(
         OSError, match=r"scratch-directory .* dask_gpuselect\.scratch-limit"
     ) as caught:
@@ -427,8 +430,8 @@ def test_the_first_chunk_says_that_a_disk_has_no_room_for_its_column(
         lazy.compute()
         assert sum(source.loads.values()) == N
         monkeypatch.setattr(scratch, "free_bytes", lambda where: WHOLE - 1)
-        told = r"No space left on device for 59\.06 kiB: .*scratch-directory .*scratch-limit"
-        with pytest.raises(OSError, match=told):
+        message = r"No space left on device for 59\.06 kiB: .*scratch-directory .*scratch-limit"
+        with pytest.raises(OSError, match=message):
             lazy.compute()
     assert sum(source.loads.values()) == N + 1
 
@@ -459,8 +462,7 @@ def test_what_is_lost_on_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         return read(tile)
 
     monkeypatch.setattr(scratch.Tile, "read", cut)
-    with limited():
-        lazy = median(Source((N, ROWS, COLUMNS)).lazy((1, 9, 7)), axis=0)
+    lazy = asked()
     with pytest.raises(OSError, match="is shorter than"):
         lazy.compute()
 
@@ -475,10 +477,10 @@ def test_boxes_of_arrays_on_disk(tmp_path: Path) -> None:
     for _ in range(200):
         edges = [sorted(rng.integers(0, n + 1, 2)) for n in a.shape]
         box = tuple(slice(int(start), int(stop)) for start, stop in edges)
-        found = np.empty([stop - start for start, stop in edges], a.dtype)
+        out = np.empty([stop - start for start, stop in edges], a.dtype)
         starts, n = piece.runs(box)
-        piece.file.read_runs_into(found, starts.tolist(), n)
-        np.testing.assert_array_equal(found, a[box])
+        piece.file.read_runs_into(out, starts.tolist(), n)
+        np.testing.assert_array_equal(out, a[box])
 
 
 def test_boxes_where_the_system_has_no_preadv(

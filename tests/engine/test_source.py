@@ -177,8 +177,8 @@ def test_views_of_memory_are_in_memory(kind: str, inline: bool, tmp_path: Path) 
 
 
 def test_arrays_one_behind_the_other_are_in_memory() -> None:
-    held = [da.from_array(normal(9), chunks=3), da.ones(9, chunks=9).persist()]
-    x = da.concatenate(held)
+    parts = [da.from_array(normal(9), chunks=3), da.ones(9, chunks=9).persist()]
+    x = da.concatenate(parts)
     assert is_in_memory(x)
     assert is_in_process(x)
     assert is_in_memory(da.concatenate([x, x]))

@@ -40,13 +40,13 @@ def test_it_is_explained() -> None:
 def test_where_it_is_not_taken() -> None:
     """Ranks in the middle, columns that fit, data in memory, unknown sizes, weights."""
     a = uniform(N * 12).reshape(N, 12)
-    held = da.from_array(a, chunks=(20, 12))
-    x = held.map_blocks(np.copy, dtype="f8")
+    resident = da.from_array(a, chunks=(20, 12))
+    x = resident.map_blocks(np.copy, dtype="f8")
     with limited(share(x, 0, "50%")):
         assert plan_of(x, 0.9)
         for q in (0.5, [0.2, 0.8], [0.1, 0.5]):
             assert explain(x, q, axis=0).name != "tails"
-        assert explain(held, 0.9, axis=0).name != "tails"
+        assert explain(resident, 0.9, axis=0).name != "tails"
         assert explain(x[a[:, 0] > 0.5], 0.9, axis=0).name == "tails"  # sizes are known
         assert explain(x[x[:, 0] > 0.5], 0.9, axis=0).name == "column"
         how: dict[str, Any] = {"weights": uniform(N), "method": "inverted_cdf"}

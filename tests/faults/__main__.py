@@ -62,14 +62,14 @@ class Log:
 
     def add(self, line: bytes) -> int:
         """Of a line that was printed: the number of its case."""
-        told = json.loads(line)
+        record = json.loads(line)
         self.file.write(line.decode() + "\n")
         self.file.flush()
-        if told["what"] not in ("right answer", "clear error"):
-            about = {key: value for key, value in told.items() if key != "detail"}
-            again = self.again(told["case"])
-            print(f"\n=== {told['what']}: {again}\n{about}\n{told['detail']}", flush=True)
-        return int(told["case"])
+        if record["what"] not in ("right answer", "clear error"):
+            about = {key: value for key, value in record.items() if key != "detail"}
+            again = self.again(record["case"])
+            print(f"\n=== {record['what']}: {again}\n{about}\n{record['detail']}", flush=True)
+        return int(record["case"])
 
     def failed(self, what: str, number: int, detail: str) -> None:
         """A case without a line: its process hung or ended."""
@@ -97,10 +97,10 @@ def column_of(what: str) -> str:
 def table(lines: Iterable[dict[str, Any]]) -> str:
     """What came of the cases, by fault."""
     rows: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for told in lines:
-        for name in (told["fault"], "all"):
-            rows[name].update(["runs", column_of(told["what"])])
-            rows[name]["struck"] += told["is_struck"]
+    for record in lines:
+        for name in (record["fault"], "all"):
+            rows[name].update(["runs", column_of(record["what"])])
+            rows[name]["struck"] += record["is_struck"]
     total = rows.pop("all", Counter())
     written = [f"| fault | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|"]
     for name, row in [*sorted(rows.items()), ("all", total)]:
@@ -113,11 +113,11 @@ def tell(paths: Sequence[str]) -> int:
     lines = [json.loads(line) for path in paths for line in Path(path).read_text().splitlines()]
     print(table(lines))
     for name in ("scheduler", "kind", "question"):
-        counts = Counter(told.get(name, "read") for told in lines)
+        counts = Counter(record.get(name, "read") for record in lines)
         print(f"\nby {name}: " + ", ".join(f"{key} {n:,}" for key, n in counts.most_common()))
-    phases = {told["phase"] for told in lines if told["phase"] not in ("", "none")}
+    phases = {record["phase"] for record in lines if record["phase"] not in ("", "none")}
     print(f"\nkinds of tasks at which something happened: {len(phases)}")
-    return sum(column_of(told["what"]) not in ("right", "clear") for told in lines)
+    return sum(column_of(record["what"]) not in ("right", "clear") for record in lines)
 
 
 def main() -> int:

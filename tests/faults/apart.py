@@ -40,9 +40,9 @@ def prepare(*, has_gpus: bool) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def schedule(port: int, config: dict[str, Any]) -> None:
@@ -143,7 +143,7 @@ class Apart:
             each.join(timeout)
 
 
-def plugin_of(case: Case, n_tasks: int, told: Path) -> Any:
+def plugin_of(case: Case, n_tasks: int, note: Path) -> Any:
     """What kills the scheduler that it is in, when it has seen so many tasks begin or end."""
     from dask.utils import key_split
     from distributed.diagnostics.plugin import SchedulerPlugin
@@ -156,14 +156,14 @@ def plugin_of(case: Case, n_tasks: int, told: Path) -> Any:
             self.n += finish == ("processing" if case.is_during else "memory")
             if self.n > case.moment * n_tasks:
                 self.n = -(10**9)
-                told.write_text(key_split(key))
+                note.write_text(key_split(key))
                 threading.Timer(case.delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
 
     return Killer()
 
 
 def answer(
-    apart: Apart, case: Case, asked: tuple[Any, ...], told: Path, n_tasks: int
+    apart: Apart, case: Case, collections: tuple[Any, ...], note: Path, n_tasks: int
 ) -> tuple[Any, ...]:
     """What was asked by a client that waits while the scheduler is killed.
 
@@ -175,31 +175,31 @@ def answer(
     apart.takes_workers = case.is_again
     with Client(apart.scheduler_address, set_as_default=False, timeout=60) as client:
         client.wait_for_workers(N_WORKERS, timeout=120)
-        killer = plugin_of(case, n_tasks, told)
+        killer = plugin_of(case, n_tasks, note)
         client.register_plugin(killer)
         try:
-            found = waited_for(client, case, asked)
-            if not told.exists():
+            results = waited_for(client, case, collections)
+            if not note.exists():
                 client.unregister_scheduler_plugin(killer.name)
             elif not apart.is_renewed.wait(3 * PATIENCE):
                 raise AssertionError("hang: of the cluster")
         except AssertionError:
             raise
         except Exception as error:
-            if told.exists():
+            if note.exists():
                 assert apart.is_renewed.wait(3 * PATIENCE), "hang: of the cluster"
                 assert not apart.hung, "hang: workers do not end that have no scheduler"
                 client.wait_for_workers(N_WORKERS, timeout=120)
-                error.again = waited_for(client, case, asked)  # type: ignore[attr-defined]
+                error.again = waited_for(client, case, collections)  # type: ignore[attr-defined]
             raise
-        return found
+        return results
 
 
 def waited_for(
-    client: Any, case: Case, asked: tuple[Any, ...], patience: float = PATIENCE
+    client: Any, case: Case, collections: tuple[Any, ...], patience: float = PATIENCE
 ) -> tuple[Any, ...]:
     """Ask a cluster, and wait for its answer."""
-    futures = client.compute(list(asked), retries=case.retries)
+    futures = client.compute(list(collections), retries=case.retries)
     end = time.monotonic() + patience
     try:
         return tuple(f.result(timeout=max(end - time.monotonic(), 1e-4)) for f in futures)

@@ -75,10 +75,10 @@ def drawn(seed: int, number: int, only: Sequence[str] = (), faults: Sequence[str
     fault = d.choices(possible, [COSTLY.get(name, 1) for name in possible])[0]
     needs_disk = FAULTS[fault].is_struck_at == "disk" or fault == "vanishing folder"
     keep = d.choice(["disk"] if needs_disk else ["memory", "memory", "disk", "nothing"])
-    asked = [*QUESTIONS]
+    questions = [*QUESTIONS]
     if needs_disk and d.random() < 0.6:
-        asked = [name for name in asked if QUESTIONS[name].on_disk]
-    question = d.choice(asked)
+        questions = [name for name in questions if QUESTIONS[name].on_disk]
+    question = d.choice(questions)
     return Case(
         seed=seed,
         number=number,

@@ -22,8 +22,9 @@ from tests.faults.disk import Disk, failing
 from tests.faults.faults import FAULTS, LOCAL, Killed, errors_of
 from tests.faults.lab import Lab, left_here, left_in, threads_left, until_nothing
 from tests.faults.places import CLUSTERS, KINDS, are_processes
-from tests.faults.questions import QUESTIONS, Values, data_of, is_answer
+from tests.faults.questions import QUESTIONS, Values, data_of
 from tests.faults.store import Store
+from tests.matrix.laws import is_same
 
 RIGHT, CLEAR = "right answer", "clear error"
 
@@ -56,9 +57,9 @@ class Verdict:
 @cache
 def calm(question: str, data: str) -> tuple[Values, Any]:
     """The data, and the right answer."""
-    asked = QUESTIONS[question]
-    values = data_of(data, asked.shape)
-    return values, next(asked.answers(values))
+    about = QUESTIONS[question]
+    values = data_of(data, about.shape)
+    return values, next(about.answers(values))
 
 
 def store_of(case: Case, folder: Path) -> Store:
@@ -97,11 +98,11 @@ def judge(case: Case, lab: Lab) -> Verdict:
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         folder = Path(name)
         verdict = outcome(case, lab, folder)
-        look = lambda: "; ".join(  # noqa: E731
+        left_now = lambda: "; ".join(  # noqa: E731
             filter(None, [left_here(), left_in(folder / "spilled"), threads_left(threads)])
         )
         # What an earlier case has left is its own.
-        news = lambda: "" if (found := look()) == lab.left else found  # noqa: E731
+        news = lambda: "" if (now := left_now()) == lab.left else now  # noqa: E731
         left = until_nothing(news) or lab.left_on_workers(case.scheduler)
         lab.left = left or lab.left
     if left and not verdict.is_failure:
@@ -118,15 +119,15 @@ def outcome(case: Case, lab: Lab, folder: Path) -> Verdict:
         stack.enter_context(dask.config.set(config_of(case, folder)))
         if fault.is_struck_at == "disk":
             stack.enter_context(failing(disk))
-        asked = question.ask(KINDS[case.kind](store.lazy()))
+        collections = question.ask(KINDS[case.kind](store.lazy()))
         try:
             if case.fault == "killed while writing":
                 computed = killed.answer(case, folder)
             else:
-                computed, phase = lab.compute(case, asked, folder)
-        except BaseException as found:  # a cancelled task and Ctrl-C are among what is looked for
-            error = found
-            phase = getattr(found, "phase", "")
+                computed, phase = lab.compute(case, collections, folder)
+        except BaseException as caught:  # a cancelled task and Ctrl-C are among what is looked for
+            error = caught
+            phase = getattr(caught, "phase", "")
             if case.scheduler in CLUSTERS:
                 phase = lab.strike.phase
     if fault.is_struck_at != "task":
@@ -137,14 +138,14 @@ def outcome(case: Case, lab: Lab, folder: Path) -> Verdict:
         return answered(case, store, computed, struck, phase)
     verdict = judged(case, error, struck, phase)
     again = getattr(error, "again", None)  # of the same client
-    if again is not None and not is_answer(again, calm(case.question, case.data)[1]):
+    if again is not None and not is_same(again, calm(case.question, case.data)[1]):
         return Verdict("wrong answer", struck, phase, "when the same client asked again")
     if not verdict.is_failure and (fault.is_struck_at or case.number % 5 == 0):
         return asked_again(case, verdict, lab, folder)
     return verdict
 
 
-def answered(case: Case, store: Store, found: Any, is_struck: bool, phase: str) -> Verdict:
+def answered(case: Case, store: Store, results: Any, is_struck: bool, phase: str) -> Verdict:
     """Whether an answer is right, for one version of the array."""
     values, expected = calm(case.question, case.data)
     question, right = QUESTIONS[case.question], [expected]
@@ -152,9 +153,9 @@ def answered(case: Case, store: Store, found: Any, is_struck: bool, phase: str) 
         right += question.answers(values, changed)
     if question.is_read_unchecked and (read := store.unchecked()) is not None:
         right.append(question.expected(read, values))
-    if any(is_answer(found, each) for each in right):
+    if any(is_same(results, each) for each in right):
         return Verdict(RIGHT, is_struck, phase)
-    return Verdict("wrong answer", is_struck, phase, f"{found}\n{expected}"[:2000])
+    return Verdict("wrong answer", is_struck, phase, f"{results}\n{expected}"[:2000])
 
 
 def judged(case: Case, error: BaseException, is_struck: bool, phase: str) -> Verdict:
@@ -186,12 +187,12 @@ def asked_again(case: Case, verdict: Verdict, lab: Lab, folder: Path) -> Verdict
     try:
         with dask.config.set(config_of(case, again)):
             store = Store(values, question.chunks, again)
-            asked = question.ask(KINDS[case.kind](store.lazy()))
-            found = lab.without_fault(case, asked)
+            collections = question.ask(KINDS[case.kind](store.lazy()))
+            results = lab.without_fault(case, collections)
     except Exception as error:
-        told = "".join(traceback.format_exception(error)[-14:])
-        return Verdict("unclear error", verdict.is_struck, verdict.phase, f"asked again: {told}")
-    if is_answer(found, expected):
+        trace = "".join(traceback.format_exception(error)[-14:])
+        return Verdict("unclear error", verdict.is_struck, verdict.phase, f"asked again: {trace}")
+    if is_same(results, expected):
         return verdict
     return Verdict("wrong answer", verdict.is_struck, verdict.phase, "when asked again")
 

@@ -24,8 +24,8 @@ def answer(case: Case, folder: Path) -> tuple[Any, ...]:
     sender.close()
     try:
         assert receiver.poll(PATIENCE), "hang: of the process"
-        found: tuple[Any, ...] = receiver.recv()
-        return found
+        results: tuple[Any, ...] = receiver.recv()
+        return results
     except EOFError:
         process.join(PATIENCE)
         if process.exitcode == -signal.SIGKILL:
@@ -45,5 +45,5 @@ def compute(case: Case, folder: Path, sender: Any) -> None:
     store = store_of(case, folder)
     disk = Disk(case.fault, case.moment, store.values.nbytes)
     with dask.config.set(config_of(case, folder)), failing(disk):
-        asked = QUESTIONS[case.question].ask(KINDS[case.kind](store.lazy()))
-        sender.send(dask.compute(*asked, scheduler=case.scheduler, num_workers=3))
+        collections = QUESTIONS[case.question].ask(KINDS[case.kind](store.lazy()))
+        sender.send(dask.compute(*collections, scheduler=case.scheduler, num_workers=3))

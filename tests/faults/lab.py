@@ -124,26 +124,26 @@ class Lab:
 
     # --- Computing --------------------------------------------------------------------------------
 
-    def compute(self, case: Case, asked: tuple[Any, ...], folder: Path) -> tuple[Any, str]:
+    def compute(self, case: Case, collections: tuple[Any, ...], folder: Path) -> tuple[Any, str]:
         """What was asked, and the task at which something happened."""
         if case.scheduler in ("sync", "threads"):
-            return locally(case, asked, folder)
+            return locally(case, collections, folder)
         if case.scheduler == "apart":
-            return self.apart(case, asked, folder / "phase")
-        return self.on_cluster(case, asked, folder)
+            return self.apart(case, collections, folder / "phase")
+        return self.on_cluster(case, collections, folder)
 
-    def apart(self, case: Case, asked: tuple[Any, ...], told: Path) -> tuple[Any, str]:
-        phase = lambda: told.read_text() if told.exists() else ""  # noqa: E731
+    def apart(self, case: Case, collections: tuple[Any, ...], note: Path) -> tuple[Any, str]:
+        phase = lambda: note.read_text() if note.exists() else ""  # noqa: E731
         cluster = self.clusters[case.scheduler]
         try:
-            return answer(cluster, case, asked, told, tasks_of(asked)), phase()
+            return answer(cluster, case, collections, note, tasks_of(collections)), phase()
         except BaseException as error:
             error.phase = phase()  # type: ignore[attr-defined]
             if isinstance(error, AssertionError):
                 self.renew(case.scheduler)
             raise
 
-    def on_cluster(self, case: Case, asked: tuple[Any, ...], folder: Path) -> tuple[Any, str]:
+    def on_cluster(self, case: Case, collections: tuple[Any, ...], folder: Path) -> tuple[Any, str]:
         cluster = self.clusters[case.scheduler]
         if CLUSTERS[case.scheduler].is_here:
             self.workers = [*cluster.workers.values()]
@@ -154,11 +154,11 @@ class Lab:
             if are_processes(case.scheduler):
                 prepare_workers(client, dask.config.config)
             act = acts_on(case, cluster, client, folder)
-            strike = Strike(case, tasks_of(asked), act.__call__)
+            strike = Strike(case, tasks_of(collections), act.__call__)
             cluster.scheduler.plugins[plugin] = plugin_of(strike, case)
             self.strike = strike
             try:
-                return act.answer(asked), strike.phase
+                return act.answer(collections), strike.phase
             finally:
                 cluster.scheduler.plugins.pop(plugin, None)
                 strike.over()
@@ -168,14 +168,14 @@ class Lab:
             if case.fault in BREAKS:
                 self.renew(case.scheduler)
 
-    def without_fault(self, case: Case, asked: tuple[Any, ...]) -> tuple[Any, ...]:
+    def without_fault(self, case: Case, collections: tuple[Any, ...]) -> tuple[Any, ...]:
         """What was asked, of workers that have been through a fault; if there are none, here."""
         if not are_processes(case.scheduler) or case.scheduler not in self.clusters:
-            return dask.compute(*asked, scheduler="sync")
+            return dask.compute(*collections, scheduler="sync")
         cluster = self.clusters[case.scheduler]
         with Client(cluster, set_as_default=False, timeout=20) as client:
             client.wait_for_workers(len(cluster.worker_spec), timeout=START)
-            return waited_for(client, case, asked, PATIENCE)
+            return waited_for(client, case, collections, PATIENCE)
 
     def left_on_workers(self, scheduler: str) -> str:
         """What workers of other processes still keep."""
@@ -183,23 +183,23 @@ class Lab:
             return ""
         address = self.clusters[scheduler].scheduler_address
         with Client(address, set_as_default=False) as client:
-            told = lambda: client.run(left_on_worker).values()  # noqa: E731
-            return until_nothing(lambda: "; ".join(filter(None, told())))
+            left = lambda: client.run(left_on_worker).values()  # noqa: E731
+            return until_nothing(lambda: "; ".join(filter(None, left())))
 
 
-def tasks_of(asked: tuple[Any, ...]) -> int:
-    return sum(len(dict(each.__dask_graph__())) for each in dask.optimize(*asked)[:1])
+def tasks_of(collections: tuple[Any, ...]) -> int:
+    return sum(len(dict(each.__dask_graph__())) for each in dask.optimize(*collections)[:1])
 
 
 # --- Local schedulers -----------------------------------------------------------------------------
 
 
-def locally(case: Case, asked: tuple[Any, ...], folder: Path) -> tuple[Any, str]:
+def locally(case: Case, collections: tuple[Any, ...], folder: Path) -> tuple[Any, str]:
     acts = {
         "Ctrl-C": lambda: os.kill(os.getpid(), signal.SIGINT),
         "vanishing folder": lambda: shutil.rmtree(folder / "spilled"),
     }
-    strike = Strike(case, tasks_of(asked), acts.get(case.fault, lambda: None))
+    strike = Strike(case, tasks_of(collections), acts.get(case.fault, lambda: None))
     has_act = case.fault in acts
 
     def told(key: Any, *_: Any) -> None:
@@ -213,12 +213,12 @@ def locally(case: Case, asked: tuple[Any, ...], folder: Path) -> tuple[Any, str]
         try:
             if step == "compute":
                 with callback:
-                    answer = dask.compute(*asked, scheduler=case.scheduler, num_workers=3)
+                    answer = dask.compute(*collections, scheduler=case.scheduler, num_workers=3)
             else:
                 strike.over()
                 time.sleep(0.001)  # a signal that is still to be told
-        except BaseException as found:  # Ctrl-C, too: it is what we look for
-            error = error or found
+        except BaseException as caught:  # Ctrl-C, too: it is what we look for
+            error = error or caught
     phase = strike.phase if has_act and strike.waiting else ""
     if error is not None and answer is None:
         error.phase = phase  # type: ignore[attr-defined]
@@ -330,10 +330,10 @@ class acts_on:  # noqa: N801
 
     # --- Waiting for the answer -------------------------------------------------------------------
 
-    def answer(self, asked: tuple[Any, ...]) -> Any:
+    def answer(self, collections: tuple[Any, ...]) -> Any:
         if self.case.fault == "asyncio timeout":
-            return asyncio.run(self.awaited(asked))
-        self.futures = self.client.compute(list(asked), retries=self.case.retries)
+            return asyncio.run(self.awaited(collections))
+        self.futures = self.client.compute(list(collections), retries=self.case.retries)
         end = time.monotonic() + PATIENCE
         if self.case.fault == "timeout":
             while not self.stopped.is_set() and not all(f.done() for f in self.futures):
@@ -348,12 +348,12 @@ class acts_on:  # noqa: N801
         finally:
             self.futures = []
 
-    async def awaited(self, asked: tuple[Any, ...]) -> Any:
+    async def awaited(self, collections: tuple[Any, ...]) -> Any:
         address = self.cluster.scheduler_address
         async with Client(address, asynchronous=True, set_as_default=False) as client:
 
             async def all_of() -> tuple[Any, ...]:
-                futures = client.compute(list(asked), retries=self.case.retries)
+                futures = client.compute(list(collections), retries=self.case.retries)
                 return tuple([await future for future in futures])
 
             async def until_told() -> None:
@@ -361,9 +361,9 @@ class acts_on:  # noqa: N801
                     await asyncio.sleep(0.001)
 
             task = asyncio.ensure_future(all_of())
-            told = asyncio.ensure_future(until_told())
-            await asyncio.wait([task, told], return_when="FIRST_COMPLETED", timeout=PATIENCE)
-            told.cancel()
+            stop = asyncio.ensure_future(until_told())
+            await asyncio.wait([task, stop], return_when="FIRST_COMPLETED", timeout=PATIENCE)
+            stop.cancel()
             return await asyncio.wait_for(task, 0.0 if self.stopped.is_set() else 5)
 
 
@@ -404,13 +404,13 @@ def left_here() -> str:
     from dask_gpuselect.engine import boards, spill
 
     gc.collect()
-    told = {
+    left = {
         "bytes taken": boards.room.taken,
         "boards": len(boards._boards),
         "spill files": len(spill._files),
         "bytes on the device": max(bytes_on_device() - _on_device_before, 0),
     }
-    return ", ".join(f"{n} {what}" for what, n in told.items() if n)
+    return ", ".join(f"{n} {what}" for what, n in left.items() if n)
 
 
 def left_on_worker(dask_worker: Any) -> str:
@@ -438,10 +438,10 @@ def left_in(folder: Path) -> str:
     return f"files {named}, {len(nameless)} descriptors" if named or nameless else ""
 
 
-def until_nothing(look: Callable[[], str], seconds: float = 20) -> str:
+def until_nothing(left_now: Callable[[], str], seconds: float = 20) -> str:
     """What is left after some time; threads that nobody waits for may still be at work."""
     end = time.monotonic() + seconds
-    while (left := look()) and time.monotonic() < end:
+    while (left := left_now()) and time.monotonic() < end:
         time.sleep(0.02)
     return left
 
@@ -455,14 +455,14 @@ THREADS_OF_OTHERS = (
 
 def threads_left(before: set[int]) -> str:
     """Threads that were not there before, and are nobody else's."""
-    found = [
+    left = [
         thread.name
         for thread in threading.enumerate()
         if thread.ident not in before
         and not thread.name.startswith(THREADS_OF_OTHERS)
         and "Dask-" not in thread.name
     ]
-    return f"threads {found}" if found else ""
+    return f"threads {left}" if left else ""
 
 
 @contextmanager

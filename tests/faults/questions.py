@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect import median
-from dask_gpuselect.arrays import to_host
 from tests.data import hashed, make
 from tests.matrix import cases
 
@@ -33,43 +32,6 @@ def data_of(name: str, shape: tuple[int, ...]) -> Values:
     """Make data of a name in `DATA`."""
     dtype = INTEGERS.get(name, "f8")
     return make(name.partition(" of")[0], dtype, int(np.prod(shape))).reshape(shape)
-
-
-# --- Answers --------------------------------------------------------------------------------------
-
-
-def on_host(value: Any) -> Values:
-    """A value as a NumPy array, wherever it is."""
-    return np.asarray(to_host(value))
-
-
-BOX = ("n", "min", "q1", "med", "q3", "max", "mean", "std", "whislo", "whishi", "n_high", "fliers")
-
-
-def parts(found: Any) -> list[Values]:
-    """List the arrays of an answer, or of its definition."""
-    if isinstance(found, tuple):
-        return [part for each in found for part in parts(each)]
-    if not hasattr(found, "boxes") and not isinstance(found, list):
-        return [on_host(found)]
-    boxes = [box if isinstance(box, dict) else vars_of(box) for box in found]
-    return [on_host(box[name]) for box in boxes for name in BOX]
-
-
-def vars_of(box: Any) -> dict[str, Any]:
-    return {name: getattr(box, name) for name in BOX}
-
-
-def is_answer(found: Any, expected: Any) -> bool:
-    """Tell whether two answers are equal, to the last bit."""
-    pairs = [*itertools.zip_longest(parts(found), parts(expected))]
-    return all(
-        a is not None
-        and b is not None
-        and a.shape == b.shape
-        and np.array_equal(a, b, equal_nan=b.dtype.kind == "f")
-        for a, b in pairs
-    )
 
 
 # --- Questions ------------------------------------------------------------------------------------
@@ -152,12 +114,12 @@ def lazy(x: da.Array, values: Values) -> da.Array:
     return da.from_array(values[: x.shape[0]], chunks=(x.chunks[0],))
 
 
-def together(*asked: Asked, **about: Any) -> Question:
+def together(*rows: Asked, **about: Any) -> Question:
     """Ask questions of the matrix, and compute them together."""
     return Question(
-        lambda x: tuple(each.ask(x) for each in asked),
-        lambda *versions: tuple(each.expected(a) for each, a in zip(asked, versions, strict=True)),
-        n_reads=len(asked),
+        lambda x: tuple(each.ask(x) for each in rows),
+        lambda *versions: tuple(each.expected(a) for each, a in zip(rows, versions, strict=True)),
+        n_reads=len(rows),
         **about,
     )
 
@@ -202,7 +164,7 @@ QUESTIONS: dict[str, Question] = {
     },
     "x - median(x)": Question(
         lambda x: (x - median(x),),
-        lambda a, b: a - np.median(b),
+        lambda a, b: (a - np.median(b),),
         data=FLOATS,
         n_reads=2,
         is_read_unchecked=True,

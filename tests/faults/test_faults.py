@@ -40,12 +40,12 @@ def place() -> Iterator[Lab]:
 
 
 def run(cases: list[Case], place: Lab) -> None:
-    failures = [told for told in (report(case, place) for case in cases) if is_failure(told)]
-    assert not failures, "\n".join(f"{told}\n{told['detail']}" for told in failures)
+    failures = [record for record in (report(case, place) for case in cases) if is_failure(record)]
+    assert not failures, "\n".join(f"{record}\n{record['detail']}" for record in failures)
 
 
-def is_failure(told: dict[str, Any]) -> bool:
-    return told["what"] not in (RIGHT, CLEAR)
+def is_failure(record: dict[str, Any]) -> bool:
+    return record["what"] not in (RIGHT, CLEAR)
 
 
 SOME = {LOCAL: 12, ("here",): 20, ("processes", "process-threads"): 6, ("apart",): 2}
@@ -70,8 +70,8 @@ def test_a_killed_worker(question: str, place: Lab) -> None:
 def test_a_process_that_is_killed_while_it_writes(question: str, place: Lab) -> None:
     """It leaves nothing on the disk, and another process answers the same question."""
     case = replace(CALM, question=question, fault="killed while writing", keep="disk")
-    told = judge(case, place)
-    assert (told.what, told.is_struck) == (CLEAR, True)
+    verdict = judge(case, place)
+    assert (verdict.what, verdict.is_struck) == (CLEAR, True)
 
 
 @pytest.mark.gpu
@@ -120,9 +120,9 @@ def asked(monkeypatch: pytest.MonkeyPatch, ask: Callable[[Any], Any]) -> None:
 
 def test_what_is_right(place: Lab) -> None:
     assert judge(CALM, place).what == RIGHT
-    told = judge(FAILS, place)
-    assert (told.what, told.is_struck) == (CLEAR, True)
-    assert told.detail == "OSError: the store cannot be reached"
+    verdict = judge(FAILS, place)
+    assert (verdict.what, verdict.is_struck) == (CLEAR, True)
+    assert verdict.detail == "OSError: the store cannot be reached"
 
 
 def answers_and_then(more: int) -> Callable[[Any], Any]:
@@ -152,18 +152,18 @@ def test_what_is_wrong(
 ) -> None:
     """An answer, an error, and the state that a fault has broken."""
     asked(monkeypatch, ask)
-    told = judge(case, place)
-    assert told.what == what
-    assert detail in told.detail
+    verdict = judge(case, place)
+    assert verdict.what == what
+    assert detail in verdict.detail
 
 
 def test_another_error_than_the_fault_may_show_by(
     place: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(WAYS, "fails", lambda values: {}["missing"])
-    told = judge(FAILS, place)
-    assert told.what == "unclear error"
-    assert "KeyError: 'missing'" in told.detail
+    verdict = judge(FAILS, place)
+    assert verdict.what == "unclear error"
+    assert "KeyError: 'missing'" in verdict.detail
 
 
 def leaks(what: str, case: Case) -> Callable[..., Any]:
@@ -189,16 +189,16 @@ stop = threading.Event()
 def test_what_is_left_on_a_device(place: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     import cupy
 
-    kept: list[Any] = []
+    arrays: list[Any] = []
 
     def outcome(*_: Any) -> judging.Verdict:
-        kept.append(cupy.zeros(1000))
+        arrays.append(cupy.zeros(1000))
         return judging.Verdict(RIGHT, True)
 
     monkeypatch.setattr(judging, "outcome", outcome)
-    monkeypatch.setattr(judging, "until_nothing", lambda look: places.until_nothing(look, 0.1))
-    told = judge(CALM, place)
-    assert (told.what, told.detail) == ("leak", "8192 bytes on the device")
+    monkeypatch.setattr(judging, "until_nothing", lambda left: places.until_nothing(left, 0.1))
+    verdict = judge(CALM, place)
+    assert (verdict.what, verdict.detail) == ("leak", "8192 bytes on the device")
     monkeypatch.setattr(judging, "outcome", lambda *_: judging.Verdict(RIGHT, True))
     assert judge(CALM, place).what == RIGHT  # what an earlier case has left is its own
 
@@ -208,11 +208,11 @@ def test_what_is_left_on_a_device(place: Lab, monkeypatch: pytest.MonkeyPatch) -
 def test_what_is_left_behind(what: str, place: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     stop.clear()
     monkeypatch.setattr(judging, "outcome", leaks(what, CALM))
-    monkeypatch.setattr(judging, "until_nothing", lambda look: places.until_nothing(look, 0.1))
+    monkeypatch.setattr(judging, "until_nothing", lambda left: places.until_nothing(left, 0.1))
     try:
-        told = judge(CALM, place)
-        assert told.what == "leak"
-        assert what in told.detail
+        verdict = judge(CALM, place)
+        assert verdict.what == "leak"
+        assert what in verdict.detail
     finally:
         stop.set()
         boards.room.give_back(boards.room.taken)
@@ -221,15 +221,15 @@ def test_what_is_left_behind(what: str, place: Lab, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(("sleeps", "whats"), [(0.4, []), (60, ["hang"])])
 def test_a_campaign_ends_by_itself(sleeps: float, whats: list[str]) -> None:
     """In time, or what runs then is said to hang."""
-    told: list[str] = []
+    failures: list[str] = []
 
     class Summary:
         def failed(self, what: str, *_: Any) -> None:
-            told.append(what)
+            failures.append(what)
 
     program = [sys.executable, "-c", f"import time; time.sleep({sleeps})"]
     watch(lambda _: program, Summary(), 0, 9, 0.3, grace=1)  # type: ignore[arg-type]
-    assert told == whats
+    assert failures == whats
 
 
 def test_hangs_and_ends_have_lines_in_the_log(tmp_path: Path, capsys: Any) -> None:

@@ -27,9 +27,6 @@ from tests.limits import limited
 quantile: Any = ours_quantile
 SHAPE = (6, 20, 14)
 CHUNKS = (4, 7, (5, 0, 9))
-ALL_NAN = "All-NaN slice encountered"
-
-
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "median": median,
     "nanmedian": nanmedian,
@@ -157,17 +154,6 @@ def test_a_mask_in_memory_beside_a_lazy_one(axis: Any) -> None:
 
 
 # --- What is missing ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["median", "nanquantile", "mad", "iqr", "trimmed_mean"])
-@pytest.mark.parametrize("axis", [None, 0])
-def test_all_is_left_out(backend: Backend, name: str, axis: Any) -> None:
-    ask = FUNCTIONS[name]
-    for x in (backend.lazy(data(), CHUNKS), backend.asarray(data())):
-        for how in ({"where": False}, {"nodata": np.unique(data())}):
-            with pytest.warns(RuntimeWarning, match=ALL_NAN):
-                found = computed(ask(x, axis=axis, **how))
-            assert np.isnan(backend.to_numpy(found)).all()
 
 
 # --- Arrays of every kind -------------------------------------------------------------------------

@@ -13,14 +13,13 @@ import pytest
 from numpy.typing import NDArray
 
 import dask_gpuselect
-from tests.backends import CUPY, NUMPY, Backend, kind_of
+from tests.backends import CUPY, NUMPY, Backend
 from tests.data import INTEGER_DTYPES, hashed, make, normal, uniform
 from tests.oracle import (
     DISCRETE,
     FUNCTIONS,
     check,
     expected,
-    expected_dtype,
     methods_for,
     takes_q,
 )
@@ -187,18 +186,6 @@ def nothing(backend: Backend, kind: str, dtype: str) -> Any:
 
 
 KINDS_OF_NOTHING = ("in memory", "lazy", "unknown size")
-
-
-@pytest.mark.parametrize("kind", KINDS_OF_NOTHING)
-@pytest.mark.parametrize("dtype", ["i4", "f2", "f4", "f8"])
-@pytest.mark.parametrize("function", ["median", "nanmedian", "nanquantile", "nanpercentile"])
-def test_nan_of_nothing(backend: Backend, function: str, dtype: str, kind: str) -> None:
-    a, method = nothing(backend, kind, dtype), "hazen" if takes_q(function) else "median"
-    for q in (0.5, [0.1, 0.5]) if takes_q(function) else (0.5,):
-        with pytest.warns(RuntimeWarning, match=numpys_warning(function, dtype)):
-            (ours,) = dask.compute(call(function, a, q, method))
-        wanted = expected_dtype(function, np.dtype(dtype), q, method)
-        check(kind_of(a).to_numpy(ours), np.full(np.shape(q), np.nan, wanted)[()])
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_NOTHING)

@@ -80,37 +80,6 @@ def by_steps(parts: list[NDArray[Any]], dtype: np.dtype[Any], n_pivots: int) -> 
 # --- NaN, infinity, nothing -----------------------------------------------------------------------
 
 
-def tells_once(function: Any, a: NDArray[Any], what: str) -> None:
-    """Of NumPy and dask arrays, beside an answer that is NaN."""
-    lazy = function(da.from_array(a, chunks=2))
-    for find in (lambda: function(a), lambda: computed(lazy)):
-        with pytest.warns(RuntimeWarning, match=what) as told:
-            assert np.isnan(find())
-        assert len(told) == 1
-
-
-@pytest.mark.parametrize("shape", [(0,), (0, 3)])
-def test_empty(shape: tuple[int, ...]) -> None:
-    a = np.empty(shape)
-    for function in (mad, nanmad, trimmed, nantrimmed):
-        tells_once(function, a, "Mean of empty slice")
-    with pytest.raises(IndexError, match="empty"):
-        iqr(a)
-    with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
-        assert np.isnan(naniqr(a))
-
-
-def test_all_missing() -> None:
-    a = np.full(6, np.nan)
-    for function in (nanmad, naniqr, nantrimmed):
-        tells_once(function, a, "All-NaN slice")
-    lanes = np.stack([a, np.arange(6)], axis=1)
-    with pytest.warns(RuntimeWarning, match="All-NaN slice") as told:
-        np.testing.assert_array_equal(nanmad(lanes, 0, scale=1.0), [np.nan, 1.5])
-    assert len(told) == 1
-    np.testing.assert_array_equal(mad(lanes, 0, scale=1.0), [np.nan, 1.5])
-
-
 # --- Loads, and what is gathered ------------------------------------------------------------------
 
 

@@ -185,7 +185,7 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
 Sources = Iterator[tuple[str, Defined]]
 
 
-def of_rows(dtype: str) -> Sources:
+def of_rows(dtype: str, arch: str) -> Sources:
     for parameters, intercept in ((1, 0), (2, 1), (MOST_PARAMETERS, 1)):
         yield "rows_tally", (("PARAMETERS", parameters), ("INTERCEPT", intercept))
     assert row_sums(MOST_PARAMETERS) == 66
@@ -193,7 +193,7 @@ def of_rows(dtype: str) -> Sources:
         yield name, ()
 
 
-def of_weighted_lanes(dtype: str) -> Sources:
+def of_weighted_lanes(dtype: str, arch: str) -> Sources:
     for n, side_by_side in itertools.product((24, 365, 3650, 17_000, 20_000, 28_000), (0, 1)):
         how: dict[str, Any] = {"is_side_by_side": bool(side_by_side)}
         kernel = reach_kernel(np.dtype(dtype), n, SHARED["sm_90"], **how)
@@ -202,7 +202,7 @@ def of_weighted_lanes(dtype: str) -> Sources:
             yield "reach_lanes", kernel.defined(**how)
 
 
-def of_windows(dtype: str) -> Sources:
+def of_windows(dtype: str, arch: str) -> Sources:
     bits = {"f4": 32, "f2": 16}.get(dtype, 64)
     for answer, places, deviates in ((0, 9, 0), (bits, 27, 0), (bits, 0, 0), (bits, 0, 1)):
         if not (deviates and dtype == "f2"):
@@ -215,16 +215,6 @@ def of_windows(dtype: str) -> Sources:
         made += (("TILE_THREADS", threads), ("TILE_BLOCKS", 1))
         yield "window_tiles", made
         yield "window_tiles", (*made, *KEEPS)
-
-
-@needs_nvrtc
-@pytest.mark.few(3)
-@pytest.mark.parametrize("kernels_of", [of_rows, of_weighted_lanes, of_windows])
-@pytest.mark.parametrize("arch", ["sm_75", "the newest"])
-@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8", "u1", "?"])
-def test_kernels_of_some_lengths_compile(kernels_of: Any, dtype: str, arch: str) -> None:
-    for name, made in kernels_of(dtype):
-        compiled(name, dtype, arch, made)
 
 
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
@@ -282,17 +272,7 @@ LANES = {
 ARCHITECTURES = ("sm_75", "the newest")
 
 
-@pytest.mark.slow
-@needs_nvrtc
-@pytest.mark.parametrize(
-    ("dtype", "arch"),
-    [
-        *((dtype, ARCHITECTURES[i % 2]) for i, dtype in enumerate(LANES)),
-        *thorough((dtype, ARCHITECTURES[(i + 1) % 2]) for i, dtype in enumerate(LANES)),
-        *thorough([("f8", "sm_80"), ("f4", "sm_90")]),
-    ],
-)
-def test_kernels_of_lanes_compile(dtype: str, arch: str) -> None:
+def of_lanes(dtype: str, arch: str) -> Sources:
     answer, lengths = LANES[dtype]
     kind, shared = np.dtype(dtype), SHARED.get(arch, SHARED["sm_90"])
     for n, side_by_side in lengths:
@@ -303,20 +283,38 @@ def test_kernels_of_lanes_compile(dtype: str, arch: str) -> None:
             assert n > 10_000
             continue
         for more in ((), LISTED) if n < 400 else ((),):
-            compiled("lanes_select", dtype, arch, (("ANSWER", answer), *more, *kernel.defined))
+            yield "lanes_select", (("ANSWER", answer), *more, *kernel.defined)
         # Passes and boxes take kernels whose threads have one run.
         kernel = lane_kernel(kind, n, shared, most_runs=1, **how)
         if kernel is None:
             continue
         for what in range(4):
-            made = (("ANSWER", 0), ("PASS", what), *kernel.defined)
-            compiled("passes_of_lanes", dtype, arch, made)
+            yield "passes_of_lanes", (("ANSWER", 0), ("PASS", what), *kernel.defined)
         for in_parts in (0, 1) if n < 400 else (0,):
-            made = (("IN_PARTS", in_parts), *box_kernel(kind, kernel).defined)
-            compiled("boxes_of_lanes", dtype, arch, made)
+            yield "boxes_of_lanes", (("IN_PARTS", in_parts), *box_kernel(kind, kernel).defined)
     for name in ("long_lanes", "answers_of_tally"):
         for of in (answer, 0) if name == "answers_of_tally" else (answer,):
-            compiled(name, dtype, arch, (("ANSWER", of),))
+            yield name, (("ANSWER", of),)
+
+
+@needs_nvrtc
+@pytest.mark.few(3)
+@pytest.mark.parametrize(
+    ("kernels_of", "dtype", "arch"),
+    [
+        *itertools.product(
+            (of_rows, of_weighted_lanes, of_windows),
+            ("f8", "f4", "f2", "i8", "u1", "?"),
+            ARCHITECTURES,
+        ),
+        *((of_lanes, dtype, ARCHITECTURES[i % 2]) for i, dtype in enumerate(LANES)),
+        *thorough((of_lanes, dtype, ARCHITECTURES[(i + 1) % 2]) for i, dtype in enumerate(LANES)),
+        *thorough([(of_lanes, "f8", "sm_80"), (of_lanes, "f4", "sm_90")]),
+    ],
+)
+def test_kernels_of_some_lengths_compile(kernels_of: Any, dtype: str, arch: str) -> None:
+    for name, made in kernels_of(dtype, arch):
+        compiled(name, dtype, arch, made)
 
 
 @pytest.mark.parametrize("shared", SHARED.values())
@@ -333,9 +331,9 @@ def test_lanes_fit_into_their_kernels(dtype: str, side_by_side: bool, shared: in
         assert boxes.threads * dict(boxes.defined)["MIN_BLOCKS"] <= 2048
         assert boxes.shared <= shared
         made = dict(kernel.defined)
-        group, kept = made["GROUP"], made["RUN"] * made["RUNS"]
+        group, rows = made["GROUP"], made["RUN"] * made["RUNS"]
         # As many rows for each thread, all of which are there but for the last four of each run.
-        assert (kept - 4 * made["RUNS"]) * group <= n <= kept * group
+        assert (rows - 4 * made["RUNS"]) * group <= n <= rows * group
         assert made["BLOCK"] == kernel.threads == kernel.lanes * group <= 1024
         assert kernel.threads % 32 == 0
         assert kernel.threads * made["MIN_BLOCKS"] <= 2048

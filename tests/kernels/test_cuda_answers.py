@@ -15,7 +15,6 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import describe_boxplot, kernels, median, nanquantile, order_statistic, quantile
-from dask_gpuselect.arrays import to_host
 from dask_gpuselect.boxplot.questions import BoxQuestion
 from dask_gpuselect.boxplot.tables import COLUMNS
 from dask_gpuselect.groups import groupby
@@ -23,6 +22,7 @@ from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.robust import mad
 from tests.backends import CUPY
 from tests.data import hashed, make, names_of, normal, uniform
+from tests.matrix.laws import same_computed
 from tests.spies import noted
 
 pytestmark = [pytest.mark.gpu, pytest.mark.legacy, pytest.mark.filterwarnings("ignore")]
@@ -132,7 +132,15 @@ WEIGHTED: dict[str, Ask] = {
 }
 
 
-def in_groups(asked: Mapping[str, Ask], of_places: bool) -> dict[str, Ask]:
+MANY: dict[str, Ask] = {
+    method: lambda x, axis, method=method, **how: nanquantile(
+        x, np.linspace(0, 1, 40), axis, method=method, **how
+    )
+    for method in METHODS
+}
+
+
+def in_groups(questions: Mapping[str, Ask], of_places: bool) -> dict[str, Ask]:
     """Ask of groups, of all elements or along an axis."""
 
     def grouped(x: Any, axis: int | None) -> Any:
@@ -151,7 +159,7 @@ def in_groups(asked: Mapping[str, Ask], of_places: bool) -> dict[str, Ask]:
 
         return ask
 
-    return {name: of(name) for name in asked or ("boxes", "quantiles")}
+    return {name: of(name) for name in questions or ("boxes", "quantiles")}
 
 
 @dataclass(frozen=True)
@@ -214,24 +222,27 @@ ROWS: Mapping[str, Row] = {
     "masked weights, lanes": Row(
         WEIGHTED, (33, 300), SOME, MASK | {"weights": WEIGHTS["all magnitudes"]}, (), 12
     ),
+    "masked weights of each lane": Row(
+        WEIGHTED, (24, 300), ("f4", "u4"), MASK | {"weights": WEIGHTS["of each lane"]}, (), 12
+    ),
+    **{
+        f"many quantiles of {weights} weights": Row(
+            MANY, (7, 400, 1290), SOME, {"weights": WEIGHTS[weights]}, ("tied quartiles",), 12
+        )
+        for weights in ("tenths", "counts", "float32", "of each lane")
+    },
+    "long weighted lanes": Row(
+        WEIGHTED | {"many": MANY["inverted_cdf"]},
+        (20_000, 60_000),
+        ("f4", "f8"),
+        {"weights": WEIGHTS["float32"]},
+        ("tied quartiles",),
+        2,
+    ),
     "integers that weigh, lanes": Row(
         WEIGHTED, (40, 400), ("i8", "i2"), {"weights": WEIGHTS["counts"]}, (), 12
     ),
 }
-
-
-def columns_of(answer: Any) -> dict[str, Array]:
-    """What an answer says, by name; the fliers of the boxes one after the other."""
-    (found,) = dask.compute(answer, scheduler="sync")
-    if not hasattr(found, "to_dict"):
-        return {"": to_host(found)}
-    columns = {name: np.ravel(each) for name, each in found.to_dict().items() if name != "label"}
-    return {
-        name: np.concatenate([np.ravel(each) for each in column])
-        if column.dtype == object
-        else column
-        for name, column in columns.items()
-    }
 
 
 def layouts(row: Row, a: Array) -> Iterator[tuple[Array, int | None]]:
@@ -259,11 +270,8 @@ def test_answers_are_those_in_host_memory(name: str, dtype: str) -> None:
                 beside = {key: of(a) for key, of in (row.beside or {}).items()}
                 given = {key: there(row, each) for key, each in beside.items()}
                 for question, ask in row.asked.items():
-                    found = columns_of(ask(there(row, a), axis, **given))
-                    wanted = columns_of(ask(a, axis, **beside))
-                    for column, each in wanted.items():
-                        about = f"{question} of {data}, {n}, axis {axis}: {column}"
-                        np.testing.assert_array_equal(found[column], each, err_msg=about)
+                    answers = ask(there(row, a), axis, **given), ask(a, axis, **beside)
+                    same_computed(*answers, f"{question} of {data}, {n}, axis {axis}")
 
 
 # --- Passes ---------------------------------------------------------------------------------------
@@ -278,18 +286,19 @@ def test_lanes_in_passes(dtype: str, n: int) -> None:
         a = np.ascontiguousarray(lanes_of(name, dtype, 20 + i, n).T)
         parts = np.array_split(a, [1, n // 5, n // 2, n // 2 + 1])
         orders = "FCFCC"
-        held = [
+        pieces = [
             da.from_array(CUPY.asarray(np.asarray(part, order=order)), chunks=-1, asarray=False)
             for part, order in zip(parts, orders, strict=True)  # type: ignore[arg-type]
         ]
-        x = da.concatenate(held).map_blocks(lambda chunk: chunk, dtype=a.dtype, meta=held[0]._meta)
+        x = da.concatenate(pieces).map_blocks(
+            lambda chunk: chunk, dtype=a.dtype, meta=pieces[0]._meta
+        )
         for divided in (3, 12):
             with dask.config.set(limits | {"dask_gpuselect.column-limit": a.nbytes // divided}):
-                answers = [ALL[each](x, 0) for each in ("quantiles", "nine quantiles", "boxes 0")]
-            wanted = [ALL[each](a, 0) for each in ("quantiles", "nine quantiles", "boxes 0")]
-            for mine, other in zip(map(columns_of, answers), map(columns_of, wanted), strict=True):
-                for column, each in other.items():
-                    np.testing.assert_array_equal(mine[column], each, err_msg=f"{name}: {column}")
+                some = ("quantiles", "nine quantiles", "boxes 0")
+                answers = {each: ALL[each](x, 0) for each in some}
+            for each, answer in answers.items():
+                same_computed(answer, ALL[each](a, 0), f"{each} of {name}")
 
 
 # --- What a device does ---------------------------------------------------------------------------
@@ -372,12 +381,12 @@ def test_a_kernel_reads_masks_of_lanes_side_by_side(
     assert name == ("lanes_select" if n < 12_000 else "long_lanes")
     np.testing.assert_array_equal(CUPY.to_numpy(ask(x, where=where)), expected.astype(dtype))
     sizes = ((n // 3, n - n // 3), -1)
-    held = ask(CUPY.held(a, sizes), where=CUPY.held(keeps, sizes))
-    np.testing.assert_array_equal(CUPY.to_numpy(held.compute()), expected.astype(dtype))
+    of_chunks = ask(CUPY.held(a, sizes), where=CUPY.held(keeps, sizes))
+    np.testing.assert_array_equal(CUPY.to_numpy(of_chunks.compute()), expected.astype(dtype))
     if dtype == "f4":
         keeps[:, 1], a[3, 2:4], keeps[3, 2:4] = False, np.nan, [False, True]
-        found = CUPY.to_numpy(ask(CUPY.asarray(a), where=CUPY.asarray(keeps)))
-        assert np.isnan(found).tolist() == [False, True, False, True, False]
+        result = CUPY.to_numpy(ask(CUPY.asarray(a), where=CUPY.asarray(keeps)))
+        assert np.isnan(result).tolist() == [False, True, False, True, False]
 
 
 def test_columns_stay_on_the_device_until_someone_looks() -> None:
@@ -392,12 +401,13 @@ def test_columns_stay_on_the_device_until_someone_looks() -> None:
 
 def test_boxes_of_lazy_chunks_come_to_the_host() -> None:
     rows = lanes_of("lognormal", "f4", 500, 60)
-    found = describe_boxplot(CUPY.lazy(rows, (200, 25)), axis=1)
-    for column, each in columns_of(describe_boxplot(rows, axis=1)).items():
-        np.testing.assert_array_equal(columns_of(found)[column], each, err_msg=column)
+    same_computed(
+        describe_boxplot(CUPY.lazy(rows, (200, 25)), axis=1), describe_boxplot(rows, axis=1)
+    )
 
 
 def test_weights_that_are_none_are_refused_on_a_device() -> None:
+    """But not groups and lanes that a mask leaves out."""
     x, labels = CUPY.asarray(normal(600)), np.arange(600) % 6
     for weights, message in ((labels != 3, "all zero"), (-np.ones(600), "non-negative")):
         with pytest.raises(ValueError, match=message):
@@ -406,3 +416,11 @@ def test_weights_that_are_none_are_refused_on_a_device() -> None:
     with pytest.raises(ValueError, match="all zero"):
         describe_boxplot(x, weights=nothing)
     assert describe_boxplot(x, weights=nothing, where=nothing > 0)[0].n == 0
+    rows, own = x.reshape(100, 6), CUPY.asarray((labels != 3).reshape(100, 6) * 1.0)
+    for n_q in (1, 40):  # many are found in sorted lanes
+        how: dict[str, Any] = {"method": "inverted_cdf", "weights": own}
+        ask = partial(quantile, rows, np.linspace(0, 1, n_q), 0, **how)
+        with pytest.raises(ValueError, match="all zero"):
+            ask()
+        is_missing = np.isnan(CUPY.to_numpy(ask(where=own > 0))).any(axis=0)
+        np.testing.assert_array_equal(is_missing, np.arange(6) == 3)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,13 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
+from dask_gpuselect.arrays import to_host
 from dask_gpuselect.kernels.reference import groups as reference
-from dask_gpuselect.kernels.reference import labels as reference_labels
 from dask_gpuselect.maths.cuts import Brackets, IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.ragged import CellTally, bracket_slots
 from tests.backends import NUMPY, Backend, kernel_module
 from tests.data import make, normal, uniform
-from tests.kernels.reports import assert_same
 
 DTYPES = ("f8", "f4", "i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1")
 Parts = list[tuple[NDArray[Any], NDArray[np.int32]]]
@@ -42,11 +42,11 @@ def elements(dtype: str, n: int) -> NDArray[Any]:
 def codes(n: int, n_groups: int) -> NDArray[np.int32]:
     """One in eight in no group; half of all in the last but one."""
     random = np.random.default_rng(n + 1)
-    found = random.integers(-1 if n_groups > 1 else 0, n_groups, n)
-    found[uniform(n) < 0.1] = -1
+    numbers = random.integers(-1 if n_groups > 1 else 0, n_groups, n)
+    numbers[uniform(n) < 0.1] = -1
     if n_groups > 2:
-        found[random.random(n) < 0.5] = n_groups - 2
-    return found.astype(np.int32)
+        numbers[random.random(n) < 0.5] = n_groups - 2
+    return numbers.astype(np.int32)
 
 
 SIZES = ((3000, 0, 17, 9001), (0,), (1,), (40,))  # of chunks
@@ -69,17 +69,26 @@ def of_kind(backend: Backend, parts: Parts) -> Any:
     return [tuple(map(backend.asarray, part)) for part in parts]
 
 
-def assert_same_lanes(found: Lanes, wanted: Lanes) -> None:
-    assert_same(found, wanted, ("n_valid", "n_missing"))
-    assert_same(found, wanted, ("lower", "upper"), wanted.n_valid > 0)
+def assert_same(actual: Any, expected: Any, names: Collection[str] = (), where: Any = ...) -> None:
+    """Assert that all fields of two partial results are the same, or those of some names; of arrays
+    what lies at some places."""
+    for name in names or [field.name for field in fields(expected)]:
+        mine, theirs = (np.asarray(getattr(each, name)) for each in (actual, expected))
+        assert mine.dtype == theirs.dtype, name
+        np.testing.assert_array_equal(mine[where], theirs[where], err_msg=name)
 
 
-def assert_same_tally(found: CellTally, wanted: CellTally) -> None:
+def assert_same_lanes(actual: Lanes, expected: Lanes) -> None:
+    assert_same(actual, expected, ("n_valid", "n_missing"))
+    assert_same(actual, expected, ("lower", "upper"), expected.n_valid > 0)
+
+
+def assert_same_tally(actual: CellTally, expected: CellTally) -> None:
     """Candidates in any order."""
-    assert_same(found, wanted, ("cells", "inside", "equal"))
-    orders = [np.lexsort((each.candidates, each.of_cells)) for each in (found, wanted)]
+    assert_same(actual, expected, ("cells", "inside", "equal"))
+    orders = [np.lexsort((each.candidates, each.of_cells)) for each in (actual, expected)]
     for name in ("candidates", "of_cells"):
-        of_both = getattr(found, name), getattr(wanted, name)
+        of_both = getattr(actual, name), getattr(expected, name)
         assert of_both[0].dtype == of_both[1].dtype
         np.testing.assert_array_equal(of_both[0][orders[0]], of_both[1][orders[1]], err_msg=name)
 
@@ -112,33 +121,45 @@ def test_elements_in_groups(
 
 # --- Labels ---------------------------------------------------------------------------------------
 
-LABELS: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {
-    "numbers": (np.arange(5), np.array([3, 0, 4, 4, 9, -1, 2])),
-    "in another order": (np.array([30, -7, 12]), np.array([12, 12, -7, 0, 30, 31])),
-    "unsigned": (np.array([2**64 - 1, 5], np.uint64), np.array([5, 2**64 - 1, 0], np.uint64)),
-    "negative names": (np.array([-1, 5]), np.array([5, 2**64 - 1, 0], np.uint64)),
-    "far apart": (np.array([-(2**62), 2**62]), np.array([2**62, 0, -(2**62), 1])),
-    "small": (np.array([200, 3], np.uint8), np.array([3, 200, 199, 255], np.uint8)),
-    "beyond": (np.array([300, 3]), np.array([3, 44, 255], np.uint8)),
-    "bools": (np.array([False, True]), np.array([True, False, True])),
-    "floats": (np.array([1.0, 3.0]), np.array([3.0, np.nan, 1.0, 2.0])),
-    "none": (np.array([1, 2]), np.array([], np.int64)),
+I8, U8, WIDE = np.int64, np.uint64, 2**53
+LABELS: dict[str, tuple[list[Any], Any, list[Any], Any]] = {
+    "numbers": ([*range(5)], I8, [3, 0, 4, 4, 9, -1, 2], I8),
+    "in another order": ([30, -7, 12], I8, [12, 12, -7, 0, 30, 31], I8),
+    "unsigned": ([2**64 - 1, 5], U8, [5, 2**64 - 1, 0], U8),
+    "unsigned, from far up": ([2**63, 2**64 - 1], U8, [2**64 - 1, 0, 2**63], U8),
+    "negative names": ([-1, 5], I8, [5, 2**64 - 1, 0], U8),
+    "names of half the range": ([2**63 + 5, 7], U8, [5, 7], U8),
+    "names at the other end": ([-(2**63), 1], I8, [2**63, 1], U8),
+    "far apart": ([-(2**62), 2**62], I8, [2**62, 0, -(2**62), 1], I8),
+    "ends": ([-(2**63), 2**63 - 1], I8, [-(2**63), 2**63 - 1], I8),
+    "at one end": ([-(2**63) + 1, -(2**63)], I8, [-(2**63), -(2**63) + 1], I8),
+    "small": ([200, 3], np.uint8, [3, 200, 199, 255], np.uint8),
+    "beyond": ([300, 3], I8, [3, 44, 255], np.uint8),
+    "beyond both ends": ([-1, 0, 1, 256, 255], I8, [0, 255], np.uint8),
+    "beyond with a sign": ([1000, 127, -128, -129], I8, [-128, 127, 0, -1], np.int8),
+    "others alone": ([70_000, 70_001], I8, [1, 2], I8),
+    "bools": ([False, True], None, [True, False, True], None),
+    "numbers of bools": ([2, 1, 0], I8, [True, False], None),
+    "floats": ([1.0, 3.0], None, [3.0, np.nan, 1.0, 2.0], None),
+    "names that are floats": ([2.0**53, 7], None, [WIDE, WIDE + 1], I8),
+    "labels that are floats": ([WIDE + 1, WIDE, 7], I8, [2.0**53, 7], None),
+    "floats beyond": ([2.0**63, -1], None, [2**63 - 1, -1], I8),
+    "floats beyond unsigned": ([2.0**64, 2.0**63, -1], None, [2**64 - 1, 2**63], U8),
+    "no names": ([], I8, [3, 4, 5], I8),
+    "none": ([1, 2], I8, [], I8),
 }
+"""Names and labels, each with a dtype."""
 
 
 @pytest.mark.parametrize("name", LABELS)
 def test_labels(backend: Backend, name: str) -> None:
-    names, labels = LABELS[name]
-    some = backend.asarray(np.tile(labels, (2, 1)))
-    found = kernels.codes_among(some, names)
-    wanted = reference_labels.codes_among(np.tile(labels, (2, 1)), names)
-    assert found.dtype == wanted.dtype
-    np.testing.assert_array_equal(found if isinstance(found, np.ndarray) else found.get(), wanted)
-    ours = kernels.distinct_labels(some)
-    right = reference_labels.distinct(labels)
-    assert isinstance(ours, np.ndarray)
-    assert ours.dtype == right.dtype
-    np.testing.assert_array_equal(ours, right)
-
-
-# --- Lanes ----------------------------------------------------------------------------------------
+    """Numbers are compared as numbers, also where one dtype cannot hold the other's."""
+    names, of_names, labels, of_labels = LABELS[name]
+    host = np.array(labels, of_labels)
+    some = backend.asarray(np.tile(host, (2, 1)))
+    codes = kernels.codes_among(some, np.array(names, of_names))
+    places = {label: i for i, label in enumerate(names)}
+    assert to_host(codes).tolist() == [[places.get(label, -1) for label in labels]] * 2
+    distinct = kernels.distinct_labels(some)
+    assert isinstance(distinct, np.ndarray)
+    np.testing.assert_array_equal(distinct, np.unique(host[host == host]), strict=True)

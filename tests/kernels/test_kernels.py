@@ -24,7 +24,14 @@ from dask_gpuselect.maths.rulers import Ruler, scales
 from dask_gpuselect.maths.sizes import pivot_count
 from tests import backends
 from tests.backends import CUPY, NUMPY, Backend, each, param
-from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, make, normal, valid
+from tests.data import (
+    INTEGER_DTYPES,
+    cases_of,
+    hashed,
+    make,
+    normal,
+    valid,
+)
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,9 @@ class Kernel(backends.Kernel):
         tally: Tally | None = self.module.tally(self.backend.asarray(values), brackets, most)
         return tally
 
+    def tally_in_place(self, values: NDArray[Any], brackets: Brackets, most: int) -> Tally | None:
+        return kernels.tally_in_place(self.backend.asarray(values), values.dtype, brackets, most)
+
 
 # Sorted chunks, sampled ones, and both sides of the change; runs of 512 that end evenly or not.
 SIZES = (0, 1, 2, 511, 1000, cells.SORT_AT_MOST, cells.SORT_AT_MOST + 1, 40_001)
@@ -79,14 +89,9 @@ REFERENCE_ON_A_GPU = Kernel("reference", CUPY, (2**14 + 1, 40_001))
 DENORMAL_TO_CUPY = {("denormal float32", "f4"), ("every binade", "f4")}
 
 # The dtypes that are compiled at once come first.
-CASES: list[tuple[str, str]] = [
-    *((name, "f8") for name in (*FLOATS, *MISSING)),
-    *((name, "i8") for name in INTEGERS),
-    *((name, "f4") for name in (*FLOATS, *MISSING)),
-    *((name, dtype) for name in INTEGERS for dtype in INTEGER_DTYPES if dtype != "i8"),
-]
-AT_ONCE = len(FLOATS) + len(MISSING) + len(INTEGERS)
-CASES_OF_ALL = [*CASES, *((name, "f2") for name in (*FLOATS, *MISSING)), ("bools", "?")]
+CASES = cases_of("f8", "i8", "f4", *(each for each in INTEGER_DTYPES if each != "i8"))
+AT_ONCE = len(cases_of("f8", "i8"))
+CASES_OF_ALL = [*CASES, *cases_of("f2"), ("bools", "?")]
 
 
 def each_case(*kernels: Kernel) -> Any:
@@ -128,15 +133,15 @@ def assert_distances(
     cuts: Cuts, reference: NDArray[Any], inside: NDArray[Any], *, sums_plainly: bool
 ) -> None:
     """Within the error that `Cuts` states, of both; unknown only where it may be."""
-    found = np.where(np.isfinite(cuts.slack), cuts.distance, np.nan)
-    known = np.isfinite(found) & np.isfinite(reference)
+    distance = np.where(np.isfinite(cuts.slack), cuts.distance, np.nan)
+    known = np.isfinite(distance) & np.isfinite(reference)
     with np.errstate(all="ignore"):
-        error = np.abs(found - reference)
+        error = np.abs(distance - reference)
         of_a_sum = (inside + 8) * 2.0**-53 * reference
         allowed = (of_a_sum if sums_plainly else cuts.slack) + of_a_sum
     assert (error[known] <= allowed[known]).all()
     # The fast kernels may know more than the reference (differences beyond int64), never less.
-    lost = np.isfinite(reference) & ~np.isfinite(found) & (inside > 0)
+    lost = np.isfinite(reference) & ~np.isfinite(distance) & (inside > 0)
     lost[:1] = False
     assert not lost.any()
 
@@ -183,16 +188,16 @@ def brackets_of(values: NDArray[Any], n_ends: int) -> Brackets:
 
 
 def assert_tally_is_right(
-    found: Tally | None, expected: Tally | None, dtype: np.dtype[Any]
+    actual: Tally | None, expected: Tally | None, dtype: np.dtype[Any]
 ) -> None:
     assert expected is not None
-    assert found is not None
-    np.testing.assert_array_equal(found.below, expected.below)
-    np.testing.assert_array_equal(found.upto, expected.upto)
-    assert (found.n_valid, found.n_missing) == (expected.n_valid, expected.n_missing)
-    assert found.candidates.dtype == dtype
+    assert actual is not None
+    np.testing.assert_array_equal(actual.below, expected.below)
+    np.testing.assert_array_equal(actual.upto, expected.upto)
+    assert (actual.n_valid, actual.n_missing) == (expected.n_valid, expected.n_missing)
+    assert actual.candidates.dtype == dtype
     np.testing.assert_array_equal(
-        np.sort(found.candidates.on_host()), np.sort(expected.candidates.on_host())
+        np.sort(actual.candidates.on_host()), np.sort(expected.candidates.on_host())
     )
 
 
@@ -207,11 +212,11 @@ def rulers_for(dtype: np.dtype[Any]) -> list[Ruler]:
     else:
         info = np.iinfo(dtype)
         ranges = [(info.min, info.max), (info.min // 3, info.max // 2), (0, 9), (info.max - 99, 99)]
-    found = []
+    rulers = []
     for ends in ranges:
         low, high = np.sort(np.array(ends, dtype))
-        found += [scale.ruler() for scale in scales(low, high, dtype)]
-    return found
+        rulers += [scale.ruler() for scale in scales(low, high, dtype)]
+    return rulers
 
 
 @pytest.mark.few(1)
@@ -223,20 +228,20 @@ def test_tally_by_a_ruler(kernel: Kernel, name: str, dtype: str, n_ends: int) ->
     values = selected(make(name, dtype, n))
     brackets = brackets_of(values, n_ends)
     for ruler in rulers_for(values.dtype):
-        told = reference.tally_by_ruler(values, ruler, brackets, n)
-        assert told is not None
-        held = len(told[0].candidates)
-        for most in (n, held):
-            found = kernel.module.tally_by_ruler(values, ruler, brackets, most)
-            assert_tally_is_right(found[0], told[0], values.dtype)
-            np.testing.assert_array_equal(found[1:], told[1:])
-        for module in (kernel.module, reference) if held else ():
-            assert module.tally_by_ruler(values, ruler, brackets, held - 1) is None
+        expected = reference.tally_by_ruler(values, ruler, brackets, n)
+        assert expected is not None
+        n_candidates = len(expected[0].candidates)
+        for most in (n, n_candidates):
+            actual = kernel.module.tally_by_ruler(values, ruler, brackets, most)
+            assert_tally_is_right(actual[0], expected[0], values.dtype)
+            np.testing.assert_array_equal(actual[1:], expected[1:])
+        for module in (kernel.module, reference) if n_candidates else ():
+            assert module.tally_by_ruler(values, ruler, brackets, n_candidates - 1) is None
     assert kernel.module.tally_by_ruler(values[:1000], ruler, brackets, n) is None
 
 
 @pytest.mark.few(5)
-@pytest.mark.parametrize("n_ends", [6, spans.FEW_ENDS, 100, 0, 1])
+@pytest.mark.parametrize("n_ends", [6, spans.FEW_ENDS, 100, 0, 1, 900])
 @each_case(CPU, CUDA, REFERENCE_ON_A_GPU)
 def test_tally(kernel: Kernel, name: str, dtype: str, n_ends: int) -> None:
     """No more candidates are gathered than there is room for."""
@@ -248,11 +253,11 @@ def test_tally(kernel: Kernel, name: str, dtype: str, n_ends: int) -> None:
             brackets = Brackets(brackets.ends, wanted)
             expected = reference.tally(compared, brackets, n)
             assert expected is not None
-            held = len(expected.candidates)
-            for most in (n, held):
-                found = kernel.tally(values, brackets, most)
-                assert_tally_is_right(found, expected, compared.dtype)
-            for most in {0, held - 1} if held else ():
+            n_candidates = len(expected.candidates)
+            for most in (n, n_candidates):
+                for tally in (kernel.tally, kernel.tally_in_place):
+                    assert_tally_is_right(tally(values, brackets, most), expected, compared.dtype)
+            for most in {0, n_candidates - 1} if n_candidates else ():
                 assert kernel.tally(values, brackets, most) is None
                 assert reference.tally(compared, brackets, most) is None
 
@@ -276,9 +281,9 @@ def read_only(x: Any) -> Any:
 
 def unaligned(x: Any) -> Any:
     raw = np.empty(x.nbytes + 1, np.uint8)
-    found = raw[1:].view(x.dtype).reshape(x.shape)
-    found[...] = x
-    return found
+    copy = raw[1:].view(x.dtype).reshape(x.shape)
+    copy[...] = x
+    return copy
 
 
 VIEWS: dict[str, Callable[[Any], Any]] = {

@@ -28,8 +28,8 @@ def middle(n: IntArray) -> tuple[IntArray, IntArray]:
 def looked_at(rows: NDArray[Any], seed: int = KNOWN) -> IntArray:
     """How many times its elements each row was looked at, of a median; the answer is checked."""
     wanted = np.sort(rows, axis=1)[:, [(rows.shape[1] - 1) // 2, rows.shape[1] // 2]]
-    found, counts = cpu.select(rows.copy(), middle, seed)
-    np.testing.assert_array_equal(np.hstack([found.lower, found.upper]), wanted)
+    result, counts = cpu.select(rows.copy(), middle, seed)
+    np.testing.assert_array_equal(np.hstack([result.lower, result.upper]), wanted)
     return counts[:, 0]
 
 
@@ -56,8 +56,8 @@ def test_lanes_that_are_given_up_have_the_same_answers(monkeypatch: pytest.Monke
     a = np.stack([make(4_000) for make in (FLOATS | MISSING).values()])
     monkeypatch.setattr(cpu, "SEED", KNOWN)
     a[0] = crafted.killer(a.shape[1], 1_999, crafted.salt_of(KNOWN), 40)
-    found = cpu.select(a.copy(), middle, KNOWN)[1]
-    assert found[0, 0] == -1
+    counts = cpu.select(a.copy(), middle, KNOWN)[1]
+    assert counts[0, 0] == -1
     for row, answer in zip(a, median(a, axis=1), strict=True):
         np.testing.assert_array_equal(answer, median(row))
     q = [0.1, 0.5]

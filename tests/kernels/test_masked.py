@@ -51,16 +51,16 @@ class Masked(NamedTuple):
     n_missing: int
     n_left_out: int
 
-    def check(self, found: Tally | None, brackets: Brackets) -> NDArray[Any]:
+    def check(self, tally: Tally | None, brackets: Brackets) -> NDArray[Any]:
         """Assert that a tally is right, and return its candidates, ascending."""
-        assert found is not None
+        assert tally is not None
         ends = brackets.ends
-        np.testing.assert_array_equal(found.below, np.searchsorted(self.x, ends, "left"))
-        np.testing.assert_array_equal(found.upto, np.searchsorted(self.x, ends, "right"))
-        assert (found.n_valid, found.n_missing) == (len(self.x), self.n_missing)
-        assert found.n_left_out == self.n_left_out
+        np.testing.assert_array_equal(tally.below, np.searchsorted(self.x, ends, "left"))
+        np.testing.assert_array_equal(tally.upto, np.searchsorted(self.x, ends, "right"))
+        assert (tally.n_valid, tally.n_missing) == (len(self.x), self.n_missing)
+        assert tally.n_left_out == self.n_left_out
         inside = brackets.wanted[np.searchsorted(ends, self.x)] & ~np.isin(self.x, ends)
-        candidates = np.sort(found.candidates.on_host())
+        candidates = np.sort(tally.candidates.on_host())
         np.testing.assert_array_equal(candidates, self.x[inside])
         return candidates
 
@@ -103,8 +103,8 @@ def test_both_loads(backend: Backend, dtype: str, layout: str, rate: float) -> N
         for tally in (kernels.tally, kernels.tally_in_place):
             of.check(tally(of.chunk, kind, brackets, of.chunk.size), brackets)
     near = of.x[:100]
-    found = kernels.moments(of.chunk, near, kind)
-    assert numbers_of(found) == numbers_of(kernels.moments(of.x, near, of.x.dtype))
+    moments = kernels.moments(of.chunk, near, kind)
+    assert numbers_of(moments) == numbers_of(kernels.moments(of.x, near, of.x.dtype))
 
 
 ALL_WANTED: dict[str, tuple[Sequence[float], Sequence[int]]] = {
@@ -134,16 +134,16 @@ def test_tally_and_sums(backend: Backend, dtype: str, rate: float | None, wanted
         assert size == n
         return np.unique(np.array([0, n // 3, n // 2, n // 2 + 1, n - 1]))
 
-    found, sums = kernels.tally_and_sums(of.chunk, kind, brackets, n, ranks)
+    tally, sums = kernels.tally_and_sums(of.chunk, kind, brackets, n, ranks)
     assert numbers_of(sums) == numbers_of(kernels.moments(of.chunk, ends, kind))
-    candidates = of.check(found, brackets)
-    assert found is not None
+    candidates = of.check(tally, brackets)
+    assert tally is not None
     if not of.n_missing:  # then the ranks are those of the elements
-        asked = ranks(n)
-        asked = asked[are_gathered(brackets, found, asked)]
-        np.testing.assert_array_equal(order_statistics(brackets, found, asked), of.x[asked])
+        some = ranks(n)
+        some = some[are_gathered(brackets, tally, some)]
+        np.testing.assert_array_equal(order_statistics(brackets, tally, some), of.x[some])
     places = np.arange(0, len(candidates), 999)
-    np.testing.assert_array_equal(found.candidates.elements_at(places), candidates[places])
+    np.testing.assert_array_equal(tally.candidates.elements_at(places), candidates[places])
     if len(candidates):
         most = len(candidates) - 1
         nothing, again = kernels.tally_and_sums(of.chunk, kind, brackets, most, ranks)
@@ -161,11 +161,11 @@ def test_arrays_in_memory(backend: Backend, dtype: str, rate: float) -> None:
         middle = np.array([n // 2], np.int64)
         return middle, middle
 
-    for brackets, found in (
+    for brackets, tally in (
         kernels.pilot(of.chunk, kind, 2000, ranks),
         kernels.whole(of.chunk, kind, ranks),
     ):
-        of.check(found, brackets)
+        of.check(tally, brackets)
     if rate == 1:
         plain = kernel_module("reference", "sampling").pilot(of.x, 2000, ranks)
         Masked(of.x, of.x, 0, 0).check(plain[1], plain[0])

@@ -27,7 +27,7 @@ from dask_gpuselect.strategies.probes import (
 from dask_gpuselect.strategies.spaces import VALUE, Space, coordinates, element
 from tests import backends
 from tests.backends import CUPY, NUMPY, STRICT, each, kernel_module
-from tests.data import FLOATS, INTEGERS, MISSING, make
+from tests.data import cases_of, make
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,7 @@ each_kernel = each(REFERENCE, CPU, CUDA)
 
 # Two dtypes of floats, and integers with and without a sign: each is compiled for itself. The first
 # ones are compiled at once.
-CASES = [
-    *((name, "f8") for name in (*FLOATS, *MISSING)),
-    *((name, "u1") for name in INTEGERS),
-    *((name, "f4") for name in (*FLOATS, *MISSING)),
-    *((name, "i8") for name in INTEGERS),
-]
+CASES = cases_of("f8", "u1", "f4", "i8")
 
 
 def some_keys(values: NDArray[Any]) -> list[int]:
@@ -60,8 +55,8 @@ def some_keys(values: NDArray[Any]) -> list[int]:
     keys = sorted(to_keys(values[values == values]).tolist()) or [least, largest]
     n = len(keys)
     between = [(keys[n // 3] + keys[n // 2]) // 2, (least + keys[0]) // 2]
-    found = {*keys[:: max(n // 3, 1)], keys[-1], *between, least, largest}
-    return sorted({key_at(key, values.dtype) for key in found})
+    chosen = {*keys[:: max(n // 3, 1)], keys[-1], *between, least, largest}
+    return sorted({key_at(key, values.dtype) for key in chosen})
 
 
 def probes_of(values: NDArray[Any]) -> Iterator[Measure]:
@@ -133,7 +128,7 @@ def assert_near(ours: float, theirs: float, size: float) -> None:
         assert math.isfinite(ours) == math.isfinite(theirs) or size > 1e307
 
 
-@pytest.mark.few(2 * (len(FLOATS) + len(MISSING) + len(INTEGERS)))
+@pytest.mark.few(2 * len(cases_of("f8", "u1")))
 @pytest.mark.parametrize(("name", "dtype"), CASES, ids=[f"{n}-{d}" for n, d in CASES])
 @each_kernel
 def test_measures(kernel: Kernel, name: str, dtype: str) -> None:
@@ -154,9 +149,9 @@ def assert_drawn(drawn: Drawn, values: NDArray[Any], probe: Any) -> None:
     assert drawn.keys.dtype == np.uint64
     keys = to_keys(values[values == values])
     inside = np.array([key for key in keys.tolist() if probe.lo < key < probe.hi], np.uint64)
-    found, counts = np.unique(drawn.keys, return_counts=True)
+    distinct, counts = np.unique(drawn.keys, return_counts=True)
     available = dict(zip(*np.unique(inside, return_counts=True), strict=True))
-    assert all(n <= available.get(key, 0) for key, n in zip(found, counts, strict=True))
+    assert all(n <= available.get(key, 0) for key, n in zip(distinct, counts, strict=True))
     if len(inside) == len(values):
         assert len(drawn.keys) >= min(probe.size, len(values))
 
@@ -189,7 +184,7 @@ def test_bitonic_sort(kernel: Kernel, n: int, dtype: str) -> None:
     ours = kernel_module(kernel.name, "bitonic").bitonic_sorted(
         kernel.backend.asarray(values), 1024
     )
-    found = ours.get() if kernel.backend is CUPY else np.asarray(ours)
-    assert found.dtype == values.dtype
-    np.testing.assert_array_equal(found, np.sort(values))
+    result = ours.get() if kernel.backend is CUPY else np.asarray(ours)
+    assert result.dtype == values.dtype
+    np.testing.assert_array_equal(result, np.sort(values))
     np.testing.assert_array_equal(values, before)

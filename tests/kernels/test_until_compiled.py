@@ -60,8 +60,8 @@ def test_a_call_takes_one_way_to_its_end(monkeypatch: pytest.MonkeyPatch) -> Non
     x, weights = da.from_array(values, chunks=(500, 1)), np.ones(values.shape)
     turns = itertools.cycle([False, True])
     monkeypatch.setattr(compiling._Ways, "is_by_kernels", lambda *_: next(turns))
-    found = gs.quantile(x, 0.5, weights=weights, method="inverted_cdf").compute(scheduler="sync")
-    assert found == np.quantile(values, 0.5, method="inverted_cdf")
+    result = gs.quantile(x, 0.5, weights=weights, method="inverted_cdf").compute(scheduler="sync")
+    assert result == np.quantile(values, 0.5, method="inverted_cdf")
 
 
 @pytest.mark.parametrize(
@@ -75,25 +75,25 @@ def test_a_call_takes_one_way_to_its_end(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_kernels_answer_about_large_arrays_and_after_a_time(
     large: float, seconds: float, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    ways: list[str] = []
 
-    @compiling.until_compiled(lambda *_: told.append("NumPy"))
+    @compiling.until_compiled(lambda *_: ways.append("NumPy"))
     def function(*_: Any) -> None:
-        told.append("kernels")
+        ways.append("kernels")
 
     with new_process(monkeypatch, large, seconds):
         for dtype, n in (("f8", 10), ("f8", 999), ("f8", 1000), ("f8", 10), ("f4", 10)):
             function(np.zeros(n, dtype))
         function([(np.zeros(600), np.zeros(400, "i4"))])  # chunks and their codes
-    assert told == expected
+    assert ways == expected
 
 
 def test_windows_of_small_tiles_get_a_kernel_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy sorts one window after the other until then, and its time counts."""
     with new_process(monkeypatch, np.inf, 1e-3):
-        found = [groupby(data("f8")[:, :2], DAYS, 0).nanquantile(Q) for _ in range(2)]
+        results = [groupby(data("f8")[:, :2], DAYS, 0).nanquantile(Q) for _ in range(2)]
         assert any(kernel is window_lanes._select.__wrapped__ for kernel, *_ in compiling._kernels)
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(*results)
 
 
 def test_a_kernel_that_cannot_be_compiled_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +186,7 @@ def test_scratch_of_numpy_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(0).random(N)
     brackets = Brackets(np.array([0.4, 0.41]), np.array([False, True, False]))
     with new_process(monkeypatch, np.inf, 1e9):
-        found = spans.tally(values, brackets, N)
-    assert found is not None
-    held = found.candidates.on_host()
-    assert held.base is None or held.base.nbytes < values.nbytes / 10
+        tally = spans.tally(values, brackets, N)
+    assert tally is not None
+    candidates = tally.candidates.on_host()
+    assert candidates.base is None or candidates.base.nbytes < values.nbytes / 10

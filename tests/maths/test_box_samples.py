@@ -15,10 +15,10 @@ from dask_gpuselect.maths.boxes import Rule, box_guess, rungs_of
 @pytest.mark.parametrize("size", [0, 1, 600, 5_000])
 def test_places_follow_from_the_elements_that_are_no_nan(size: int, n_missing: int) -> None:
     ordered = np.append(np.arange(float(size)), np.full(n_missing, np.nan))
-    found, n = valid_in(ordered, rungs_of)
+    elements, n = valid_in(ordered, rungs_of)
     assert n == size
     wanted = np.concatenate([np.arange(size)[part] for part in rungs_of(size)])
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(elements, wanted)
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 20_000, 1 << 22])

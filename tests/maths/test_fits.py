@@ -95,10 +95,10 @@ def test_kernels_agree(backend: Backend, kind: str, n: int, has_intercept: bool)
         ours_x, ours_y = backend.asarray(x), backend.asarray(y)
         kernel = backend_for(ours_x).residuals
         about = (ours_x, ours_y, design)
-        found = kernel.row_tallies(*about, thetas, ends, most, with_sums=True)
+        tallies = kernel.row_tallies(*about, thetas, ends, most, with_sums=True)
         bare = kernel.row_tallies(*about, thetas, ends, most, with_sums=False)
-    assert len(found) == len(wanted) == len(bare) == 3
-    for ours, theirs, counted in zip(found, wanted, bare, strict=True):
+    assert len(tallies) == len(wanted) == len(bare) == 3
+    for ours, theirs, counted in zip(tallies, wanted, bare, strict=True):
         np.testing.assert_array_equal(ours.n, theirs.n)
         np.testing.assert_array_equal(counted.n, theirs.n)
         assert ours.is_whole == theirs.is_whole == counted.is_whole
@@ -211,9 +211,9 @@ def best_by_program(design: Floats, target: Floats) -> float:
     n, p = design.shape
     costs = np.append(np.zeros(p), 1)
     limits = np.vstack([np.hstack([side * design, -np.ones((n, 1))]) for side in (1, -1)])
-    found = linprog(costs, limits, np.append(target, -target), bounds=[(None, None)] * (p + 1))
-    assert found.status == 0
-    return float(found.fun)
+    solution = linprog(costs, limits, np.append(target, -target), bounds=[(None, None)] * (p + 1))
+    assert solution.status == 0
+    return float(solution.fun)
 
 
 @pytest.mark.parametrize("p", [1, 2, 5])
@@ -229,8 +229,8 @@ def test_minimax(kind: str, p: int) -> None:
             target = design.sum(axis=1) + (np.arange(n) == 1)
         elif kind == "near collinear":
             design[:, -1] = design[:, 0] * (p > 1) + 1e-6 * design[:, -1]
-        found = np.abs(target - design @ minimax(design, target)).max()
-        assert found == pytest.approx(best_by_program(design, target), rel=1e-6, abs=1e-9)
+        error = np.abs(target - design @ minimax(design, target)).max()
+        assert error == pytest.approx(best_by_program(design, target), rel=1e-6, abs=1e-9)
 
 
 def test_minimax_of_too_few_rows() -> None:
@@ -264,8 +264,8 @@ def least(x: Floats, y: Floats, criterion: Any, max_steps: int = 100) -> tuple[F
     """The rows of a design, and the least objective of a fit to eight of them that is found."""
     design = np.column_stack([np.ones(len(x)), x])
     search = StartSettings(criterion, True, 500, 10, max_steps)
-    found = best_fits(Tables.of(design, y), 8 / len(x), search, np.random.default_rng(0))
-    return design, found[0].objective
+    fits = best_fits(Tables.of(design, y), 8 / len(x), search, np.random.default_rng(0))
+    return design, fits[0].objective
 
 
 def sets_of(size: int, n: int) -> list[list[int]]:
@@ -277,9 +277,9 @@ def test_trimmed_squares_of_all_halves(seed: int) -> None:
     """Brute force: the least sum among least squares of all sets of h rows."""
     x, y = rows_and_target(13, 2, seed)
     y[:4] += 20
-    design, found = least(x, y, TrimmedSquares())
+    design, objective = least(x, y, TrimmedSquares())
     sums = [np.linalg.lstsq(design[rows], y[rows], rcond=None)[1][0] for rows in sets_of(8, 13)]
-    assert found == pytest.approx(min(sums), rel=1e-9)
+    assert objective == pytest.approx(min(sums), rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -287,21 +287,21 @@ def test_median_squares_of_all_references(seed: int) -> None:
     """Brute force: the optimum is the minimax fit of some p + 1 rows."""
     x, y = rows_and_target(14, 1, seed)
     y[:5] += 20
-    design, found = least(x, y, MedianSquares())
+    design, objective = least(x, y, MedianSquares())
     fits = (minimax(design[rows], y[rows]) for rows in sets_of(3, 14))
     best = min(np.sort(np.abs(y - design @ theta))[7] ** 2 for theta in fits)
-    assert found == pytest.approx(best, rel=1e-9)
+    assert objective == pytest.approx(best, rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_elemental_fits_by_brute_force(seed: int) -> None:
     """Without steps: the best of all elemental fits, with the best intercept of each."""
     x, y = rows_and_target(15, 1, seed)
-    design, found = least(x, y, MedianSquares(), max_steps=0)
+    design, objective = least(x, y, MedianSquares(), max_steps=0)
     fits = [np.linalg.solve(design[rows], y[rows]) for rows in sets_of(2, 15)]
     errors = np.sort(y - np.stack(fits) @ design.T, axis=1)
     best = (errors[:, 7:] - errors[:, :8]).min() / 2
-    assert found == pytest.approx(best**2, rel=1e-9)
+    assert objective == pytest.approx(best**2, rel=1e-9)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -43,10 +43,10 @@ def known(tally: Tally) -> list[Any]:
 @st.composite
 def weighted_brackets(draw: st.DrawFn, dtype: str) -> Brackets:
     """Any brackets, and any of the other cells between ends are summed."""
-    found = draw(brackets(dtype))
-    summed = np.array([draw(st.booleans()) for _ in found.wanted], np.bool_) & ~found.wanted
+    plain = draw(brackets(dtype))
+    summed = np.array([draw(st.booleans()) for _ in plain.wanted], np.bool_) & ~plain.wanted
     summed[[0, -1]] = False
-    return replace(found, summed=summed)
+    return replace(plain, summed=summed)
 
 
 @pytest.mark.few(1)
@@ -61,23 +61,23 @@ def test_what_covers_tells_sums_of_products(data: st.DataObject, dtype: str) -> 
         assert tallied is not None
         return tallied
 
-    kept, wanted = data.draw(weighted_brackets(dtype)), data.draw(weighted_brackets(dtype))
-    told = tally(kept)
-    if covers(kept, wanted, weighs=True):
-        found, expected = tally_by(kept, told, wanted), tally(wanted)
-        assert known(found) == known(expected)
-        for mine, other in ((found.products, expected.products), (found.square, expected.square)):
+    cached, wanted = data.draw(weighted_brackets(dtype)), data.draw(weighted_brackets(dtype))
+    tallied_before = tally(cached)
+    if covers(cached, wanted, weighs=True):
+        actual, expected = tally_by(cached, tallied_before, wanted), tally(wanted)
+        assert known(actual) == known(expected)
+        for mine, other in ((actual.products, expected.products), (actual.square, expected.square)):
             assert mine.integers(PRODUCT_UNIT).tolist() == other.integers(PRODUCT_UNIT).tolist()
-    without = Brackets(kept.ends, kept.wanted)
+    without = Brackets(cached.ends, cached.wanted)
     assert not covers(without, wanted, weighs=True)
 
 
 def test_weights_of_ties_are_not_known_one_by_one() -> None:
     """An end is counted, and what equals it is no candidate: of weights only the sum is known."""
-    kept = Brackets(np.array([0.0, 5.0, 10.0]), np.array([False, True, True, False]))
+    cached = Brackets(np.array([0.0, 5.0, 10.0]), np.array([False, True, True, False]))
     wanted = Brackets(np.array([0.0, 10.0]), np.array([False, True, False]))
-    assert covers(kept, wanted)
-    assert not covers(kept, wanted, weighs=True)
+    assert covers(cached, wanted)
+    assert not covers(cached, wanted, weighs=True)
 
 
 def test_groups_of_which_too_little_is_known() -> None:

@@ -47,7 +47,7 @@ def in_passes(
     parts: Sequence[SortedLanes], widths: Sequence[int], merge_every: int = 100
 ) -> tuple[Lanes, list[LaneBrackets]]:
     """All passes, and the brackets after each."""
-    found: list[LaneBrackets] = []
+    of_passes: list[LaneBrackets] = []
     brackets: LaneBrackets | None = None
     for m in widths:
         cuts = [cuts_of_sorted(part, brackets, m) for part in parts]
@@ -55,10 +55,10 @@ def in_passes(
             groups = [cuts[i : i + merge_every] for i in range(0, len(cuts), merge_every)]
             cuts = [merge(group, m) for group in groups]
         brackets = find_lane_brackets(cuts, ranks) if brackets is None else narrow(cuts, brackets)
-        found.append(brackets)
+        of_passes.append(brackets)
     assert brackets is not None
     tally = merge_tallies([tally_of_sorted(part, brackets) for part in parts])
-    return order_statistics(tally, brackets), found
+    return order_statistics(tally, brackets), of_passes
 
 
 def n_inside(brackets: LaneBrackets, ordered: NDArray[Any]) -> IntArray:

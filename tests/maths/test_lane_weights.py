@@ -130,11 +130,11 @@ def test_windows_are_not_gathered() -> None:
     x, w = drawn(1000)
     w[:, 1] = w.sum(axis=1)
     wanted = WantedQuantiles((0.5,), "linear", FLOAT)
-    found, tally = in_parts(parts_of(x, w, 400), wanted, (40,))
+    result, tally = in_parts(parts_of(x, w, 400), wanted, (40,))
     assert tally.n_inside.max() < 250
     assert not tally.product.is_zero.all()
     for lane in range(LANES):
-        assert found.lower[lane, 0] == weighted(x[lane], w[lane], 0.5, "linear", FLOAT)
+        assert result.lower[lane, 0] == weighted(x[lane], w[lane], 0.5, "linear", FLOAT)
 
 
 def test_changed_lanes_are_noticed() -> None:

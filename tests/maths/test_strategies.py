@@ -44,12 +44,12 @@ every_strategy = pytest.mark.parametrize("label", VARIANTS)
 def assert_exact(values: NDArray[Any], first: int, last: int, strategy: Strategy) -> Trace:
     """Search the elements of a rank or of two, and return what that costs."""
     wanted = np.array([first]), np.array([last])
-    found = select_now(values, values.dtype, lambda n: wanted, strategy)
+    result = select_now(values, values.dtype, lambda n: wanted, strategy)
     ordered = np.sort(values[values == values])
-    assert found.elements == {first: ordered[first], last: ordered[last]}
+    assert result.elements == {first: ordered[first], last: ordered[last]}
     # Without an opening, the first measurement may tell that elements are missing.
-    assert found.trace.rounds <= strategy.rounds + (found.n_missing > 0)
-    return found.trace
+    assert result.trace.rounds <= strategy.rounds + (result.n_missing > 0)
+    return result.trace
 
 
 # --------------------------------------------------------------------------------------------------
@@ -87,14 +87,14 @@ def test_rounds_do_not_depend_on_the_data(label: str) -> None:
 
 
 def with_sums(
-    report: ProbeResult, wrong: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    result: ProbeResult, wrong: Callable[[NDArray[np.float64]], NDArray[np.float64]]
 ) -> ProbeResult:
     """The report with other sums: the counts stay."""
-    if isinstance(report, ExtentResult):
-        return replace(report, total=float(wrong(np.array([report.total]))[0]))
-    if isinstance(report, PointsResult):
-        return replace(report, low=wrong(report.low), high=wrong(report.high))
-    return report
+    if isinstance(result, ExtentResult):
+        return replace(result, total=float(wrong(np.array([result.total]))[0]))
+    if isinstance(result, PointsResult):
+        return replace(result, low=wrong(result.low), high=wrong(result.high))
+    return result
 
 
 GARBAGE: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
@@ -112,8 +112,8 @@ GARBAGE: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
 def test_sums_that_are_garbage_cost_rounds_only(
     label: str, garbage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = kernels.answer_probe
-    wrong = lambda *about: with_sums(report(*about), GARBAGE[garbage])  # noqa: E731
+    answer_probe = kernels.answer_probe
+    wrong = lambda *about: with_sums(answer_probe(*about), GARBAGE[garbage])  # noqa: E731
     monkeypatch.setattr(kernels, "answer_probe", wrong)
     for name, dtype in (("normal", "f8"), ("outliers", "f4"), ("tied", "f8"), ("few", "u1")):
         values = make(name, dtype, 200)
@@ -141,8 +141,8 @@ def arrays(draw: st.DrawFn, n_arrays: int = 1) -> Any:
     values = draw(st.lists(elements(dtype), min_size=1, max_size=8))
     n = draw(st.integers(1, 30))
     places = hnp.arrays("u1", n, elements=st.integers(0, len(values) - 1))
-    found = tuple(np.array(values, dtype)[draw(places)] for _ in range(n_arrays))
-    return found if n_arrays > 1 else found[0]
+    made = tuple(np.array(values, dtype)[draw(places)] for _ in range(n_arrays))
+    return made if n_arrays > 1 else made[0]
 
 
 @st.composite

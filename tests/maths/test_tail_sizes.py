@@ -20,8 +20,8 @@ def shares(n: int) -> list[float]:
     """At and around every rank, and the ends."""
     at = np.append(np.arange(n + 1) / n, np.arange(n) / max(n - 1, 1))
     around = np.concatenate([np.nextafter(at, -1), at, np.nextafter(at, 2), [1e-300, 0.9, 0.1]])
-    found: list[float] = np.unique(np.clip(around, 0, 1)).tolist()
-    return found
+    every: list[float] = np.unique(np.clip(around, 0, 1)).tolist()
+    return every
 
 
 def assert_in_tails(n: int, m: IntArray, q: float, method: Method) -> None:

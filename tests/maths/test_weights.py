@@ -44,11 +44,11 @@ def cuts_of(chunks: Sequence[Chunk], n_pivots: int) -> Cuts:
 
 def tally_of(chunks: Sequence[Chunk], brackets: Brackets) -> Tally:
     """As load 2 finds it, each chunk checked against what load 1 proves."""
-    found = []
+    tallies = []
     for values, weights in chunks:
         chunk = Accompanied(values, None, weights)
-        found.append(kernels.tally(chunk, values.dtype, brackets, len(values)))
-    return Tally.merge(found)
+        tallies.append(kernels.tally(chunk, values.dtype, brackets, len(values)))
+    return Tally.merge(tallies)
 
 
 # --- What is proven -------------------------------------------------------------------------------
@@ -128,16 +128,16 @@ def test_shares_and_sums_are_compared_to_53_bits(q: float, weight: int, shift: i
 @given(st.floats(0, 1) | st.integers(0, 100).map(lambda n: n / 100), st.integers(1, 10**6))
 def test_counts_are_reached_as_numpy_has_it(q: float, n: int) -> None:
     reached, passed = reached_and_passed(q, n)
-    found = ranks(n, q, "averaged_inverted_cdf")
-    assert (found.lower + 1, found.upper + 1) == (reached, passed)
+    neighbours = ranks(n, q, "averaged_inverted_cdf")
+    assert (neighbours.lower + 1, neighbours.upper + 1) == (reached, passed)
 
 
 @given(st.integers(-(2**80), 2**80), st.integers(1, 2**60))
 def test_quotients_are_rounded_once(numerator: int, denominator: int) -> None:
     for name in ("f8", "f4"):
         dtype = np.dtype(name)
-        found = quotient(numerator, denominator, dtype)
-        assert found == nearest(Fraction(numerator, denominator), dtype)
+        result = quotient(numerator, denominator, dtype)
+        assert result == nearest(Fraction(numerator, denominator), dtype)
 
 
 def test_a_share_that_is_rounded_to_a_power_of_two() -> None:
@@ -170,6 +170,6 @@ def test_sums_of_weights_are_rounded_once(
             expected.append(math.inf)
     for few in (0, 64):  # by NumPy, and by Python's integers
         monkeypatch.setattr(exact_sums, "FEW", few)
-        found = ExactSums.of_integers(weights, WEIGHT_UNIT).rounded()
-        np.testing.assert_array_equal(found, np.array(expected, np.float64))
+        result = ExactSums.of_integers(weights, WEIGHT_UNIT).rounded()
+        np.testing.assert_array_equal(result, np.array(expected, np.float64))
     assert DIGIT * WEIGHT_UNIT == -POINT

@@ -5,8 +5,8 @@
 A case takes one row of each table: question, slots, measure, mask, dtype, distribution, shape,
 chunks, where the chunks are, scheduler, settings, and kernels or NumPy. `definitions` has the right
 answers, from definitions alone. `laws` has the laws: the answer equals the definition, for any
-chunks and any order; the reads and the memory are as stated; nothing is computed at the call;
-weights that are counts equal `numpy.repeat`; a chunk that changes is named.
+chunks and any order; warnings are NumPy's; the reads and the memory are as stated; nothing is
+computed at the call; weights that are counts equal `numpy.repeat`; a chunk that changes is named.
 
 - Add a row: add a line to a table of `axes`, or a `Question` with its definition to `questions`. If
   the row cannot be combined with some others, say so in `cases.fitting`. If a mistake needs several

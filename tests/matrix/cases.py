@@ -5,10 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import re
-import threading
-import uuid
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -39,6 +36,7 @@ from tests.matrix.questions import (
     rolled,
 )
 from tests.oracle import FUNCTIONS
+from tests.sources import Reading
 from tests.spies import refuse
 
 Array = NDArray[Any]
@@ -377,22 +375,19 @@ def _windows(n: int, random: axes.Random) -> dict[str, list[int]]:
 # --- Asking ---------------------------------------------------------------------------------------
 
 
-class Counted:
+class Counted(Reading):
     """An array that is read by chunks, and counts how often.
 
     Parameters
     ----------
     values : ndarray
     changed : callable, optional
-        ``(values of a chunk, number of its load) -> values``.
+        ``(values of a chunk, its place, number of its load) -> values``.
     """
 
     def __init__(self, values: Array, changed: Callable[[Array, Any, int], Array] | None = None):
+        super().__init__(values.shape, values.dtype)
         self.values, self.changed = values, changed
-        self.shape, self.dtype, self.ndim = values.shape, values.dtype, values.ndim
-        self.counts: Counter[Any] = Counter()
-        self.lock = threading.Lock()
-        self.token = uuid.uuid4().hex
 
     def __getitem__(self, index: Any) -> Array:
         index = index if isinstance(index, tuple) else (index,)
@@ -403,15 +398,6 @@ class Counted:
         found = self.values[index]
         found = found.copy() if self.values.flags.carray else found  # others lie as they should
         return found if self.changed is None else self.changed(found, place, n)
-
-    def __dask_tokenize__(self) -> Any:
-        return self.token
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "lock": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, lock=threading.Lock())
 
     def lazy(self, chunks: Any) -> da.Array:
         meta = self.values[(slice(0, 0),) * self.ndim] if self.ndim else self.dtype.type()
@@ -579,11 +565,13 @@ def surroundings(case: Case) -> Iterator[None]:
         warnings.simplefilter("always")
         with dask.config.set({"scheduler": case.row["scheduler"], "num_workers": 2} | config):
             yield
-    for each in given:
-        text = f"{each.category.__name__}: {each.message}"
+    WARNED[:] = [f"{each.category.__name__}: {each.message}" for each in given]
+    for text in WARNED:
         assert NUMPYS_WARNINGS.search(text), f"a warning: {text}"
 
 
+WARNED: list[str] = []
+"""The warnings of the case that was computed last."""
 NUMPYS_WARNINGS = re.compile(
     "All-NaN slice|Mean of empty slice|not settled after|use of fork|large graph|full garbage"
     "|Computing mixed collections"  # of expressions, and boxes, which are none

@@ -458,6 +458,9 @@ def box(
         mean = sum(map(Fraction.__mul__, exact, w), Fraction(0)) / total
         square = sum((x * x * y for x, y in zip(exact, w, strict=True)), Fraction(0)) / total
         found |= {"mean": float(mean), "std": oracle.root_of(square - mean * mean)}
+    else:
+        with np.errstate(invalid="ignore"):  # of infinities of both signs
+            found |= {"mean": float(floats[np.isinf(floats)].sum()), "std": np.nan}
     return found
 
 

@@ -10,7 +10,8 @@ import linecache
 import re
 import traceback
 import tracemalloc
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +22,8 @@ from dask.utils import key_split
 from numpy.typing import NDArray
 
 import dask_gpuselect
-from dask_gpuselect import Boxplot, ChunksChangedError
+from dask_gpuselect import Box, Boxplot, ChunksChangedError
+from dask_gpuselect.arrays import to_host
 from dask_gpuselect.boxplot.tables import Boxes
 from dask_gpuselect.distribution import EmpiricalDistribution
 from dask_gpuselect.engine.boards import Board
@@ -29,7 +31,8 @@ from dask_gpuselect.engine.keeping import Group
 from dask_gpuselect.engine.marks import Slab
 from dask_gpuselect.engine.scratch import Tile
 from dask_gpuselect.kernels.companions import Accompanied
-from tests.matrix import axes, definitions
+from tests import oracle
+from tests.matrix import axes, cases, definitions
 from tests.matrix.cases import Case, Lazy, ask, computed, grouped, lazily, surroundings
 
 Array = NDArray[Any]
@@ -50,52 +53,87 @@ class Law:
 # --- Comparing ------------------------------------------------------------------------------------
 
 
-def same(found: Any, wanted: Any, what: str = "an answer") -> None:
+def same(actual: Any, expected: Any, what: str = "an answer") -> None:
     """Compare bits: dtype, shape, every element; all NaN are equal, and so are the two zeros."""
-    if isinstance(found, Boxplot | list):
-        return same_boxes(found, wanted, what)
-    if isinstance(found, EmpiricalDistribution):
-        (told,) = wanted if isinstance(wanted, list) else (vars(wanted),)
-        for name in ("points", "below", "upto", "n_valid", "n_missing"):
-            same(getattr(found, name), told[name], f"{what}, {name}")
+    if isinstance(actual, tuple | list):
+        for one, other in zip(actual, expected, strict=True):
+            same(one, other, what)
         return None
-    is_masked = isinstance(found, np.ma.MaskedArray) or found is np.ma.masked
-    found, wanted = _plain(found), _plain(wanted)
-    if not is_masked and found.dtype != wanted.dtype:
-        raise Broken(f"{what}: {found.dtype}, not {wanted.dtype}")
-    if found.shape != wanted.shape:
-        raise Broken(f"{what}: shape {found.shape}, not {wanted.shape}")
+    if isinstance(actual, Boxplot):
+        return same_boxes(actual, expected, what)
+    if isinstance(actual, Box):
+        return same_boxes([actual], [expected], what)
+    if isinstance(actual, EmpiricalDistribution):
+        (fields,) = expected if isinstance(expected, list) else (vars(expected),)
+        for name in ("points", "below", "upto", "n_valid", "n_missing"):
+            same(getattr(actual, name), fields[name], f"{what}, {name}")
+        return None
+    is_masked = isinstance(actual, np.ma.MaskedArray) or actual is np.ma.masked
+    actual, expected = _plain(actual), _plain(expected)
+    if not is_masked and actual.dtype != expected.dtype:
+        raise Broken(f"{what}: {actual.dtype}, not {expected.dtype}")
+    if actual.shape != expected.shape:
+        raise Broken(f"{what}: shape {actual.shape}, not {expected.shape}")
     with np.errstate(all="ignore"):
-        is_same = (found == wanted) | ((found != found) & (wanted != wanted))
+        is_same = (actual == expected) | ((actual != actual) & (expected != expected))
     if not np.all(is_same):
         i = tuple(np.argwhere(~is_same)[0].tolist())
-        raise Broken(f"{what}: {found[i]!r}, not {wanted[i]!r}, at {i}")
+        raise Broken(f"{what}: {actual[i]!r}, not {expected[i]!r}, at {i}")
     return None
 
 
-def _plain(found: Any) -> Array:
-    """An answer as an array, in which NaN stands for what is masked."""
-    if isinstance(found, np.ma.MaskedArray):
-        lost = np.array("NaT", found.dtype) if found.dtype.kind in "mM" else np.nan
-        if found.dtype.kind in "fmM":
-            return np.asarray(found.filled(lost))
-        return np.asarray(found.filled(0))
-    return np.asarray(found)
+def same_computed(actual: Any, expected: Any, what: str = "an answer") -> None:
+    """Compute two answers by themselves, and compare their bits."""
+    one, other = (dask.compute(each, scheduler="sync")[0] for each in (actual, expected))
+    same(one, other, what)
 
 
-def same_boxes(found: Any, wanted: Any, what: str, but: str = "label") -> None:
+def is_same(actual: Any, expected: Any) -> bool:
+    """Return whether two answers have the same bits."""
+    try:
+        same(actual, expected)
+    except (Broken, ValueError, TypeError):
+        return False
+    return True
+
+
+def _plain(answer: Any) -> Array:
+    """Make an array of an answer, on the host, in which NaN stands for what is masked."""
+    if isinstance(answer, np.ma.MaskedArray):
+        lost = np.array("NaT", answer.dtype) if answer.dtype.kind in "mM" else np.nan
+        if answer.dtype.kind in "fmM":
+            return np.asarray(answer.filled(lost))
+        return np.asarray(answer.filled(0))
+    return np.asarray(to_host(answer))
+
+
+def same_boxes(actual: Any, expected: Any, what: str, but: str = "label") -> None:
     """Compare boxes with others, or with the dicts of the definitions, but for a statistic."""
-    if len(found) != len(wanted):
-        raise Broken(f"{what}: {len(found)} boxes, not {len(wanted)}")
-    for i, (one, other) in enumerate(zip(found, wanted, strict=True)):
-        expected = other if isinstance(other, dict) else other.to_dict()
-        for name, value in expected.items():
+    if len(actual) != len(expected):
+        raise Broken(f"{what}: {len(actual)} boxes, not {len(expected)}")
+    if isinstance(actual, Boxplot) and isinstance(expected, Boxplot):
+        columns = _columns(expected)
+        for name, column in _columns(actual).items():
+            if name != but:
+                same(column, columns[name], f"{what}, {name}")
+        return
+    for i, (one, other) in enumerate(zip(actual, expected, strict=True)):
+        for name, value in (other if isinstance(other, dict) else other.to_dict()).items():
             if name in ("label", but):
                 continue
-            value_found = np.asarray(getattr(one, name))
+            statistic = np.asarray(getattr(one, name))
             if name != "fliers":  # which alone have the dtype of the elements
-                value_found = value_found.astype(np.asarray(value).dtype)
-            same(value_found, value, f"{what}, box {i}, {name}")
+                statistic = statistic.astype(np.asarray(value).dtype)
+            same(statistic, value, f"{what}, box {i}, {name}")
+
+
+def _columns(boxes: Boxplot) -> dict[str, Array]:
+    """List the statistics of all boxes by name; fliers one behind the other, and how many."""
+    columns = {name: np.ravel(each) for name, each in boxes.to_dict().items() if name != "label"}
+    for name in columns.keys() & {"fliers", "flier_weights"}:
+        columns[f"sizes of {name}"] = np.array([np.size(each) for each in columns[name]])
+        columns[name] = np.concatenate([*map(np.ravel, columns[name])] or [()])
+    return columns
 
 
 # --- Laws of one answer ---------------------------------------------------------------------------
@@ -113,17 +151,72 @@ def right(case: Case) -> None:
         except refused.kinds as error:
             check_clean(error)
             return
+        if not case.values.size:
+            warns(case)
+            if (theirs := _numpys(case)) is not None:
+                same(found, theirs[0], "NumPy's of nothing")
         if isinstance(case.values, np.ma.MaskedArray) or not case.values.size:
             return  # what is masked can say so, and an empty array may be NaN
         raise Broken(f"not refused: {found!r}") from None
     before = np.ma.getdata(case.values).tobytes()
     found = computed(case, lazy)
     same(found, wanted, "by definition")
+    warns(case)
     if np.ma.getdata(case.values).tobytes() != before:
         raise Broken("the data were changed")
     _seen[:] = [(case, found)]
     if lazy is not None and lazy.sources and case.values.size and _has_plan(case):
         loads(case, lazy)
+
+
+NOTHING, ALL_NAN = "Mean of empty slice", "All-NaN slice encountered"
+WARN = {definitions.quantiles, definitions.mad, definitions.iqr, definitions.trimmed_mean}
+WARN |= {definitions.bins}
+
+
+def warns(case: Case) -> None:
+    """Compare the warnings of the answer just computed with NumPy's, if it has the function, and
+    else with those of slots without a valid element. There is one about one slot."""
+    if np.ma.isMA(case.values):
+        return  # an answer can be masked
+    warned = _about_nothing(cases.WARNED)
+    theirs = _numpys(case)
+    expected = _warnings_of_slots(case) if theirs is None else theirs[1]
+    is_one_slot = case.axis is None and not case.slots.groups
+    if {*warned} != expected or (is_one_slot and len(warned) > 1):
+        raise Broken(f"warnings {warned}, not {expected}")
+
+
+def _about_nothing(texts: Iterable[str]) -> list[str]:
+    """List how often texts have one of the two warnings."""
+    return [each for each in (NOTHING, ALL_NAN) for text in texts if each in text]
+
+
+def _numpys(case: Case) -> tuple[Any, set[str]] | None:
+    """Ask NumPy's function of the same name, if it takes all that goes with the case; return the
+    answer and the warnings."""
+    is_masked = case.nodata is not None or np.ma.isMA(case.values)
+    others = case.beside or case.slots.groups or is_masked or "fill_value" in case.asked
+    name = case.question.name
+    if others or name not in oracle.FUNCTIONS or case.values.dtype.kind in "mM":
+        return None
+    asked = {key: case.asked[key] for key in ("q", "method") if key in case.asked}
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        result = getattr(np, name)(case.values, axis=case.axis, keepdims=case.keepdims, **asked)
+    return result, {*_about_nothing([str(each.message) for each in given])}
+
+
+def _warnings_of_slots(case: Case) -> set[str]:
+    """List the warnings about slots without elements, or without valid ones if NaN are skipped."""
+    is_filled = case.asked.get("fill_value") is not None
+    if case.question.definition not in WARN or is_filled:
+        return set()
+    skips = case.question.name.startswith("nan") or case.question.definition is definitions.bins
+    slots = [slot.values for slot in case.elements.slots()]
+    if any(not len(v) or (skips and (v != v).all()) for v in slots):
+        return {ALL_NAN if case.values.size or "where" in case.beside else NOTHING}
+    return set()
 
 
 _seen: list[tuple[Case, Any]] = []
@@ -518,6 +611,7 @@ RARE_CHANGES: Mapping[str, Callable[[Array], Array]] = {
     "copies moved": _copies_moved,
     "doubled": _doubled,
     "negative": lambda values: -values,
+    "alike": lambda values: np.full_like(values, np.sort(values, None)[values.size // 2]),
     "longer": lambda values: np.concatenate([values, values[:1]]),
     "shorter": lambda values: values[:-1],
     "empty": lambda values: values[:0],

@@ -96,9 +96,9 @@ def split(a: Any, indices_or_sections: Any, axis: int = 0) -> list[ndarray]:
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    found = getattr(_np, name)
-    if isinstance(found, type) or not callable(found):
-        return found
-    own = _delegated(found, name in NUMBERS)
+    attribute = getattr(_np, name)
+    if isinstance(attribute, type) or not callable(attribute):
+        return attribute
+    own = _delegated(attribute, name in NUMBERS)
     globals()[name] = own
     return own

@@ -19,10 +19,10 @@ SCALARS = int | float | complex | bool | np.generic
 
 
 def checked(dtype: Any) -> np.dtype[Any]:
-    found = np.dtype(dtype)
-    if found.char not in DTYPES or not found.isnative:
-        raise ValueError(f"Unsupported dtype {found}")
-    return found
+    kind = np.dtype(dtype)
+    if kind.char not in DTYPES or not kind.isnative:
+        raise ValueError(f"Unsupported dtype {kind}")
+    return kind
 
 
 class Flags:
@@ -102,35 +102,11 @@ class ndarray:
             "Please use `.get()` to construct a NumPy array explicitly."
         )
 
-    def item(self, *args: Any) -> Any:
-        return self._host.item(*args)
-
-    def tolist(self) -> Any:
-        return self._host.tolist()
-
-    def __bool__(self) -> bool:
-        return bool(self._host)
-
     def __int__(self) -> int:
         return int(self._host)
 
-    def __float__(self) -> float:
-        return float(self._host)
-
-    def __complex__(self) -> complex:
-        return complex(self._host)
-
     def __index__(self) -> int:
         return operator.index(self._host)
-
-    def __repr__(self) -> str:
-        return repr(self._host)
-
-    def __str__(self) -> str:
-        return str(self._host)
-
-    def __format__(self, spec: str) -> str:
-        return format(self._host, spec)
 
     def __reduce__(self) -> Any:
         return asarray, (self.get(order="A"),)
@@ -140,13 +116,10 @@ class ndarray:
 
     # --- Elements ---
 
-    def __len__(self) -> int:
-        return len(self._host)
-
     def __iter__(self) -> Any:
         if not self.ndim:
             raise TypeError("iteration over a 0-d array")
-        return (self[i] for i in range(len(self)))
+        return (self[i] for i in range(len(self._host)))
 
     def __getitem__(self, index: Any) -> Any:
         return wrapped(self._host[_index(index)], self)
@@ -204,27 +177,27 @@ def _index(index: Any) -> Any:
     return index._host if isinstance(index, ndarray) else index
 
 
-def wrapped(found: Any, source: Any = None) -> Any:
+def wrapped(result: Any, source: Any = None) -> Any:
     """What NumPy found as CuPy would give it: a view of an array, or a new array."""
-    if isinstance(found, tuple) and hasattr(found, "_fields"):
-        return type(found)(*(wrapped(each, source) for each in found))
-    if isinstance(found, list | tuple):
-        return type(found)(wrapped(each, source) for each in found)
-    if not isinstance(found, np.ndarray | np.generic):
-        return found
-    if isinstance(source, ndarray) and found is source._host:
+    if isinstance(result, tuple) and hasattr(result, "_fields"):
+        return type(result)(*(wrapped(each, source) for each in result))
+    if isinstance(result, list | tuple):
+        return type(result)(wrapped(each, source) for each in result)
+    if not isinstance(result, np.ndarray | np.generic):
+        return result
+    if isinstance(source, ndarray) and result is source._host:
         return source
-    if isinstance(found, np.ndarray) and root(found) is not None:
+    if isinstance(result, np.ndarray) and root(result) is not None:
         out = object.__new__(ndarray)
-        out._host, out.base = found, source
+        out._host, out.base = result, source
         return out
-    out = ndarray(found.shape, found.dtype, order="F" if _is_fortran(found) else "C")
-    out._host[...] = found
+    out = ndarray(result.shape, result.dtype, order="F" if _is_fortran(result) else "C")
+    out._host[...] = result
     return out
 
 
-def _is_fortran(found: Any) -> bool:
-    return found.ndim > 1 and found.flags.f_contiguous and not found.flags.c_contiguous
+def _is_fortran(array: Any) -> bool:
+    return array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
 
 
 def unwrapped(argument: Any) -> Any:
@@ -241,18 +214,18 @@ def called(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """A function of NumPy, of arrays of this kind."""
     out = kwargs.get("out")
     with np.errstate(all="ignore"):  # a device tells nobody
-        found = function(*map(unwrapped, args), **{k: unwrapped(v) for k, v in kwargs.items()})
+        result = function(*map(unwrapped, args), **{k: unwrapped(v) for k, v in kwargs.items()})
     if isinstance(out, ndarray):
         return out
     first = next((a for a in args if isinstance(a, ndarray)), None)
-    return wrapped(found, first)
+    return wrapped(result, first)
 
 
 def delegated(function: Callable[..., Any], gives_number: bool = False) -> Callable[..., Any]:
     @functools.wraps(function)
     def own(*args: Any, **kwargs: Any) -> Any:
-        found = called(function, args, kwargs)
-        return wrapped(np.asarray(found)) if gives_number and isinstance(found, int) else found
+        result = called(function, args, kwargs)
+        return wrapped(np.asarray(result)) if gives_number and isinstance(result, int) else result
 
     return own
 
@@ -268,6 +241,7 @@ ATTRIBUTES = "T dtype imag itemsize nbytes ndim real size strides"
 BINARY = "add sub mul truediv floordiv mod pow lshift rshift and or xor matmul"
 COMPARISONS = "lt le eq ne gt ge"
 UNARY = "neg pos abs invert"
+TO_HOST = "item tolist __bool__ __float__ __complex__ __repr__ __str__ __format__ __len__"
 
 
 def _method(name: str) -> Any:
@@ -303,6 +277,12 @@ def _in_place(name: str) -> Any:
     return method
 
 
+def _of_host(name: str) -> Any:
+    return lambda self, *args: getattr(self._host, name)(*args)
+
+
+for _name in TO_HOST.split():
+    setattr(ndarray, _name, _of_host(_name))
 for _name in METHODS.split():
     setattr(ndarray, _name, _method(_name))
 for _name in ATTRIBUTES.split():
@@ -344,10 +324,10 @@ def array(
         raise TypeError(f"other arrays of a device, {type(values)}, are not emulated")
     else:
         host = np.asarray(values)
-    found = np.array(
+    made = np.array(
         host, checked(host.dtype if dtype is None else dtype), order=order or "K", ndmin=ndmin
     )
-    return wrapped(found)  # type: ignore[no-any-return]
+    return wrapped(made)  # type: ignore[no-any-return]
 
 
 def _on_host(values: Any) -> Any:

@@ -25,11 +25,6 @@ class RawModule:
         return Function(self.code, name)
 
 
-class RawKernel:
-    def __new__(cls, code: str, name: str, *_: Any, **__: Any) -> Any:
-        return Function(code, name)
-
-
 class Function:
     def __init__(self, code: str, name: str) -> None:
         self.name = name
@@ -195,11 +190,11 @@ class ReductionKernel(_Kernel):
         # Those that stay first.
         ndim = given[0].ndim
         reduced = [a % ndim for a in (range(ndim) if axis is None else np.atleast_1d(axis))]
-        kept = [a for a in range(ndim) if a not in reduced]
-        given = [np.ascontiguousarray(a.transpose(*kept, *reduced)) for a in given]
+        others = [a for a in range(ndim) if a not in reduced]
+        given = [np.ascontiguousarray(a.transpose(*others, *reduced)) for a in given]
         (output,) = self.outputs
-        target = ndarray([given[0].shape[a] for a in range(len(kept))], output.dtype(generic))
-        each = np.array(np.prod(given[0].shape[len(kept) :], dtype=np.int64))
+        target = ndarray([given[0].shape[a] for a in range(len(others))], output.dtype(generic))
+        each = np.array(np.prod(given[0].shape[len(others) :], dtype=np.int64))
         kind = _name(target.dtype)
         lines = [self.declared(generic, p, place) for place, p in enumerate(self.inputs)]
         body = (

@@ -82,10 +82,10 @@ def _split(text: str, separator: str) -> list[str]:
 @functools.cache
 def compiler() -> str:
     """The path of g++; an ImportError if there is none."""
-    found = shutil.which(os.environ.get("CXX", "g++"))
-    if found is None:
+    path = shutil.which(os.environ.get("CXX", "g++"))
+    if path is None:
         raise ImportError("kernels on the CPU need g++: Debian and Ubuntu have it as g++")
-    return found
+    return path
 
 
 @functools.cache
@@ -96,8 +96,8 @@ def _headers() -> str:
 @functools.cache
 def library(text: str, more: tuple[str, ...] = ()) -> Path:
     """A shared library from C++, compiled once for all processes."""
-    told = "\n".join([compiler(), *FLAGS, *more, _headers(), text])
-    path = CACHE / f"{hashlib.sha256(told.encode()).hexdigest()[:32]}.so"
+    sources = "\n".join([compiler(), *FLAGS, *more, _headers(), text])
+    path = CACHE / f"{hashlib.sha256(sources.encode()).hexdigest()[:32]}.so"
     if path.exists():
         return path
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -164,7 +164,7 @@ class Compiled:
         """Run a grid with arguments at these addresses."""
         arguments = (ctypes.c_void_p * len(places))(*places)
         order, _, seed = os.environ.get("EMULATED_ORDER", "forward").partition(":")
-        told = _Launch(
+        launch = _Launch(
             ctypes.cast(self.loaded.run_thread, ctypes.c_void_p),
             ctypes.addressof(arguments),
             (ctypes.c_uint * 3)(*grid),
@@ -176,6 +176,6 @@ class Compiled:
             int(seed or 0),
         )
         with _one_at_a_time:
-            problem = runtime().launch(ctypes.byref(told))
+            problem = runtime().launch(ctypes.byref(launch))
         if problem:
             raise RuntimeError(f"{self.name}: {problem.decode()}")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 N_MULTIPROCESSORS = 2
@@ -9,9 +10,12 @@ THREADS_OF_MULTIPROCESSOR = 2048
 MOST_BLOCKS = 2  # of a multiprocessor at a time; a device has 32
 
 
+@dataclass(frozen=True)
 class Device:
-    def __init__(self, device: Any = None) -> None:
-        self.id = int(device or 0)
+    id: Any = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", int(self.id or 0))
         if self.id:
             from .runtime import CUDARuntimeError
 
@@ -31,15 +35,6 @@ class Device:
 
     def __int__(self) -> int:
         return self.id
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Device) and other.id == self.id
-
-    def __hash__(self) -> int:
-        return self.id
-
-    def __repr__(self) -> str:
-        return f"<CUDA Device {self.id}>"
 
     @property
     def attributes(self) -> dict[str, int]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import Any
 
 from ._device import (
@@ -38,25 +39,15 @@ def check(function: Any, grid: Any, block: Any, shared: int) -> None:
     assert shared + function.n_static <= SHARED_OF_BLOCK, f"{function.name}: too much shared memory"
 
 
-def launchCooperativeKernel(
-    function: int,
-    grid_x: int,
-    grid_y: int,
-    grid_z: int,
-    block_x: int,
-    block_y: int,
-    block_z: int,
-    shared: int,
-    stream: int,
-    arguments: int,
-) -> None:
-    kernel = functions[function]
-    grid, block = (grid_x, grid_y, grid_z), (block_x, block_y, block_z)
+def launchCooperativeKernel(function: int, *numbers: int) -> None:
+    """Launch a grid and blocks of three sizes each, with shared memory, a stream and arguments."""
+    *sizes, shared, _, arguments = numbers
+    kernel, grid, block = functions[function], sizes[:3], sizes[3:]
     check(kernel, grid, block, shared)
     together = N_MULTIPROCESSORS * occupancyMaxActiveBlocksPerMultiprocessor(
-        function, block_x * block_y * block_z, shared
+        function, math.prod(block), shared
     )
-    if grid_x * grid_y * grid_z > together:
+    if math.prod(grid) > together:
         raise CUDADriverError(f"too many blocks for a cooperative launch: {grid}")
     places = (ctypes.c_uint64 * len(kernel.compiled.sizes)).from_address(arguments)
     kernel.compiled(list(places), grid, block, shared, cooperative=True)
