@@ -12,24 +12,11 @@ import pytest
 from dask.base import tokenize
 from numpy.typing import NDArray
 
-from dask_gpuselect import Box, describe_boxplot, explain
-from dask_gpuselect.boxplot.questions import LaneBoxQuestion
-from dask_gpuselect.engine.lane_plans import LanePlan, plan_lanes
-from dask_gpuselect.maths.boxes import QUARTILES, Rule
+from dask_gpuselect import Box, describe_boxplot
 from tests.data import normal
-from tests.engine.test_lane_passes import share
-from tests.limits import limited
 from tests.matrix.laws import same
-from tests.sources import Source
 
 pytestmark = pytest.mark.any_dask  # the graphs are those of quantiles along axes
-
-RULE = Rule(1.5, autorange=False, max_fliers=1000, method="linear")
-
-
-def plan_boxes(x: da.Array) -> LanePlan:
-    """The plan for quartiles and ends along the first axis."""
-    return plan_lanes(x, (0,), LaneBoxQuestion.of(RULE, x.dtype, omits_nan=True))
 
 
 def alone(a: NDArray[Any], **asked: Any) -> list[Box]:
@@ -39,24 +26,6 @@ def alone(a: NDArray[Any], **asked: Any) -> list[Box]:
 
 
 # --- Loads ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("limit", [None, "50%", "9%"])
-def test_loads(limit: str | None) -> None:
-    """Those of quantiles; in passes one more, of each slab."""
-    source = Source((400, 6, 10))
-    x = source.lazy((50, 6, 5))
-    with limited("1 GiB" if limit is None else share(x, 0, limit)):
-        lazy = describe_boxplot(x, 0)
-        plan = plan_boxes(x)
-        of_quantiles = explain(x, QUARTILES, 0)
-    assert not source.loads
-    found = lazy.compute()
-    more = plan.slabs if plan.name == "passes" else 0
-    assert set(source.loads.values()) == {plan.loads + more}
-    assert plan.loads + more <= of_quantiles.loads + getattr(of_quantiles, "slabs", 1)
-    same(found, alone(source.values((slice(None),) * 3)))
 
 
 # --- The result -----------------------------------------------------------------------------------

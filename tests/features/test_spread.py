@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from dask_gpuselect import ChunksChangedError, explain, kernels
+from dask_gpuselect import ChunksChangedError, kernels
 from dask_gpuselect.engine import pilot
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.candidates import HostCandidates
@@ -33,10 +33,8 @@ from dask_gpuselect.robust.questions import DeviationQuestion
 from tests.backends import Backend
 from tests.data import FLOATS, normal, two_halves, uniform
 from tests.features.test_boxplot import Shaped
-from tests.limits import limited
 from tests.matrix import definitions
 from tests.oracle import check
-from tests.sources import Source
 from tests.spies import noted
 
 trimmed, nantrimmed = (partial(f, proportiontocut=0.1) for f in (trimmed_mean, nantrimmed_mean))
@@ -251,15 +249,6 @@ def test_array_api() -> None:
 # --- Trimmed means --------------------------------------------------------------------------------
 
 
-def defined(a: NDArray[Any], cut: float, *, name: str = "trimmed_mean") -> Any:
-    slot = definitions.Slot(a.ravel(), None, 0)
-    return definitions.trimmed_mean(name, slot, a.dtype, proportiontocut=cut)
-
-
-def defined_along(a: NDArray[Any], cut: float, axis: int) -> NDArray[Any]:
-    return np.array([defined(lane, cut) for lane in np.moveaxis(a, axis, -1)])
-
-
 def test_means_are_rounded_once() -> None:
     """A float64 halfway between two float32 does not tell which of them is nearer."""
     total = ExactSums.of(np.zeros(2, np.int64), 1, np.array([2.0 + 2.0**-23, 2.0**-60]))
@@ -267,18 +256,3 @@ def test_means_are_rounded_once() -> None:
     assert found == np.float32(1 + 2.0**-23)
     (nothing,) = means(np.array([0]), ExactSums.zeros((1,)), np.dtype("f8"))
     assert np.isnan(nothing)
-
-
-def test_reads_along_an_axis() -> None:
-    """Once; and once more than quantiles, if columns are read in passes."""
-    source = Source((600, 40))
-    x = source.lazy((50, 20))
-    wanted = defined_along(source.values((slice(None),) * 2), 0.1, 0)
-    check(trimmed_mean(x, 0.1, 0).compute(scheduler="sync"), wanted)
-    assert set(source.loads.values()) == {1}
-    with limited(22_000):
-        source.counts.clear()
-        found = trimmed_mean(x, 0.1, 0)
-        assert any("clipped" in layer for layer in found.dask.layers)
-        check(found.compute(scheduler="sync"), wanted)
-        assert set(source.loads.values()) == {explain(x, [0.1, 0.9], axis=0).loads + 1}

@@ -1,4 +1,4 @@
-"""Moving windows: beside windows that are unfolded, pandas, xarray and scipy.ndimage."""
+"""Moving windows: beside windows that are unfolded, and scipy.ndimage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -205,38 +204,6 @@ def test_integers_stay_integers_unless_an_element_is_masked(mask: Any) -> None:
 # --- scipy.ndimage --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("closed", ["right", "left", "both", "neither", None])
-@pytest.mark.parametrize(
-    ("center", "step", "least"), [(False, 1, None), (True, 1, 2), (False, 3, 1)]
-)
-def test_windows_are_those_of_pandas(
-    closed: str, center: bool, step: int, least: int | None
-) -> None:
-    x = some((60,))
-    series = pd.Series(x)
-    how: dict[str, Any] = {"center": center, "closed": closed, "step": step}
-    for window in (2, 5, 6):
-        theirs = series.rolling(window, min_periods=least, **how)
-        least_own = window if least is None else least
-        ours = rolling(da.from_array(x, chunks=(7, 30, 23)), window, min_periods=least_own, **how)
-        np.testing.assert_array_equal(ours.nanmedian(), theirs.median())
-        expected = theirs.quantile(0.3, interpolation="higher")
-        np.testing.assert_array_equal(ours.nanquantile(0.3, method="higher"), expected)
-        np.testing.assert_array_equal(ours.nanmin(), theirs.min())
-
-
-@pytest.mark.parametrize("closed", ["left", "both", "neither"])
-def test_min_periods_is_the_window_by_default(closed: str) -> None:
-    """In pandas, too, where a window that is open at both ends then has too few elements."""
-    x = some((20,), "i2")
-    theirs = pd.Series(x).rolling(5, closed=closed).median()
-    for boundary in (None, "reflect"):
-        found = rolling(x, 5, closed=closed, boundary=boundary).median()
-        np.testing.assert_array_equal(found[5:], theirs[5:])
-        assert found.dtype == "f8"
-    np.testing.assert_array_equal(rolling(x, 5, closed=closed).median(), theirs)
-
-
 @settings(max_examples=20, deadline=None)
 @given(st.data(), st.sampled_from(["f8", "u2", "i4"]))
 def test_filters_are_those_of_scipy(data: Any, dtype: str) -> None:
@@ -269,12 +236,6 @@ def test_filters_are_those_of_scipy(data: Any, dtype: str) -> None:
         np.testing.assert_array_equal(ours(x, *args, **how), expected)
 
 
-def test_a_footprint_in_one_dimension() -> None:
-    x, marks = some((30,), nan=0), [True, False, True, True]
-    expected = ndimage.generic_filter(x, lambda some: np.sort(some)[1], footprint=marks)
-    np.testing.assert_array_equal(median_filter(x, footprint=marks), expected)
-
-
 # --- Loads and graphs -----------------------------------------------------------------------------
 
 
@@ -288,14 +249,6 @@ def test_each_chunk_is_loaded_once(chunks: Any) -> None:
     found = dask.compute(x - wide, filtered, spread)
     assert set(source.loads.values()) == {1}
     np.testing.assert_array_equal(found[1], ndimage.median_filter(source.whole(), 3, mode="wrap"))
-
-
-@pytest.mark.parametrize("boundary", [None, "wrap"])
-def test_empty_chunks_between_others(boundary: str | None) -> None:
-    x = some((9,))
-    lazy = da.from_array(x, chunks=((3, 0, 4, 0, 2),))
-    found, expected = (rolling(a, 6, boundary=boundary).nanmedian() for a in (lazy, x))
-    np.testing.assert_array_equal(found, expected)
 
 
 def test_names_are_deterministic() -> None:

@@ -118,7 +118,7 @@ CUTS: Mapping[str, Callable[[int, Random], tuple[int, ...]]] = {
     "even": lambda n, r: _parts(n, range(0, n, max(1, n // 5))),
     "odd": lambda n, r: _parts(n, r.integers(0, n + 1, 4)),
     "ones": lambda n, r: (1,) * n if 0 < n <= 12 else _parts(n, [1, 2, n - 1]),
-    "some empty": lambda n, r: (0, *_parts(n, [n // 3]), 0),
+    "some empty": lambda n, r: (0, n // 3, 0, n - n // 3, 0),
     "many": lambda n, r: _parts(n, r.integers(0, n + 1, MOST_CHUNKS - 1)),
 }
 """How an axis is divided: from its size to the sizes of the chunks along it."""
@@ -374,7 +374,7 @@ FOCI: Mapping[str, Mapping[str, str]] = {
 of these, as far as the question goes with it."""
 ASKED = ("any",)
 """What is asked; in pinned rows alone shares "near the ends", means at "tenths", "large windows",
-and answers that are "filled" where there are none."""
+edges at "elements", and answers that are "filled" where there are none."""
 FOCUS = ("",) * len(FOCI) + tuple(FOCI)
 
 
@@ -435,6 +435,8 @@ PINNED: Mapping[str, Mapping[str, str]] = {
     | {"slots": "first axis", "shape": "wide map", "measure": "count", "focus": ""}
     | {"dtype": "f8", "data": FEW, "bits": "as named", "missing": "where", "mask": "half"},
     "sorts in a tree": NO_ROOT | {"question": "sort_by", "limits": "defaults", "parts": "1 kB"},
+    "edges that float64 does not tell apart": {"question": "digitize", "asked": "elements"}
+    | {"dtype": "i8", "data": LARGE, "bits": "as named", "shape": "long", "focus": ""},
 }
 """Questions and rows that meet too seldom even with a focus."""
 

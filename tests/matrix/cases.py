@@ -284,6 +284,8 @@ def made(row: Mapping[str, str], seed: int, number: int) -> Case:
     asked = question.draw(random, values.dtype.kind, weighs)
     if row["question"] == "quantile" and row["slots"] == "all" and not weighs:
         asked["strategy"] = draw_strategy(random)
+    if row["asked"] == "elements":
+        asked["bins"] = np.sort(random.choice(values.ravel(), 3).astype(pick(random, ["i8", "f8"])))
     if row["asked"] == "large windows":
         asked |= {"window": [5, 7, 6], "step": 1}
     if row["asked"] == "tenths":
@@ -766,4 +768,4 @@ def _arguments(asked: Mapping[str, Any]) -> list[str]:
 
 
 def _literal(value: Any) -> str:
-    return f"np.array({value.tolist()})" if isinstance(value, np.ndarray) else repr(value)
+    return _code(value) if isinstance(value, np.ndarray) else repr(value)

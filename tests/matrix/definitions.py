@@ -220,9 +220,20 @@ def order(name: str, slot: Slot, dtype: Any, **how: Any) -> Any:
     return np.argsort(slot.values, kind="stable")
 
 
-def digitize(name: str, slot: Slot, dtype: Any, *, bins: Any, right: bool) -> Any:
-    """Define how many edges each element has passed."""
-    return np.digitize(slot.values, bins, right)
+def digitize(name: str, slot: Slot, dtype: Any, *, bins: Array, right: bool) -> Any:
+    """Define how many edges each element has passed, by numbers of Python, which compare exactly;
+    NaN are the largest."""
+    edges = bins.tolist()
+    descends = bool(edges) and edges[0] > edges[-1]
+
+    def passed(value: Any) -> int:
+        if value != value:
+            return 0 if descends else len(edges)
+        if descends:
+            return sum(edge >= value if right else edge > value for edge in edges)
+        return sum(edge < value if right else edge <= value for edge in edges)
+
+    return np.array([passed(value) for value in slot.values.tolist()], np.int64)
 
 
 def ecdf(name: str, slot: Slot, dtype: Any, *, points: Any) -> dict[str, Any]:

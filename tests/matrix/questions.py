@@ -182,8 +182,15 @@ def draw_bins(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
 
 
 def draw_edges(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
-    edges = pick(random, [[2], [0.5, 1.0, 3.0, 3.0, 4.5], [4, 2, 2, 0], []])
-    return {"bins": edges, "right": random.random() < 0.5}
+    """Edges of any dtype: of small numbers, and where floats get coarse and integers end."""
+    dtype = np.dtype(pick(random, ["f8", "f4", "f2", "i8", "u8", "i1", "u4", "?"]))
+    near = [0, 0.5, 1, 3, 3, 4.5, 127, 128, -1, 2**24 + 1, 2**53, 2**53 + 1, -(2**63), 2**63, 2**64]
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        near = [int(x) for x in near if info.min <= x <= info.max] + [info.max, info.max - 1]
+    with np.errstate(over="ignore"):
+        edges = np.sort(random.permutation(np.array(near, dtype))[: int(random.integers(6))])
+    return {"bins": edges[:: pick(random, [1, -1])], "right": random.random() < 0.5}
 
 
 def draw_points(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
