@@ -19,18 +19,12 @@ from dask_gpuselect.engine.group_elements import MOST, SPARE, stretches
 from dask_gpuselect.groups import groupby
 from tests.backends import CUPY, Backend
 from tests.data import normal, uniform
+from tests.matrix.axes import LABELS
 from tests.sources import changing
 from tests.spies import noted
 
 pytestmark = pytest.mark.any_dask
 
-# Columns that fit, so that one load is enough; parts of several chunks; each chunk by itself, and
-# cuts in several places.
-PLANS: dict[str, dict[str, str]] = {
-    "one load": {},
-    "parts": {"dask_gpuselect.column-limit": "20 kB"},
-    "roots": {"dask_gpuselect.column-limit": "8 kB", "dask_gpuselect.root-limit": "100 kB"},
-}
 N = 5000
 
 
@@ -96,7 +90,10 @@ def test_what_gathers_is_what_explain_says() -> None:
     def size(_: Any, reports: Any, n_groups: int, ranks: Any) -> int:
         return sum(report.__sizeof__() for report in reports)
 
-    with dask.config.set(PLANS["parts"]), pytest.MonkeyPatch.context() as patch:
+    with (
+        dask.config.set({"dask_gpuselect.column-limit": "20 kB"}),
+        pytest.MonkeyPatch.context() as patch,
+    ):
         sizes = noted(patch, group_elements, "bracket_slots", size)
         grouped = groupby(da.from_array(a, chunks=3000), by)
         grouped.median().compute(scheduler="sync")
@@ -106,36 +103,14 @@ def test_what_gathers_is_what_explain_says() -> None:
 # --- Labels ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize("plan", PLANS)
-def test_labels_of_all_kinds(plan: str) -> None:
-    a, numbers = values(), labels(6) + 3
-    kinds: dict[str, NDArray[Any]] = {
-        "strings": np.array(["b", "a", "dd", "ccc", "e", "f"])[numbers],
-        "bytes": np.array([b"b", b"a", b"dd", b"ccc", b"e", b"f"])[numbers],
-        "dates": np.array("2020-01-01", "M8[D]") + numbers * 400,
-        "bools": numbers > 2,
-        "floats": np.where(numbers == 2, np.nan, numbers * 10.0),
-        "far apart": (numbers - 3) * (2**62 // 3),
-        "uint64": numbers.astype(np.uint64) * np.uint64(2**61),
-        "uint8": (numbers * 50).astype(np.uint8),
-    }
-    x = da.from_array(a, chunks=611)
-    with dask.config.set(PLANS[plan]):
-        for name, by in kinds.items():
-            names = np.unique(by[by == by])
-            wanted = [np.median(a[by == each]) for each in names]
-            for given_labels in (by, da.from_array(by, chunks=900)):
-                grouped = groupby(x, given_labels)
-                told = grouped.groups
-                np.testing.assert_array_equal(told if given_labels is by else told.compute(), names)
-                np.testing.assert_array_equal(grouped.median().compute(), wanted, err_msg=name)
-            some = groupby(
-                x, da.from_array(by, chunks=900), groups=names[[2, 0] if len(names) > 2 else [1]]
-            )
-            np.testing.assert_array_equal(
-                some.median().compute(), [wanted[2], wanted[0]] if len(names) > 2 else [wanted[1]]
-            )
+def test_names_of_groups() -> None:
+    codes = labels(6) + 3
+    for kind, named in LABELS.items():
+        by = named(codes)
+        names = np.unique(by[by == by])
+        np.testing.assert_array_equal(groupby(values(), by).groups, names, err_msg=kind)
+        lazy = groupby(da.from_array(values(), chunks=611), da.from_array(by, chunks=900))
+        np.testing.assert_array_equal(lazy.groups.compute(), names, err_msg=kind)
 
 
 def test_fractions_are_told_while_computing() -> None:

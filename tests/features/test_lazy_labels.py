@@ -13,7 +13,6 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect.groups import GroupBy, groupby
-from dask_gpuselect.robust import mad
 from tests.data import normal, uniform
 from tests.limits import limited
 from tests.sources import Source
@@ -107,18 +106,6 @@ def test_all_labels_missing(dtype: str, axis: Any, plan: str) -> None:
 
 
 # --- All elements ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("limit", ["1 GiB", "20 kB"])
-@pytest.mark.parametrize("dtype", ["f8", "i1"])
-def test_deviations_where_labels_are_missing(dtype: str, limit: str) -> None:
-    """Elements without a label are in no group, though their number is -1."""
-    by = np.where(uniform(4000) < 0.2, np.nan, np.floor(uniform(4000)[::-1] * 5))
-    a = (20 * normal(4000) + np.nan_to_num(by, nan=60)).astype(dtype)
-    x, lazy = da.from_array(a, chunks=611), da.from_array(by, chunks=500)
-    with limited(limit):
-        found = groupby(x, lazy).mad().compute()
-    np.testing.assert_array_equal(found, [mad(a[by == each]) for each in range(5)])
 
 
 # --- Plans, loads and memory ----------------------------------------------------------------------

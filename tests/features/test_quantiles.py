@@ -299,16 +299,6 @@ def check_strict(ours: Any, theirs: Any) -> None:
     check(np.asarray(ours), np.asarray(theirs))
 
 
-@pytest.mark.any_dask
-@every_function
-@pytest.mark.parametrize("dtype", STRICT)
-def test_array_api(function: str, dtype: str) -> None:
-    x = some(dtype, 102).reshape(6, 17)
-    for method in methods_for(function, x.dtype):
-        for q in (0.3, Q):
-            check_strict(call(function, strict(x), q, method), right(function, x, q, method))
-
-
 @pytest.mark.parametrize("keepdims", [False, True])
 def test_array_api_shapes(keepdims: bool) -> None:
     for shape in ((), (1,), (4,), (2, 3, 2)):

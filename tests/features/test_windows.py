@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels import compiling
 from dask_gpuselect.kernels.cpu import window_columns, window_networks
 from dask_gpuselect.windows import median_filter, percentile_filter, rank_filter, rolling
-from tests.backends import Backend
 from tests.sources import Source
 from tests.spies import noted
 
@@ -273,17 +272,3 @@ def test_a_chunk_is_not_kept_for_its_halo() -> None:
     part = slices[0]({key: np.ones((10, 1000)) for key in slices[0].dependencies})
     assert part.base is None
     assert part.shape[0] < 10
-
-
-def test_arrays_in_memory_are_answered_in_kind(backend: Backend) -> None:
-    x = some((30, 20), "f4")
-    for made in (backend.asarray(x), backend.held(x, 9).compute()):
-        found = median_filter(made, 3, nan="omit")
-        assert type(found) is backend.array_type
-        np.testing.assert_array_equal(backend.to_numpy(found), median_filter(x, 3, nan="omit"))
-    lazy = backend.lazy(x, 9)
-    for name in ("median", "nanmedian", "iqr", "mad", "count"):
-        answer = getattr(rolling(lazy, (5, 4)), name)()
-        assert type(answer._meta) is backend.array_type
-        found = backend.to_numpy(answer.compute(scheduler="sync"))
-        np.testing.assert_array_equal(found, getattr(rolling(x, (5, 4)), name)())

@@ -181,6 +181,19 @@ SLOTS: Mapping[str, Slots] = {
     "groups of the last two axes": Slots(lambda n: tuple(range(max(0, n - 2), n)), "labels"),
 }
 
+LABELS: Mapping[str, Callable[[Array], Array]] = {
+    "integers": lambda codes: codes,
+    "bytes": lambda codes: (codes * 30).astype("u1"),
+    "far apart": lambda codes: (codes - 4) * (2**62 // 4),
+    "beyond int64": lambda codes: codes.astype("u8") << np.uint64(60),
+    "bools": lambda codes: codes > 2,
+    "some missing": lambda c: np.where((c == 1) & (c.max(initial=0) > 1), np.nan, c),
+    "strings": lambda codes: (codes * 7).astype("U3"),
+    "strings of bytes": lambda codes: (codes * 7).astype("S3"),
+    "dates": lambda codes: np.array("2020-01-01", "M8[D]") + codes * 400,
+}
+"""From numbers of groups to their labels."""
+
 # --- Measures and masks ---------------------------------------------------------------------------
 
 WEIGHTS: dict[str, Callable[[Array, Random], Array]] = {

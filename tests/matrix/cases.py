@@ -23,12 +23,12 @@ from dask.callbacks import Callback
 from numpy.typing import NDArray
 
 import dask_gpuselect
-from dask_gpuselect.arrays import is_cupy, to_host
+from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import exchange, lane_plans, slots
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels import compiling
 from dask_gpuselect.kernels.cpu import windows
-from tests.backends import CUPY
+from tests.backends import CUPY, NUMPY, STRICT, Backend
 from tests.matrix import axes, definitions
 from tests.matrix.questions import (
     QUESTIONS,
@@ -74,7 +74,7 @@ class Case:
     asked: Mapping[str, Any]
     beside: Mapping[str, Array]
     nodata: Any = None
-    groups: list[int] | None = None
+    groups: list[Any] | None = None
     windows: Mapping[str, list[int]] | None = None
     keepdims: bool = False
     seed: tuple[int, int] = (0, 0)
@@ -84,9 +84,14 @@ class Case:
         return QUESTIONS[self.row["question"]]
 
     @property
+    def backend(self) -> Backend:
+        """The kind of its arrays."""
+        return {"CuPy": CUPY, "standard": STRICT}.get(self.row.get("arrays", ""), NUMPY)
+
+    @property
     def is_on_device(self) -> bool:
         """Whether its arrays are CuPy's."""
-        return self.row.get("arrays") == "CuPy"
+        return self.backend is CUPY
 
     @property
     def layout(self) -> str:
@@ -136,7 +141,8 @@ class Case:
         labels = self.full("labels")
         groups = None
         if labels is not None:
-            groups = tuple(np.unique(labels).tolist() if self.groups is None else self.groups)
+            there = np.unique(labels[labels == labels])
+            groups = tuple(there if self.groups is None else self.groups)
         if self.windows is not None:
             groups = tuple(self.windows)
         return definitions.Elements(
@@ -198,6 +204,7 @@ def tables_of(name: str) -> Mapping[str, tuple[str, ...]]:
         "floating-point errors": ("ignore", "raise"),
         "ways": axes.WAYS,
         "asked": axes.ASKED,
+        "labels": ("integers", *axes.LABELS),
     }
 
 
@@ -325,7 +332,18 @@ def on_device(case: Case) -> Case | None:
     row["source"] = "plain"
     if row["home"] == "expression":
         row["home"] = "tasks"
-    is_possible = CUPY.supports(case.values.dtype) and not np.ma.isMA(case.values)
+    arrays = case.values, *case.beside.values()
+    is_possible = all(CUPY.supports(a.dtype) for a in arrays) and not np.ma.isMA(case.values)
+    return replace(case, row=row) if is_possible else None
+
+
+def of_standard(case: Case) -> Case | None:
+    """The same case of arrays of the array API standard, in memory; None where there are none."""
+    row = {**case.row, "arrays": "standard", "home": "plain", "layout": "C"}
+    some = definitions.quantiles, definitions.mad, definitions.iqr, definitions.order_statistic
+    is_possible = case.values.dtype.kind in "biuf" and case.values.dtype != np.float16
+    is_possible &= case.question.definition in some
+    is_possible &= not (case.slots.groups or np.ma.isMA(case.values))
     return replace(case, row=row) if is_possible else None
 
 
@@ -339,9 +357,10 @@ def _with_companions(case: Case, random: axes.Random) -> Case:
     elif case.slots.groups:
         of = along if "along" in case.slots.groups else shape
         labels = random.integers(0, pick(random, [1, 3, 9]), int(np.prod(of))).reshape(of)
-        beside["labels"] = labels
-        if "lazy" not in case.slots.groups and random.random() < 0.3:
-            case = replace(case, groups=[2, 0, 7])
+        named = axes.LABELS[row["labels"]]
+        beside["labels"] = named(labels)
+        if "lazy" not in case.slots.groups and random.random() < 0.3 and row["labels"] != "bools":
+            case = replace(case, groups=[*named(np.array([2, 0, 7]))])
     if row["measure"] != "count":
         weigh = axes.WEIGHTS[row["measure"]]
         if row["weights of"] == "axes" and case.axis is not None:
@@ -595,10 +614,10 @@ NUMPYS_WARNINGS = re.compile(
 def computed(case: Case, lazy: Lazy | None = None) -> Any:
     """The answer to a case, computed."""
     with surroundings(case):
-        if case.row["home"] == "plain" and case.is_on_device:
-            beside = {name: CUPY.asarray(a) for name, a in case.beside.items()}
-            found = ask(case, CUPY.asarray(case.values), beside)
-            return to_host(found) if is_cupy(found) else found
+        if case.row["home"] == "plain" and case.backend is not NUMPY:
+            make = case.backend.asarray
+            beside = {name: make(a) for name, a in case.beside.items()}
+            return _in_kind(case, ask(case, make(case.values), beside))
         if case.row["home"] == "plain":
             return ask(case, axes.laid_out(case.values, case.layout), case.beside)
         lazy = lazy or lazily(case)
@@ -606,7 +625,13 @@ def computed(case: Case, lazy: Lazy | None = None) -> Any:
             answer = ask(case, lazy.values, lazy.beside)
         (found,) = axes.FINISHES[case.row.get("finish", "compute")](answer)
         _as_declared(answer, found)
-        return to_host(found) if is_cupy(found) else found
+        return _in_kind(case, found)
+
+
+def _in_kind(case: Case, found: Any) -> Any:
+    """Return an array of the kind of the case's as NumPy's, and other answers as they are."""
+    is_array = hasattr(found, "dtype") and hasattr(found, "shape")
+    return case.backend.to_numpy(found) if is_array else found
 
 
 def _as_declared(answer: Any, found: Any) -> None:
@@ -615,6 +640,7 @@ def _as_declared(answer: Any, found: Any) -> None:
     if not is_array or found is np.ma.masked:  # that constant is float64, whatever is masked
         return
     assert answer.dtype == found.dtype == answer._meta.dtype, (answer.dtype, found.dtype)
+    assert is_cupy(answer._meta) == is_cupy(found), (type(answer._meta), type(found))
     pairs = zip(answer.shape, np.shape(found), strict=True)
     assert all(n == m or n != n for n, m in pairs), (answer.shape, np.shape(found))
 

@@ -13,11 +13,10 @@ from dask.base import is_dask_collection
 
 import dask_gpuselect
 from dask_gpuselect import distribution, robust, windows
-from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.sorting.radix_sort import radix_sort
 from dask_gpuselect.strategies import STRATEGIES
 from tests import oracle
-from tests.backends import CUPY
+from tests.backends import kind_of
 from tests.matrix import definitions
 from tests.matrix.axes import MEASURES, MISSING, SHAPES, SLOTS, Random
 
@@ -204,12 +203,10 @@ def draw_bits(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
 
 def sort_by(x: Any, **how: Any) -> Any:
     """Let the places of the elements go along with them."""
-    places = np.arange(x.size)
-    if is_cupy(x):
-        places = CUPY.asarray(places)
-    if is_dask_collection(x):
-        places = da.from_array(places, chunks=x.chunks)
-    return dask_gpuselect.sort_by(x, places, **how)[1]
+    places, kind = np.arange(x.size), kind_of(x)
+    lazy = is_dask_collection(x)
+    beside = kind.mapped(da.from_array(places, chunks=x.chunks)) if lazy else kind.asarray(places)
+    return dask_gpuselect.sort_by(x, beside, **how)[1]
 
 
 def draw_windows(random: Random) -> dict[str, Any]:
