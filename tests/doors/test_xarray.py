@@ -240,24 +240,6 @@ def test_names_are_those_of_the_data() -> None:
         assert {each.name for each in found} == {name}
 
 
-def test_kinds_of_variables() -> None:
-    """Those that are numbers to xarray, where it has an answer."""
-    loaded = xr.Dataset(
-        {
-            "flag": ("x", [True, False, True, True]),
-            "lag": ("x", np.array([1, 2, 3, 10], "m8[ns]")),
-            "name": ("x", list("abcd")),
-            "when": ("y", np.array(["2020"], "M8[ns]")),
-        }
-    )
-    lazy = loaded.chunk(x=2)
-    xr.testing.assert_identical(lazy.exact.median("x").compute(), loaded.median("x"))
-    assert set(lazy.exact.quantile(0.5, "x").data_vars) == {"lag", "when"}
-    chosen = lazy.exact.quantile(0.5, "x", method="lower")
-    assert set(chosen.data_vars) == {"flag", "lag", "when"}
-    assert set(lazy.exact.iqr("x").data_vars) == {"when"}
-
-
 def test_plans_and_descriptions() -> None:
     lazy = chunked(cube())
     plan = lazy.exact.explain([0.1, 0.9], "time")

@@ -17,7 +17,6 @@ from dask_gpuselect import describe_boxplot, enable, robust
 from dask_gpuselect.xarray.groups import grouped_object
 from tests.data import normal
 from tests.doors.test_xarray import is_lazy_and_in_place
-from tests.sources import Source
 
 pytestmark = [
     pytest.mark.legacy,  # xarray indexes answers in ways that expressions lack
@@ -331,26 +330,6 @@ def test_box_plots() -> None:
 
 
 # --- Loads, and what stays as it is ---------------------------------------------------------------
-
-
-@pytest.mark.parametrize("is_theirs", [False, True])
-def test_loads(is_theirs: bool) -> None:
-    """Nothing at the call, and each chunk once where a column of them fits its limit."""
-    source = Source((60, 6, 8))
-    times = np.datetime64("2001-01-01", "ns") + np.arange(60) * np.timedelta64(86400, "s")
-    data = source.lazy((7, 6, 4))
-    array = xr.DataArray(data, dims=("time", "y", "x"), coords={"time": times})
-    labels = xr.DataArray(np.arange(48).reshape(6, 8) % 3, dims=("y", "x"), name="zone")
-    of = array if is_theirs else array.exact
-    with enable():
-        by_month = of.groupby("time.month").quantile([0.25, 0.5])
-        of_zones = of.groupby(labels).median()
-        by_period = of.resample(time="MS").median()
-    assert not source.loads
-    for n, lazy in enumerate((by_month, of_zones, by_period), 1):
-        found = lazy.compute()
-        assert set(source.loads.values()) == {n}
-        assert not found.isnull().any()
 
 
 def test_in_memory_xarrays_own_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
 
 import dask_gpuselect
 import dask_gpuselect.xarray  # noqa: F401 -- registers `exact`
-from dask_gpuselect.xarray import ExactRolling
 
 RANDOM = np.random.default_rng(4)
 
@@ -93,16 +91,3 @@ def test_xarrays_own_methods_while_enabled() -> None:
         quantile.compute(), lazy.exact.rolling(time=5, min_periods=1).quantile(0.25).compute()
     )
     assert "rolling-median" not in lazy.rolling(time=5).median().data.name
-
-
-def test_nothing_is_computed_at_the_call() -> None:
-    refuses = da.ones((30, 4), chunks=5).map_blocks(
-        lambda _: 1 / 0, dtype="f8", meta=np.ones((0, 0))
-    )
-    a = xr.DataArray(refuses, dims=("time", "y"))
-    with dask_gpuselect.enable():
-        a.rolling(time=3).median()
-    assert isinstance(a.exact.rolling(time=3), ExactRolling)
-    a.exact.rolling(time=3, center=True).quantile(0.08)
-    with pytest.raises(TypeError, match="min_periods must be known"):
-        a.exact.rolling(time=3, min_periods=refuses.sum())

@@ -107,22 +107,6 @@ def test_two_loads_and_a_third_where_it_is_needed() -> None:
         assert_box(box, source.values((slice(None),)), kept=100)
 
 
-@pytest.mark.usefixtures("nothing_kept")
-def test_boxes_share_loads() -> None:
-    source = Source((60_000,))
-    x = source.lazy(7000)
-    lazy = describe_boxplot({"x": x, "double": 2 * x, "far": x + 1e9})
-    assert not source.loads
-    boxes = lazy.compute()
-    assert set(source.loads.values()) == {2}
-    assert boxes["double"].med == 2 * boxes["x"].med
-    assert boxes["x"].std == pytest.approx(boxes["far"].std)
-    again = Source((60_000,))
-    x = again.lazy(7000)
-    dask.compute(describe_boxplot(x), describe_boxplot([x, x]))
-    assert set(again.loads.values()) == {2}
-
-
 # --- Data in memory -------------------------------------------------------------------------------
 
 

@@ -48,16 +48,6 @@ def test_boxes_have_the_names_of_groups(axis: Any) -> None:
             assert boxes["b"].med == np.median(a[np.array(by) == "b"])
 
 
-def test_labels_that_are_missing_are_in_no_group() -> None:
-    labels = np.where(LABELS == 2, np.nan, LABELS)
-    a = data()
-    found = groupby(a, labels, 0)
-    assert found.groups.tolist() == [0, 1, 3]
-    np.testing.assert_array_equal(found.median()[2], np.median(a[LABELS == 3], axis=0))
-    dates = np.where(LABELS == 2, np.datetime64("NaT"), np.array("2024", "M8[Y]") + LABELS)
-    assert len(groupby(a, dates, 0)) == 3
-
-
 @pytest.mark.parametrize("unit", ["D", "ns"])
 def test_names_of_several_kinds_can_be_handed_back(unit: str) -> None:
     days = np.array(["2020-01-01", "2020-01-02"] * 3, f"M8[{unit}]")

@@ -23,21 +23,10 @@ from tests.limits import limited
 from tests.oracle import expected, takes_q
 from tests.spies import noted
 
-SHAPE = (11, 4, 6)
-
 
 def call(function: str, a: Any, q: Any, method: str, **how: Any) -> Any:
     f = getattr(dask_gpuselect, function)
     return f(a, q, method=method, **how) if takes_q(function) else f(a, **how)
-
-
-def stack(name: str, dtype: str) -> NDArray[Any]:
-    """Some of the adversarial data, its order such that lanes differ."""
-    n = int(np.prod(SHAPE))
-    if name in INTEGERS:
-        return INTEGERS[name](n, dtype).reshape(SHAPE)
-    with np.errstate(over="ignore", under="ignore"):
-        return (FLOATS | MISSING)[name](n).astype(dtype).reshape(SHAPE)
 
 
 def assert_same(backend: Backend, found: Any, wanted: NDArray[Any]) -> None:
@@ -175,12 +164,3 @@ def test_floats_that_prove_empty() -> None:
     lazy = quantile(x[x[:, 0] > 1], 0.5, 0, method="lower")
     with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
         np.testing.assert_array_equal(lazy.compute(), [np.nan, np.nan])
-
-
-def test_unknown_sizes_along_other_axes() -> None:
-    a = stack("normal", "f8")
-    x = da.from_array(a, chunks=(4, 2, 3))
-    found = median(x[:, a[0, :, 0] > 0], axis=0)
-    np.testing.assert_array_equal(found.compute(), np.median(a[:, a[0, :, 0] > 0], axis=0))
-    found = median(x[a[:, 0, 0] > 0], axis=0)  # and along this one
-    np.testing.assert_array_equal(found.compute(), np.median(a[a[:, 0, 0] > 0], axis=0))

@@ -162,24 +162,6 @@ def test_almost_half_of_the_rows_may_be_wrong(estimator: Any) -> None:
     assert not found.support_[y < -50].any()
 
 
-@pytest.mark.any_dask
-@pytest.mark.slow
-def test_ten_million_rows() -> None:
-    """That are nowhere at once: 45 % of them wrong, in chunks that are made when they are read."""
-
-    def rows(_: Floats, block_info: Any = None) -> Floats:
-        x, y = contaminated(500_000, 2, seed=block_info[None]["chunk-location"][0])
-        return np.column_stack([x, y])
-
-    of_chunks = (500_000,) * 20
-    table = da.zeros((10_000_000, 3), chunks=(500_000, 3)).map_blocks(
-        rows, dtype=float, chunks=(of_chunks, (3,))
-    )
-    found = LeastTrimmedSquares(**FEW, tol=1e-6).fit(table[:, :2], table[:, 2])
-    np.testing.assert_allclose(found.coef_, [1, 2], atol=1e-3)
-    assert found.intercept_ == pytest.approx(1, abs=1e-3)
-
-
 @pytest.mark.few(2)
 @both
 @pytest.mark.parametrize(("n", "size"), [(500, 1e17), (3000, 1e200), (3000, 1e300)])

@@ -60,10 +60,6 @@ def unused_weights(values: NDArray[Any]) -> NDArray[Any]:
     return np.where(values > 0, some_weights(values), -1.0)
 
 
-def few_labels(values: NDArray[Any]) -> NDArray[Any]:
-    return (np.arange(values.size) // 700).astype("u1").reshape(values.shape)
-
-
 def weighed(**how: Any) -> Callable[[Any, Any], Any]:
     return lambda x, w: quantile(x, Q3, weights=w, **how)
 
@@ -108,18 +104,6 @@ WAYS = {
         weighed(axis=0, method="inverted_cdf"),
         some_weights,
         limits=THREE_PASSES | {"column-limit": 10_500},
-    ),
-    "labels of a byte that nobody knows": Way(
-        lambda x, labels: groupby(x, labels).median(), few_labels, (3000,), (200,), "u1"
-    ),
-    "labels of a byte that weigh": Way(
-        lambda x, labels: groupby(x, labels).quantile(
-            0.5, weights=labels + 1, method="inverted_cdf"
-        ),
-        few_labels,
-        (3000,),
-        (200,),
-        "u1",
     ),
     "weights of many bits": Way(
         weighed(axis=0, method="linear"), lambda v: (v > 0) * (1 << 60) + 1

@@ -30,19 +30,6 @@ def asked(
 # --- What takes no part ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", WEIGHTED)
-def test_weights_that_are_all_zero(method: str) -> None:
-    values = np.arange(10.0)
-    found = asked(da.from_array(values, chunks=3), 0.5, np.zeros(10), method)
-    with pytest.raises(ValueError, match="were all zero"):
-        found.compute()
-    with pytest.raises(ValueError, match="were all zero"):
-        asked(values, 0.5, np.zeros(10), method)
-    # One that weighs something is enough.
-    weights = np.arange(10) == 4
-    assert asked(da.arange(10.0, chunks=3), 0.5, weights, method).compute() == 4
-
-
 SHAPE = (300, 2, 4)
 COLUMN = SHAPE[0] * 2 * 2 * 16  # bytes, of chunks (_, 2, 2)
 

@@ -65,31 +65,23 @@ def nearly_equal(u: NDArray[Any]) -> NDArray[Any]:
     return 1 + u / 10_000
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(4)
+@pytest.mark.parametrize("loads", [2, 3])
 @pytest.mark.parametrize("method", WEIGHTED)
 @pytest.mark.usefixtures("nothing_kept")
-def test_two_loads(method: str) -> None:
-    source, weights = Shaped(9_000, np.exp), Shaped(9_000, heaviest_first)
-    x, w = source.lazy(1100), weights.lazy(1100)
-    (box,) = describe_boxplot(x, weights=w, method=method, max_fliers=100).compute()
-    assert set(source.loads.values()) == {2}
-    assert set(weights.loads.values()) == {2}
-    everything = (slice(None),)
-    expected = box_of(source.values(everything), weights.values(everything), method, max_fliers=100)
-    assert_box(box, expected)
-
-
-@pytest.mark.usefixtures("nothing_kept")
-@pytest.mark.parametrize("method", WEIGHTED)
-def test_a_third_load_where_it_is_needed(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boxes, "ROOM", 0)
-    monkeypatch.setattr(boxes, "LEAST_ROOM", 8)
-    source, weights = Shaped(9_000, behind_a_gap), Shaped(9_000, nearly_equal)
+def test_two_loads_and_a_third_where_it_is_needed(
+    method: str, loads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = (np.exp, heaviest_first) if loads == 2 else (behind_a_gap, nearly_equal)
+    if loads == 3:
+        monkeypatch.setattr(boxes, "ROOM", 0)
+        monkeypatch.setattr(boxes, "LEAST_ROOM", 8)
+    source, weights = (Shaped(9_000, shape) for shape in shapes)
     asked: dict[str, Any] = {"method": method, "max_fliers": 10}
     (box,) = describe_boxplot(source.lazy(1100), weights=weights.lazy(1100), **asked).compute()
     everything = (slice(None),)
     assert_box(box, box_of(source.values(everything), weights.values(everything), **asked))
-    assert {*source.loads.values(), *weights.loads.values()} == {3}
+    assert {*source.loads.values()} == {*weights.loads.values()} == {loads}
 
 
 # --- Several arrays, and what is refused ----------------------------------------------------------

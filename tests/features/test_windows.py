@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels import compiling
-from dask_gpuselect.kernels.cpu import window_columns, window_networks
+from dask_gpuselect.kernels.cpu import window_networks
 from dask_gpuselect.windows import median_filter, percentile_filter, rank_filter, rolling
 from tests.sources import Source
 from tests.spies import noted
@@ -92,29 +92,6 @@ def test_every_kernel_is_exact(way: str, dtype: str, windows: dict[int, int]) ->
     result = "f8" if x.dtype.kind != "f" else dtype
     by_definition(unfolded(x, windows, center=True, boundary="reflect"), about, result)
     by_definition(unfolded(x, windows), rolling(x, windows), result)
-
-
-@pytest.mark.parametrize("size", [(5, 5), (9, 12), (30, 8), (4, 6, 7)])
-@pytest.mark.parametrize("dtype", ["u1", "i1"])
-@pytest.mark.parametrize("stripe", [512, 20])
-def test_windows_of_bytes_are_sums_of_columns(
-    monkeypatch: pytest.MonkeyPatch, size: tuple[int, ...], dtype: str, stripe: int
-) -> None:
-    """All bytes, stripes that end within rows, masks, and ranks beside each other."""
-    monkeypatch.setattr(compiling, "LARGE", 0)
-    monkeypatch.setattr(window_networks, "MOST", 0)
-    monkeypatch.setattr(window_columns, "STRIPE", stripe)
-    shape = (12, 20, 30) if len(size) == 3 else (33, 70)
-    x = RANDOM.integers(0, 256, shape).astype("u1").view(dtype)
-    n = int(np.prod(size))
-    for rank in (0, n // 9, n - 1):
-        expected = ndimage.rank_filter(x, rank, size, mode="mirror")
-        np.testing.assert_array_equal(rank_filter(x, rank, size, mode="mirror"), expected)
-    keeps, windows = RANDOM.random(shape) < 0.3, dict(enumerate(size))
-    every = unfolded(np.where(keeps, x, np.nan), windows)
-    found = rolling(x, windows, where=keeps).nanquantile([0.1, 0.5, 0.77])
-    with warnings.catch_warnings(action="ignore"):
-        np.testing.assert_array_equal(found, np.nanquantile(every, [0.1, 0.5, 0.77], -1))
 
 
 @settings(max_examples=40, deadline=None)

@@ -188,6 +188,7 @@ LABELS: Mapping[str, Callable[[Array], Array]] = {
     "beyond int64": lambda codes: codes.astype("u8") << np.uint64(60),
     "bools": lambda codes: codes > 2,
     "some missing": lambda c: np.where((c == 1) & (c.max(initial=0) > 1), np.nan, c),
+    "all missing": lambda codes: np.full(codes.shape, np.nan),
     "strings": lambda codes: (codes * 7).astype("U3"),
     "strings of bytes": lambda codes: (codes * 7).astype("S3"),
     "dates": lambda codes: np.array("2020-01-01", "M8[D]") + codes * 400,
@@ -283,6 +284,8 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
         "engine.rounds.ALWAYS_GATHERED": 64,
         "kernels.cpu.few.TILE": 1 << 10,
         "kernels.cpu.few.WHOLE_TILE": 100,
+        "kernels.cpu.window_columns.STRIPE": 20,
+        "kernels.cpu.window_networks.MOST": 0,
         "maths.boxes.LEAST_ROOM": 0,
         "quantiles.weighted.FEW_CANDIDATES": 20,
         "robust.deviations.LEAST_ROOM": 0,
@@ -330,6 +333,7 @@ WAYS = ("", "", "by turns")
 KERNELS = ("NumPy", "compiled")
 """What answers about small arrays; compiled kernels of few dtypes, for compiling takes longest."""
 COMPILED = ("f8",)
+COMPILED_WINDOWS = (*COMPILED, "u1", "i1")
 
 LIMITS: Mapping[str, Mapping[str, Any]] = {
     "defaults": {},
@@ -448,6 +452,8 @@ PINNED: Mapping[str, Mapping[str, str]] = {
     | {"slots": "first axis", "shape": "wide map", "measure": "count", "focus": ""}
     | {"dtype": "f8", "data": FEW, "bits": "as named", "missing": "where", "mask": "half"},
     "sorts in a tree": NO_ROOT | {"question": "sort_by", "limits": "defaults", "parts": "1 kB"},
+    "labels of a byte": {"question": "quantile", "slots": "groups, lazy labels", "labels": "bytes"}
+    | {"dtype": "u1", "focus": ""},
     "edges that float64 does not tell apart": {"question": "digitize", "asked": "elements"}
     | {"dtype": "i8", "data": LARGE, "bits": "as named", "shape": "long", "focus": ""},
 }

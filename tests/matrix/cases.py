@@ -160,6 +160,9 @@ class Case:
         about = self.elements
         if not about.values.size:  # NumPy has no quantile of nothing either
             return definitions.Refused(IndexError, ValueError)
+        is_lazy = "lazy" in self.slots.groups and self.row["home"] != "plain"
+        if about.groups == () and not is_lazy:
+            return definitions.Refused(ValueError)
         question = self.question
         with warnings.catch_warnings(action="ignore"):  # of what is missing
             try:
@@ -238,8 +241,8 @@ def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
 
     if row["measure"] != "count":
         keep("dtype", [d for d in axes.DTYPES if np.dtype(d).kind in "iufmM"])
-    is_of_bytes = QUESTIONS[row["question"]].moves and row["dtype"] == "u1"
-    if row["dtype"] not in axes.COMPILED and not is_of_bytes:
+    moves = QUESTIONS[row["question"]].moves
+    if row["dtype"] not in (axes.COMPILED_WINDOWS if moves else axes.COMPILED):
         row["kernels"] = "NumPy"
     if row["kernels"] == "compiled" or row["home"] == "expression":
         row["layout"] = "C"  # another layout is another kernel to compile
@@ -264,7 +267,7 @@ def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
             row["missing"] = "where"
         if slots_.groups or row["shape"] == "0-d":
             row["home"] = "tasks"
-    if QUESTIONS[row["question"]].moves and row["home"] == "unknown sizes":
+    if moves and row["home"] == "unknown sizes":
         row["home"] = "tasks"  # windows reach so many elements
     if row["question"] == "sort_by" and row["home"] in ("unknown sizes", "expression"):
         row["home"] = "tasks"  # places are of known sizes, and of dask
@@ -359,7 +362,8 @@ def _with_companions(case: Case, random: axes.Random) -> Case:
         labels = random.integers(0, pick(random, [1, 3, 9]), int(np.prod(of))).reshape(of)
         named = axes.LABELS[row["labels"]]
         beside["labels"] = named(labels)
-        if "lazy" not in case.slots.groups and random.random() < 0.3 and row["labels"] != "bools":
+        are_named = row["labels"] not in ("bools", "all missing")
+        if "lazy" not in case.slots.groups and random.random() < 0.3 and are_named:
             case = replace(case, groups=[*named(np.array([2, 0, 7]))])
     if row["measure"] != "count":
         weigh = axes.WEIGHTS[row["measure"]]
