@@ -100,11 +100,11 @@ def test_along_an_axis(row: Row) -> None:
 
 
 @pytest.mark.parametrize("function", [sort, argsort])
-@pytest.mark.parametrize("kept", [0, "1 GiB"])
-def test_sorting(function: Callable[..., Any], kept: Any) -> None:
+@pytest.mark.parametrize("cached", [0, "1 GiB"])
+def test_sorting(function: Callable[..., Any], cached: Any) -> None:
     source = Source((4000,))
     x = source.lazy(500)
-    with dask.config.set({"dask_gpuselect.cache-limit": kept}):
+    with dask.config.set({"dask_gpuselect.cache-limit": cached}):
         plan = explain(x, function)
         function(x).compute()
     assert (plan.name, plan.reads) == ("sort", 3)

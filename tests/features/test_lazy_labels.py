@@ -95,10 +95,10 @@ def test_loads(name: str) -> None:
     for limit, loads in (("1 GiB", 1), ("50 kB", 2)):
         with limited(limit):
             grouped = groupby(x, by, 0)
-            asked = ASKED[name](grouped), grouped.count()
+            answers = ASKED[name](grouped), grouped.count()
         assert not source.loads
         assert not labels.loads
-        dask.compute(*asked)
+        dask.compute(*answers)
         assert set(source.loads.values()) == {loads}
         assert set(labels.loads.values()) == {2}
         source.counts.clear()

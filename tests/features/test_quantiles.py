@@ -111,8 +111,8 @@ def test_q_of_any_shape(backend: Backend, function: str, shape: tuple[int, ...])
             flat = theirs(x, q.ravel() if q.size else [0.5], **how)
             wanted = flat[: q.size].reshape(*shape, *flat.shape[1:])
             assert ours.shape == wanted.shape
-            (found,) = dask.compute(ours)
-            check(backend.to_numpy(found), wanted)
+            (actual,) = dask.compute(ours)
+            check(backend.to_numpy(actual), wanted)
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])

@@ -246,10 +246,10 @@ def isotonic(*args: Any) -> Calls:
     return [partial(isotonic_regression, *args, loss=loss) for loss in ("squared", "absolute")]
 
 
-def evaluated(found: Any, *where: Any) -> Calls:
+def evaluated(result: Any, *where: Any) -> Calls:
     """Ask all functions of a distribution."""
     names = ("cdf", "pdf", "cdf_bounds", "quantile", "quantile_bounds")
-    return [partial(getattr(found, name), z) for name in names for z in where]
+    return [partial(getattr(result, name), z) for name in names for z in where]
 
 
 def lazy_attribute(name: str) -> Callable[[], Any]:

@@ -125,9 +125,9 @@ def test_a_way(name: str) -> None:
         if "three passes" in name:
             how = {"weights": y} if "weighs" in name else {}
             assert explain(x, Q3 if how else 0.5, axis=0, **how).loads == 3
-        found = way.ask(x, y).compute()
+        actual = way.ask(x, y).compute()
     wanted = way.ask(values, beside)
-    same(found, wanted.compute() if hasattr(wanted, "compute") else wanted, name)
+    same(actual, wanted.compute() if hasattr(wanted, "compute") else wanted, name)
 
 
 def test_boxes_of_nothing_that_is_sorted() -> None:
@@ -139,8 +139,8 @@ def test_boxes_of_nothing_that_is_sorted() -> None:
 def test_elements_wider_than_words_have_a_part_in_fingerprints() -> None:
     values = normal(20).view(complex)
     other = np.where(np.arange(10) == 4, values + 1e-9j, values)
-    found = [fingerprints.fingerprint(a, ordered=False) for a in (values, values[::-1], other)]
-    assert found[0] == found[1] != found[2]
+    results = [fingerprints.fingerprint(a, ordered=False) for a in (values, values[::-1], other)]
+    assert results[0] == results[1] != results[2]
 
 
 def test_the_size_of_a_chunk_is_that_of_all_that_goes_with_it() -> None:

@@ -58,18 +58,18 @@ def by_steps(parts: list[NDArray[Any]], dtype: np.dtype[Any], n_pivots: int) -> 
     cuts = Cuts.merge([reference.cuts(part, n_pivots) for part in flat])
 
     def tally(brackets: Any) -> Tally:
-        found = [reference.tally(part, brackets, part.size) for part in flat]
-        return Tally.merge([part for part in found if part is not None])
+        results = [reference.tally(part, brackets, part.size) for part in flat]
+        return Tally.merge([part for part in results if part is not None])
 
     brackets = question.bracket(cuts)
-    told = tally(brackets)
-    most = len(told.candidates)
-    found = question.resolve(brackets, told)
-    more = question.more(brackets, found)
+    gathered = tally(brackets)
+    most = len(gathered.candidates)
+    results = question.resolve(brackets, gathered)
+    more = question.more(brackets, results)
     if more is not None:
-        told = tally(more)
-        most = max(most, len(told.candidates))
-    return question.finish(found, more, None if more is None else told, None)[0], most
+        gathered = tally(more)
+        most = max(most, len(gathered.candidates))
+    return question.finish(results, more, None if more is None else gathered, None)[0], most
 
 
 # --- NaN, infinity, nothing -----------------------------------------------------------------------
@@ -79,9 +79,9 @@ def tells_once(function: Any, a: NDArray[Any], what: str) -> None:
     """Of NumPy and dask arrays, beside an answer that is NaN."""
     lazy = function(da.from_array(a, chunks=2))
     for find in (lambda: function(a), lambda: computed(lazy)):
-        with pytest.warns(RuntimeWarning, match=what) as told:
+        with pytest.warns(RuntimeWarning, match=what) as caught:
             assert np.isnan(find())
-        assert len(told) == 1
+        assert len(caught) == 1
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3)])
@@ -100,9 +100,9 @@ def test_all_missing() -> None:
     for function in (nanmad, naniqr, nantrimmed):
         tells_once(function, a, "All-NaN slice")
     lanes = np.stack([a, np.arange(6)], axis=1)
-    with pytest.warns(RuntimeWarning, match="All-NaN slice") as told:
+    with pytest.warns(RuntimeWarning, match="All-NaN slice") as caught:
         np.testing.assert_array_equal(nanmad(lanes, 0, scale=1.0), [np.nan, 1.5])
-    assert len(told) == 1
+    assert len(caught) == 1
     np.testing.assert_array_equal(mad(lanes, 0, scale=1.0), [np.nan, 1.5])
 
 
@@ -144,10 +144,10 @@ def test_loads_and_candidates(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     lazy = function(source.lazy(chunk), scale=1.0)
     assert not source.loads
     tallies = noted(monkeypatch, kernels, "tally", lambda tally, *_, **__: len(tally.candidates))
-    found = computed(lazy)
+    result = computed(lazy)
     assert set(source.loads.values()) == {loads}
     assert len(tallies) == (loads - 1) * n // chunk
-    check(found, formula(source.whole()))
+    check(result, formula(source.whole()))
     for start in range(0, len(tallies), n // chunk):
         load = tallies[start : start + n // chunk]
         assert sum(load) <= 60 * n // chunk * chunk**0.5
@@ -163,8 +163,8 @@ def test_few_steps() -> None:
         patch.setattr(deviations, "MOST_STEPS", 32)
         for name in ("normal", "tied", "half tied", "lognormal", "infinite"):
             a = FLOATS[name](20_000)
-            found, most = by_steps(list(np.split(a, 4)), a.dtype, 100)
-            check(found, formula(a), name)
+            result, most = by_steps(list(np.split(a, 4)), a.dtype, 100)
+            check(result, formula(a), name)
             assert most <= len(a) / 2, name
 
 
@@ -180,10 +180,10 @@ def test_shells_that_do_not_hold_are_told() -> None:
     assert brackets.spared is None
     # The middle where it was, and all others further away.
     b = 500 + (a - 500) * np.where(np.abs(a - 500) > 50, 3.0, 1.0)
-    told = reference.tally(b, brackets, b.size)
-    assert told is not None
+    gathered = reference.tally(b, brackets, b.size)
+    assert gathered is not None
     with pytest.raises(ChunksChangedError, match="middle distances"):
-        question.resolve(brackets, told)
+        question.resolve(brackets, gathered)
 
 
 def test_elements_that_are_not_gathered_must_be_further() -> None:
@@ -196,8 +196,8 @@ def test_elements_that_are_not_gathered_must_be_further() -> None:
     with pytest.raises(ChunksChangedError, match="middle distances"):
         deviations.distances_of_ranks(brackets, tally, np.float64(0), np.array([1]))
     without = Tally(np.array([0, 0, 1, 2]), np.array([0, 0, 1, 2]), at_four, 2, 0)
-    found = deviations.distances_of_ranks(brackets, without, np.float64(0), np.array([1]))
-    assert found.tolist() == [4.0]
+    actual = deviations.distances_of_ranks(brackets, without, np.float64(0), np.array([1]))
+    assert actual.tolist() == [4.0]
 
 
 # --- Data in memory -------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def test_large_arrays_of_any_kind(backend: Backend) -> None:
 def test_means_are_rounded_once() -> None:
     """A float64 halfway between two float32 does not tell which of them is nearer."""
     total = ExactSums.of(np.zeros(2, np.int64), 1, np.array([2.0 + 2.0**-23, 2.0**-60]))
-    (found,) = means(np.array([2]), total, np.dtype("f4"))
-    assert found == np.float32(1 + 2.0**-23)
+    (result,) = means(np.array([2]), total, np.dtype("f4"))
+    assert result == np.float32(1 + 2.0**-23)
     (nothing,) = means(np.array([0]), ExactSums.zeros((1,)), np.dtype("f8"))
     assert np.isnan(nothing)

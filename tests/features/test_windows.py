@@ -36,11 +36,11 @@ def some(
 ) -> NDArray[Any]:
     """Few values, so that there are ties; some of them NaN."""
     random = np.random.default_rng(seed)
-    found = random.integers(0 if np.dtype(dtype).kind == "u" else -25, 25, shape).astype(dtype)
-    if found.dtype.kind == "f":
-        found += random.random(shape).round(1).astype(dtype)
-        found[random.random(shape) < nan] = np.nan
-    return found
+    result = random.integers(0 if np.dtype(dtype).kind == "u" else -25, 25, shape).astype(dtype)
+    if result.dtype.kind == "f":
+        result += random.random(shape).round(1).astype(dtype)
+        result[random.random(shape) < nan] = np.nan
+    return result
 
 
 def unfolded(
@@ -53,8 +53,8 @@ def unfolded(
         widths[axis] = (size - 1 - after, after)
     how: dict[str, Any] = {} if boundary else {"constant_values": np.nan}
     padded = np.pad(x.astype("f8"), widths, PADDED[boundary], **how)  # type: ignore[call-overload]
-    found = sliding_window_view(padded, tuple(windows.values()), axis=tuple(windows))
-    return found.reshape(*x.shape, -1)
+    result = sliding_window_view(padded, tuple(windows.values()), axis=tuple(windows))
+    return result.reshape(*x.shape, -1)
 
 
 # --- Answers --------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def by_definition(every: NDArray[Any], about: Any, result: Any, **how: Any) -> None:
+def by_definition(every: NDArray[Any], about: Any, result: Any) -> None:
     """Compare with the windows themselves."""
     with warnings.catch_warnings(action="ignore"):
         np.testing.assert_array_equal(about.median(), np.median(every, -1).astype(result))
@@ -149,8 +149,8 @@ def test_the_code_of_networks_compares_whole_range(
     every = sliding_window_view(np.pad(x, widths, "edge"), size).reshape(*x.shape, -1)
     expected = np.sort(every, axis=-1)
     for rank in (0, int(np.prod(size)) // 2, int(np.prod(size)) - 1):
-        found = rank_filter(x, rank, size, mode="nearest")
-        np.testing.assert_array_equal(found, expected[..., rank])
+        actual = rank_filter(x, rank, size, mode="nearest")
+        np.testing.assert_array_equal(actual, expected[..., rank])
     assert networks
 
 
@@ -166,15 +166,15 @@ def test_elements_that_differ_in_their_last_bits(way: str) -> None:
 @pytest.mark.parametrize("mask", [np.ma.nomask, np.zeros(12, bool), np.arange(12) == 5])
 def test_integers_stay_integers_unless_an_element_is_masked(mask: Any) -> None:
     x = np.ma.array(np.arange(12, dtype="u2")[::-1], mask=mask)
-    found = rolling(x, 3, min_periods=1).quantile(0.5, method="lower")
+    result = rolling(x, 3, min_periods=1).quantile(0.5, method="lower")
     plain = rolling(np.ma.getdata(x), 3, min_periods=1).quantile(0.5, method="lower")
     assert plain.dtype == "u2"
-    assert found.dtype == ("f8" if np.any(mask) else "u2")
+    assert result.dtype == ("f8" if np.any(mask) else "u2")
     if not np.any(mask):
-        np.testing.assert_array_equal(found, plain)
+        np.testing.assert_array_equal(result, plain)
     lazy = rolling(da.from_array(x, chunks=5), 3, min_periods=1).quantile(0.5, method="lower")
     assert lazy.dtype == "f8"  # whether an element is masked is not known at the call
-    np.testing.assert_array_equal(lazy.compute(), found)
+    np.testing.assert_array_equal(lazy.compute(), result)
 
 
 # --- scipy.ndimage --------------------------------------------------------------------------------
@@ -204,10 +204,10 @@ def test_filters_are_those_of_scipy(data: Any, dtype: str) -> None:
         (rank_filter, ndimage.rank_filter, data.draw(st.integers(-n, n - 1))),
     ):
         expected = theirs(x, *args, **how)
-        found = ours(lazy, *args, **how)
-        assert found.chunks == lazy.chunks
-        answer = found.compute()
-        assert answer.dtype == found.dtype == expected.dtype
+        actual = ours(lazy, *args, **how)
+        assert actual.chunks == lazy.chunks
+        answer = actual.compute()
+        assert answer.dtype == actual.dtype == expected.dtype
         np.testing.assert_array_equal(answer, expected)
         np.testing.assert_array_equal(ours(x, *args, **how), expected)
 
@@ -222,20 +222,20 @@ def test_each_chunk_is_loaded_once(chunks: Any) -> None:
     x = source.lazy(chunks)
     wide, filtered = rolling(x, 25, 0).quantile(0.1), median_filter(x, 3, mode="wrap")
     spread = rolling(x, {0: 3, 1: 9}, min_periods=1).mad()
-    found = dask.compute(x - wide, filtered, spread)
+    result = dask.compute(x - wide, filtered, spread)
     assert set(source.loads.values()) == {1}
-    np.testing.assert_array_equal(found[1], ndimage.median_filter(source.whole(), 3, mode="wrap"))
+    np.testing.assert_array_equal(result[1], ndimage.median_filter(source.whole(), 3, mode="wrap"))
 
 
 def test_names_are_deterministic() -> None:
-    def asked(x: da.Array) -> list[da.Array]:
+    def answers_of(x: da.Array) -> list[da.Array]:
         about = rolling(x, 5, 0)
         return [about.quantile([0.1, 0.9]), median_filter(x, 3), rolling(x, 3, 1).count()]
 
     x = da.ones((20, 10), chunks=(6, 5))
-    first = asked(x)
-    assert [each.name for each in first] == [each.name for each in asked(x)]
-    assert len({each.name for each in (*first, *asked(x + 1))}) == 6
+    first = answers_of(x)
+    assert [each.name for each in first] == [each.name for each in answers_of(x)]
+    assert len({each.name for each in (*first, *answers_of(x + 1))}) == 6
     assert first[0].chunks == ((2,), *x.chunks)
     assert rolling(x, 4, 0, step=3).median().chunks == ((2, 2, 2, 1), (5, 5))
 
@@ -243,8 +243,8 @@ def test_names_are_deterministic() -> None:
 def test_a_chunk_is_not_kept_for_its_halo() -> None:
     """A slice is a copy: chunks are freed before their neighbours are read."""
     x = da.ones((100, 1000), chunks=(10, 1000))
-    found = rolling(x, 3, 0).median()
-    slices = [task for key, task in found.dask.items() if "halo" in key[0]]
+    result = rolling(x, 3, 0).median()
+    slices = [task for key, task in result.dask.items() if "halo" in key[0]]
     assert slices
     part = slices[0]({key: np.ones((10, 1000)) for key in slices[0].dependencies})
     assert part.base is None

@@ -48,16 +48,16 @@ def elements(name: str, dtype: str, n: int, random: Random) -> Array:
         width = [3000, 1 << 40][int(random.integers(2))]
         return np.iinfo(dtype).max - random.integers(0, width, n).astype(dtype)
     if name in (FEW, ONE_MISSING):
-        found = random.integers(0, 6, n).astype(dtype)
+        result = random.integers(0, 6, n).astype(dtype)
         if dtype[0] in "fmM":
             missing = np.array("NaT" if dtype[0] in "mM" else "nan", dtype)
             is_missing = random.random(n) < 0.1
             if name == ONE_MISSING:
                 is_missing = np.arange(n) == random.integers(max(1, n))
-            found = np.where(is_missing, missing, found)
-        return found
-    found = shared.make(name, dtype, n)
-    return found if name in ("sorted", "reversed", "trended") else random.permutation(found)
+            result = np.where(is_missing, missing, result)
+        return result
+    result = shared.make(name, dtype, n)
+    return result if name in ("sorted", "reversed", "trended") else random.permutation(result)
 
 
 def distributions(dtype: str) -> tuple[str, ...]:
@@ -247,8 +247,8 @@ LAYOUTS: Mapping[str, str] = {
 
 def laid_out(a: Array, layout: str) -> Array:
     """Lay the same elements out in memory otherwise."""
-    found: Array = eval(LAYOUTS[layout if a.ndim else "C"], {"np": np, "a": a})
-    return found
+    result: Array = eval(LAYOUTS[layout if a.ndim else "C"], {"np": np, "a": a})
+    return result
 
 
 class Parts(NamedTuple):

@@ -116,13 +116,13 @@ class Case:
 
     def full(self, name: str) -> Array | None:
         """A companion in the shape of the values."""
-        found = self.beside.get(name)
-        if found is None:
+        result = self.beside.get(name)
+        if result is None:
             return None
-        if found.ndim < self.values.ndim and name != "where":  # of the reduced axes, in order
+        if result.ndim < self.values.ndim and name != "where":  # of the reduced axes, in order
             shape = [n if i in self.axes else 1 for i, n in enumerate(self.values.shape)]
-            found = found.reshape(shape)
-        return np.broadcast_to(found, self.values.shape)
+            result = result.reshape(shape)
+        return np.broadcast_to(result, self.values.shape)
 
     @cached_property
     def elements(self) -> definitions.Elements:
@@ -166,13 +166,13 @@ class Case:
         question = self.question
         with warnings.catch_warnings(action="ignore"):  # of what is missing
             try:
-                found = definitions.answer(question.definition, question.name, about, **self.asked)
+                result = definitions.answer(question.definition, question.name, about, **self.asked)
             except definitions.Refused as refused:
                 return refused
         if self.keepdims:
-            lead = np.ndim(found) - (self.values.ndim - len(self.axes))
-            found = np.expand_dims(found, tuple(lead + i for i in self.axes))
-        return found
+            lead = np.ndim(result) - (self.values.ndim - len(self.axes))
+            result = np.expand_dims(result, tuple(lead + i for i in self.axes))
+        return result
 
 
 # --- Drawing --------------------------------------------------------------------------------------
@@ -291,24 +291,26 @@ def made(row: Mapping[str, str], seed: int, number: int) -> Case:
     with np.errstate(all="ignore"):
         values = axes.elements(row["data"], row["dtype"], n, random).reshape(shape)
     weighs = row["measure"] != "count"
-    asked = question.draw(random, values.dtype.kind, weighs)
+    arguments = question.draw(random, values.dtype.kind, weighs)
     if row["question"] == "quantile" and row["slots"] == "all" and not weighs:
-        asked["strategy"] = draw_strategy(random)
+        arguments["strategy"] = draw_strategy(random)
     if row["asked"] == "elements":
-        asked["bins"] = np.sort(random.choice(values.ravel(), 3).astype(pick(random, ["i8", "f8"])))
+        arguments["bins"] = np.sort(
+            random.choice(values.ravel(), 3).astype(pick(random, ["i8", "f8"]))
+        )
     if row["asked"] == "large windows":
-        asked |= {"window": [5, 7, 6], "step": 1}
+        arguments |= {"window": [5, 7, 6], "step": 1}
     if row["asked"] == "tenths":
-        asked |= {"q": (np.arange(11) / 10).tolist(), "method": "averaged_inverted_cdf"}
+        arguments |= {"q": (np.arange(11) / 10).tolist(), "method": "averaged_inverted_cdf"}
     if row["asked"] == "near the ends":
         unit = 100 if "percentile" in question.name else 1
-        q = np.asarray(asked["q"]) / unit
-        asked["q"] = (unit * np.where(q < 0.5, q / 20, 1 - (1 - q) / 20)).tolist()
+        q = np.asarray(arguments["q"]) / unit
+        arguments["q"] = (unit * np.where(q < 0.5, q / 20, 1 - (1 - q) / 20)).tolist()
     is_quantile = question.definition is definitions.quantiles
     if is_quantile and (row["asked"] == "filled" or random.random() < 0.2):
-        asked["fill_value"] = np.array(1, row["dtype"])[()]
+        arguments["fill_value"] = np.array(1, row["dtype"])[()]
     if row["home"] == "unknown sizes":
-        asked.pop("chunks", None)
+        arguments.pop("chunks", None)
     other = None
     if not row["focus"]:
         other = axes.other_elements(row["bits"], row["dtype"], n, np.random.default_rng(number))
@@ -316,7 +318,7 @@ def made(row: Mapping[str, str], seed: int, number: int) -> Case:
         row,
         values,
         axes.chunks_of(shape, row["cuts"], random),
-        asked,
+        arguments,
         {},
         keepdims=question.keeps_dims
         and not axes.SLOTS[row["slots"]].groups
@@ -425,9 +427,9 @@ class Counted:
         with self.lock:
             self.counts[place] += 1
             n = self.counts[place]
-        found = self.values[index]
-        found = found.copy() if self.values.flags.carray else found  # others lie as they should
-        return found if self.changed is None else self.changed(found, place, n)
+        result = self.values[index]
+        result = result.copy() if self.values.flags.carray else result  # others lie as they should
+        return result if self.changed is None else self.changed(result, place, n)
 
     def __dask_tokenize__(self) -> Any:
         return self.token
@@ -627,26 +629,26 @@ def computed(case: Case, lazy: Lazy | None = None) -> Any:
         lazy = lazy or lazily(case)
         with Callback(start=refuse):
             answer = ask(case, lazy.values, lazy.beside)
-        (found,) = axes.FINISHES[case.row.get("finish", "compute")](answer)
-        _as_declared(answer, found)
-        return _in_kind(case, found)
+        (result,) = axes.FINISHES[case.row.get("finish", "compute")](answer)
+        _as_declared(answer, result)
+        return _in_kind(case, result)
 
 
-def _in_kind(case: Case, found: Any) -> Any:
+def _in_kind(case: Case, result: Any) -> Any:
     """Return an array of the kind of the case's as NumPy's, and other answers as they are."""
-    is_array = hasattr(found, "dtype") and hasattr(found, "shape")
-    return case.backend.to_numpy(found) if is_array else found
+    is_array = hasattr(result, "dtype") and hasattr(result, "shape")
+    return case.backend.to_numpy(result) if is_array else result
 
 
-def _as_declared(answer: Any, found: Any) -> None:
+def _as_declared(answer: Any, result: Any) -> None:
     """Compare what an answer said of itself with what it is."""
     is_array = hasattr(answer, "_meta") and hasattr(answer, "chunks")
-    if not is_array or found is np.ma.masked:  # that constant is float64, whatever is masked
+    if not is_array or result is np.ma.masked:  # that constant is float64, whatever is masked
         return
-    assert answer.dtype == found.dtype == answer._meta.dtype, (answer.dtype, found.dtype)
-    assert is_cupy(answer._meta) == is_cupy(found), (type(answer._meta), type(found))
-    pairs = zip(answer.shape, np.shape(found), strict=True)
-    assert all(n == m or n != n for n, m in pairs), (answer.shape, np.shape(found))
+    assert answer.dtype == result.dtype == answer._meta.dtype, (answer.dtype, result.dtype)
+    assert is_cupy(answer._meta) == is_cupy(result), (type(answer._meta), type(result))
+    pairs = zip(answer.shape, np.shape(result), strict=True)
+    assert all(n == m or n != n for n, m in pairs), (answer.shape, np.shape(result))
 
 
 # --- Smaller cases --------------------------------------------------------------------------------
@@ -773,9 +775,11 @@ def _call(case: Case) -> str:
     left_out += [f"nodata={_code(np.asarray(case.nodata))}"] if case.nodata is not None else []
     name = case.question.name
     if case.question.definition is definitions.rolling:
-        about, asked = rolled(case.asked, case.axes)
+        about, arguments = rolled(case.asked, case.axes)
         text = ", ".join(["x", *_arguments(about), *left_out])
-        return f"windows.rolling({text}).{case.asked['statistic']}({', '.join(_arguments(asked))})"
+        return (
+            f"windows.rolling({text}).{case.asked['statistic']}({', '.join(_arguments(arguments))})"
+        )
     if case.question.definition is definitions.rank_filter:
         about = filter_arguments(case.asked, case.axes)
         return f"windows.{name}({', '.join(['x', *_arguments(about)])})"
@@ -793,8 +797,8 @@ def _call(case: Case) -> str:
     return call
 
 
-def _arguments(asked: Mapping[str, Any]) -> list[str]:
-    return [f"{name}={_literal(value)}" for name, value in asked.items()]
+def _arguments(arguments: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={_literal(value)}" for name, value in arguments.items()]
 
 
 def _literal(value: Any) -> str:
