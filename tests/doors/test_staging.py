@@ -475,18 +475,6 @@ def test_chunks_on_the_device_stay(machine: Machine, monkeypatch: pytest.MonkeyP
     assert sum(link.sent for link in machine.links[0]) == 4  # y, and y once more
 
 
-@pytest.mark.usefixtures("nothing_kept")
-def test_quantiles(machine: Machine) -> None:
-    source = Source((300, 40))
-    x = to_gpu(source.lazy((70, 15)))
-    np.testing.assert_array_equal(
-        quantile(x, Q).compute(scheduler="threads", num_workers=4), np.quantile(source.whole(), Q)
-    )
-    assert set(source.loads.values()) == {2}
-    (link,) = machine.links[0]
-    assert link.sent == 2 * 15
-
-
 @pytest.mark.parametrize("dtype", ["M8[ns]", "m8[s]", "O", "U3", "S3", "g", "G", "i4,f8"])
 @pytest.mark.usefixtures("machine")
 def test_dtypes_that_cupy_lacks(dtype: str) -> None:

@@ -27,9 +27,8 @@ LABELS = np.floor(uniform(60) * 4).astype(int)
 A = np.arange(24.0).reshape(6, 4)
 
 
-def data(dtype: str = "f8") -> NDArray[Any]:
-    a = 100 * normal(int(np.prod(SHAPE))).reshape(SHAPE)
-    return a.astype(dtype)
+def data() -> NDArray[Any]:
+    return 100 * normal(int(np.prod(SHAPE))).reshape(SHAPE)
 
 
 @pytest.mark.parametrize("axis", [0, 1, (0, 1)])
