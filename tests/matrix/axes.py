@@ -284,14 +284,15 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
         "engine.rounds.ALWAYS_GATHERED": 64,
         "kernels.cpu.few.TILE": 1 << 10,
         "kernels.cpu.few.WHOLE_TILE": 100,
-        "kernels.cpu.window_columns.STRIPE": 20,
-        "kernels.cpu.window_networks.MOST": 0,
         "maths.boxes.LEAST_ROOM": 0,
         "quantiles.weighted.FEW_CANDIDATES": 20,
         "robust.deviations.LEAST_ROOM": 0,
         "robust.trimmed.PIECE": 200,
         "sorting.graph.PIECES_MERGED": 3,
         "sorting.questions.MANY": 0,
+    },
+    "no networks": {
+        "kernels.cpu.window_networks.MOST": 0,
     },
 }
 """Sizes from which on larger data are treated otherwise: by threads, guessed from a sample, divided
@@ -440,6 +441,13 @@ PINNED: Mapping[str, Mapping[str, str]] = {
         "asked": "large windows",
         "focus": "",
     },
+    "windows of bytes by columns": PLAIN
+    | {"question": "rolling quantile", "dtype": "i1", "kernels": "compiled", "slots": "all"}
+    | {"shape": "map", "missing": "where", "home": "plain", "sizes": "no networks", "focus": ""}
+    | {"asked": "large windows"},
+    "ranks of bytes by columns": {"question": "rank_filter", "dtype": "u1", "kernels": "compiled"}
+    | {"slots": "all", "shape": "map", "home": "plain", "sizes": "no networks", "focus": ""}
+    | {"asked": "large windows"},
     "tails of missing elements": TAILS
     | {"question": "nanquantile", "missing": "where and nodata", "measure": "count"},
     "shares that are rounded up to a sum": {"question": "quantile", "measure": "alike"}

@@ -199,7 +199,7 @@ def tables_of(name: str) -> Mapping[str, tuple[str, ...]]:
         "focus": axes.FOCUS,
         "layout": tuple(axes.LAYOUTS),
         "bits": axes.BITS,
-        "sizes": tuple(axes.SIZES),
+        "sizes": ("usual", "small"),
         "source": tuple(axes.SOURCES),
         "route": axes.ROUTES,
         "finish": ("compute", *axes.FINISHES),
@@ -299,7 +299,8 @@ def made(row: Mapping[str, str], seed: int, number: int) -> Case:
             random.choice(values.ravel(), 3).astype(pick(random, ["i8", "f8"]))
         )
     if row["asked"] == "large windows":
-        arguments |= {"window": [5, 7, 6], "step": 1}
+        large = {"size": [9, 12, 5], "marks": None}
+        arguments |= large if "size" in arguments else {"window": [5, 7, 6], "step": 1}
     if row["asked"] == "tenths":
         arguments |= {"q": (np.arange(11) / 10).tolist(), "method": "averaged_inverted_cdf"}
     if row["asked"] == "near the ends":
