@@ -133,6 +133,8 @@ class BoxQuestion(Question):
         return self
 
     def of_slots(self, answers: Sequence[Boxes]) -> Boxes:
+        if not answers:
+            return Boxes.without_boxes(self.source_dtype)
         # Columns of integers stay exact beside NaN of slots that have no elements.
         kinds = [each.min.dtype for each in answers if each.n]
         some = [each.reshape((1,)) for each in answers]

@@ -220,6 +220,14 @@ class Boxes(Arrays):
         return cls(**columns, fliers=fliers[order], flier_weights=flier_weights)
 
     @classmethod
+    def without_boxes(cls, dtype: np.dtype[Any]) -> Boxes:
+        """Make a table of no boxes of elements of a dtype."""
+        columns: dict[str, Any] = dict.fromkeys(COLUMNS, np.empty(0))
+        counts = ("n_nan", "n_left_out", "listed_low", "listed_high")
+        columns |= dict.fromkeys(counts, np.empty(0, np.int64))
+        return cls(**columns | dict.fromkeys(OF_ELEMENTS, np.empty(0, dtype)))
+
+    @classmethod
     def assembled(cls, tables: Sequence[Boxes], grid: tuple[int, ...]) -> Boxes:
         """Assemble all tables of a grid, which are given in C order."""
         if not grid:

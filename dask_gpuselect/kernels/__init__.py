@@ -267,7 +267,8 @@ def weight_squares(chunk: Accompanied, dtype: np.dtype[Any], tally: Tally) -> Ex
     assert weights is not None
     if tally.n_missing or chunk.keeps is not None or numpy_dtype(weights).kind != "f":
         weights = _weighed(chunk, dtype)[2]
-    return _squares(weights.reshape(-1))  # those of elements without weight are 0
+    flat = namespace(weights).reshape(weights, (-1,))
+    return _squares(flat)  # those of elements without weight are 0
 
 
 def _squares(weights: Any) -> ExactSums:

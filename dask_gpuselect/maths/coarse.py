@@ -224,6 +224,8 @@ def narrower_slots(about: Bracketed, cuts: Cuts, ranks: RanksOfLanes) -> Bracket
     """Narrow the brackets of slots by the cuts of all parts at some of the candidates."""
     assert cuts.slots is not None
     n_slots = about.brackets.n_slots
+    if not n_slots:
+        return about
     every = [*map(about.brackets.by_slot(), range(n_slots))]
     both = ranks(np.maximum(about.n_valid, 1))
     lower, upper = (np.broadcast_to(each, (len(each), n_slots)) for each in both)

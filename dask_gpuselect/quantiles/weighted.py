@@ -160,6 +160,8 @@ class SlotQuantiles(WeightedQuantiles):
         return self.lanes.of_all(InOrder.of(brackets, tally))
 
     def of_slots(self, answers: Sequence[Lanes]) -> NDArray[Any]:
+        if not answers:
+            return np.empty((self.n_answers, 0), self.dtype)
         answer: NDArray[Any] = self.lanes.finished(join(answers))
         return answer
 

@@ -74,8 +74,8 @@ def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_examples_are_found() -> None:
-    found = {page: len(examples(page).examples) for page in PAGES}
-    assert min(found[page] for page in ("index.md", "quickstart.md", "which.md")) > 3
+    result = {page: len(examples(page).examples) for page in PAGES}
+    assert min(result[page] for page in ("index.md", "quickstart.md", "which.md")) > 3
 
 
 # Pages with blocks that are no sessions, and what runs these.
@@ -136,8 +136,8 @@ def test_the_logger_writes_what_the_page_says(
         dask_gpuselect.median(da.from_array(normal(40_000), chunks=1_000) + 0).compute()
     finally:
         logger.setLevel(logging.NOTSET)
-    told = re.sub(r"\d+", "N", capsys.readouterr().err)
-    assert re.sub(r"\d+", "N", block.rpartition("# ")[2]) == told
+    output = re.sub(r"\d+", "N", capsys.readouterr().err)
+    assert re.sub(r"\d+", "N", block.rpartition("# ")[2]) == output
 
 
 def test_the_excerpt_is_of_a_strategy() -> None:
@@ -181,10 +181,10 @@ def test_what_to_type_here_runs(section: str) -> None:
     import dask_gpuselect.dataframe
     import dask_gpuselect.xarray  # noqa: F401
 
-    found = rows(sections(text_of("coming_from.md"))[section])
+    result = rows(sections(text_of("coming_from.md"))[section])
     names = {name: getattr(dask_gpuselect, name) for name in dask_gpuselect.__all__}
-    codes = [code for row in found for code in re.findall(r"`([^`]+\))`", row[2])]
-    assert len(codes) >= len(found) - 3
+    codes = [code for row in result for code in re.findall(r"`([^`]+\))`", row[2])]
+    assert len(codes) >= len(result) - 3
     for code in codes:
         with dask_gpuselect.enable():  # for those that are called so
             answer = eval(code, {"np": np, **names, **HERE[section]()})
@@ -235,9 +235,9 @@ def test_examples_for_a_gpu(block: str, tmp_path: Path, monkeypatch: pytest.Monk
     """All are of normal data, however much of it, and answered on the device."""
     monkeypatch.chdir(tmp_path)
     da.from_array(normal(1 << 18), chunks=1 << 15).to_zarr("data.zarr")
-    found = CUPY.to_numpy(answer_of(block))
-    wanted = [-0.6745, 0, 0.6745] if np.ndim(found) else 0
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=0.02)
+    actual = CUPY.to_numpy(answer_of(block))
+    wanted = [-0.6745, 0, 0.6745] if np.ndim(actual) else 0
+    np.testing.assert_allclose(actual, wanted, rtol=0, atol=0.02)
 
 
 FEATURES = ("dataframe", "distribution", "groups", "neighbors", "robust", "windows", "xarray")
@@ -306,20 +306,20 @@ def test_every_row_is_backed(page: str) -> None:
 def test_every_figure_of_the_front_page_is_backed() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 150
-    found = rows(sections(text)["How fast it is"])
-    check_rows(found)
-    for row in found:  # both times and the `speed-up`, by a command before the section
+    result = rows(sections(text)["How fast it is"])
+    check_rows(result)
+    for row in result:  # both times and the `speed-up`, by a command before the section
         assert all(re.match(r"\d+\.\d+(?: m?s|×)$", cell) for cell in row[2:5]), row
         command = row[-1].partition(": [")[0]
         assert command == "the same" or (ROOT / re.findall(r"\S+\.py", command)[0]).exists(), row
 
 
-def check_rows(found: list[list[str]]) -> None:
+def check_rows(actual: list[list[str]]) -> None:
     """The last cell of each row names a test, a section of the measurements or a source; figures
     are those of the section."""
     measured = results()
-    assert len(found) > 5
-    for row in found:
+    assert len(actual) > 5
+    for row in actual:
         named = re.findall(r'RESULTS\.md, "([^"]+)"', row[-1])
         assert named or "{test}`" in row[-1] or "](https://" in row[-1], row
         for section in named:
@@ -346,10 +346,10 @@ def results() -> dict[str, str]:
 def test_the_ten_figures_are_backed() -> None:
     """The first screen of RESULTS.md: each figure is in the section that its row links."""
     text = (BENCH / "RESULTS.md").read_text(encoding="utf-8")
-    found = rows(text.partition("\n## ")[0])
-    assert len(found) == 10
-    check_rows([[*row[:-1], re.sub(r"^\[(.*)\]", r'RESULTS.md, "\1"', row[-1])] for row in found])
-    for row in found:
+    result = rows(text.partition("\n## ")[0])
+    assert len(result) == 10
+    check_rows([[*row[:-1], re.sub(r"^\[(.*)\]", r'RESULTS.md, "\1"', row[-1])] for row in result])
+    for row in result:
         assert re.search(r"\d+\.\d+", row[2]), row
         assert row[3] == "the same" or (ROOT / re.findall(r"\S+\.py", row[3])[0]).exists(), row
 
@@ -424,15 +424,15 @@ def test_links_of_the_repository_resolve(page: Path) -> None:
 
 def test_every_setting_is_in_the_table() -> None:
     """Those that the code asks for, by the functions of `engine/settings.py`."""
-    asked: set[str] = set()
+    names: set[str] = set()
     for path in PACKAGE.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        asked |= set(re.findall(r"\b(?:n_bytes|directory|number)\(\"([\w-]+)\"", text))
+        names |= set(re.findall(r"\b(?:n_bytes|directory|number)\(\"([\w-]+)\"", text))
     listed = {row[0].strip("`") for row in rows(text_of("settings.md"))}
     assert {name for name in listed if name.startswith("dask_gpuselect.")} == {
-        f"dask_gpuselect.{name}" for name in asked
+        f"dask_gpuselect.{name}" for name in names
     }
-    assert asked == settings.DEFAULTS.keys()
+    assert names == settings.DEFAULTS.keys()
 
 
 def test_the_settings_in_yaml_are_the_defaults() -> None:

@@ -41,10 +41,10 @@ def test_the_median_finds_the_surface(tmp_path: Path, capsys: pytest.CaptureFixt
     picture = tmp_path / "composite.png"
     arguments = ["--dates", "60", "--size", "96", "--every", "7", "--output", str(picture)]
     assert program.main([*arguments, "--folder", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert "plan:  column: reads each chunk once" in told
+    output = capsys.readouterr().out
+    assert "plan:  column: reads each chunk once" in output
     assert picture.read_bytes().startswith(b"\x89PNG")
-    errors = dict(re.findall(r"^  (.*?)\s+(0\.\d+)   ", told, flags=re.MULTILINE))
+    errors = dict(re.findall(r"^  (.*?)\s+(0\.\d+)   ", output, flags=re.MULTILINE))
     median = float(errors.pop("median of all dates"))
     assert len(errors) == 3
     assert median < 0.1 * min(map(float, errors.values()))
@@ -89,16 +89,16 @@ def test_both_fits(
     picture = tmp_path / "fits.png"
     arguments = ["--rows", str(ROWS), "--store", str(tmp_path), "--picture", str(picture)]
     assert program.main(arguments) == 0
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert picture.read_bytes().startswith(b"\x89PNG")
-    lines = re.findall(r"^(?:intercept|\d)" + r"\s+(-?\d+\.\d{4})" * 3 + "$", told, re.MULTILINE)
+    lines = re.findall(r"^(?:intercept|\d)" + r"\s+(-?\d+\.\d{4})" * 3 + "$", output, re.MULTILINE)
     planted, least, trimmed = np.array(lines, float).T
     np.testing.assert_array_equal(planted, [program.INTERCEPT, *program.PLANTED])
     assert abs(planted - trimmed).max() < 0.05
     assert abs(planted - least).max() > 2
 
-    counts = re.search(r"([\d,]+) of the ([\d,]+) outliers, and ([\d,]+) others", told)
+    counts = re.search(r"([\d,]+) of the ([\d,]+) outliers, and ([\d,]+) others", output)
     assert counts is not None
-    found, outliers, others = (int(text.replace(",", "")) for text in counts.groups())
-    assert found == outliers > 0.38 * ROWS
+    result, outliers, others = (int(text.replace(",", "")) for text in counts.groups())
+    assert result == outliers > 0.38 * ROWS
     assert others < 100

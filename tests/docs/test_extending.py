@@ -24,8 +24,8 @@ NAMES = ("normal", "constant", "two values", "tied", "sorted", "lognormal", "out
 
 
 def by_sorting(a: Any, cut: float) -> float:
-    kept = np.sort(a.ravel())[int(cut * a.size) : a.size - int(cut * a.size)].astype(float)
-    return math.fsum(kept) / kept.size
+    remaining = np.sort(a.ravel())[int(cut * a.size) : a.size - int(cut * a.size)].astype(float)
+    return math.fsum(remaining) / remaining.size
 
 
 @pytest.mark.few(3)
@@ -36,12 +36,14 @@ def test_trimmed_mean(name: str, dtype: str) -> None:
         a = make(name, dtype, n)
         for cut in (0, 0.1, 0.49):
             wanted = by_sorting(a, cut)
-            found = {float(trimmed_mean(a, cut))}
+            actual = {float(trimmed_mean(a, cut))}
             for chunks in (n, -(-n // 7)):
                 x = da.from_array(a, chunks=chunks)
-                found |= {float(trimmed_mean(y, cut).compute()) for y in (x, x.map_blocks(np.copy))}
-            assert len(found) == 1  # under any chunking, lazily and at once
-            np.testing.assert_allclose(found.pop(), wanted, rtol=2e-15)
+                actual |= {
+                    float(trimmed_mean(y, cut).compute()) for y in (x, x.map_blocks(np.copy))
+                }
+            assert len(actual) == 1  # under any chunking, lazily and at once
+            np.testing.assert_allclose(actual.pop(), wanted, rtol=2e-15)
 
 
 @pytest.mark.usefixtures("nothing_kept")

@@ -40,8 +40,8 @@ def test_constraints_are_the_lower_bounds() -> None:
     lines = oldest.constraints(["test"])
     beside = {name + bound for name, bound in oldest.BESIDE.items()}
     assert beside < set(lines)
-    found = {line.name: lower_bound(line) for line in map(Requirement, {*lines} - beside)}
-    assert found == {name: lower_bound(line) for name, line in required("test").items()}
+    result = {line.name: lower_bound(line) for line in map(Requirement, {*lines} - beside)}
+    assert result == {name: lower_bound(line) for name, line in required("test").items()}
 
 
 @pytest.mark.parametrize("line", ["numpy", "numpy<3", "numpy>=2,<3", "numpy>=2 ,!=2.1"])

@@ -32,11 +32,11 @@ def test_a_store_is_sorted(tmp_path: Path) -> None:
     printed = python(*command)
     assert "reads per chunk    3" in printed
     assert "the sorted store is the first one in ascending order" in printed
-    made, found = (
+    made, result = (
         zarr.open_array(tmp_path / name, mode="r") for name in ("made.zarr", "sorted-made.zarr")
     )
-    assert found.chunks == made.chunks
-    np.testing.assert_array_equal(found[:], np.sort(made[:]))
+    assert result.chunks == made.chunks
+    np.testing.assert_array_equal(result[:], np.sort(made[:]))
 
 
 def test_a_mistake_is_seen(example: ModuleType) -> None:
@@ -44,16 +44,16 @@ def test_a_mistake_is_seen(example: ModuleType) -> None:
     ordered = np.sort(values)
     expected = example.summary(values)
 
-    def told(found: np.ndarray) -> tuple[bool, bool]:
-        parts = [example.summary(part) for part in np.array_split(found, 4)]
+    def shown(actual: np.ndarray) -> tuple[bool, bool]:
+        parts = [example.summary(part) for part in np.array_split(actual, 4)]
         whole = example.joined(parts)
         return whole.ascends, whole[:2] == expected[:2]
 
-    assert told(ordered) == (True, True)
-    assert told(values) == (False, True)
-    assert told(np.concatenate([ordered[25:50], ordered[:25], ordered[50:]])) == (False, True)
-    assert told(np.append(ordered[0], ordered[:-1])) == (True, False)
-    assert told(ordered[:-1]) == (True, False)
+    assert shown(ordered) == (True, True)
+    assert shown(values) == (False, True)
+    assert shown(np.concatenate([ordered[25:50], ordered[:25], ordered[50:]])) == (False, True)
+    assert shown(np.append(ordered[0], ordered[:-1])) == (True, False)
+    assert shown(ordered[:-1]) == (True, False)
 
 
 def test_a_limit_that_is_too_low_is_told(

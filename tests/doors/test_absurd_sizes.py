@@ -31,8 +31,8 @@ def test_points_and_labels_are_bounded_by_the_data() -> None:
     assert len(ecdf(x, MOST).compute().points) == 3000
     labels = np.where(np.arange(3000) % 2, 10**18, -(10**18))
     for by in (labels, da.from_array(labels, chunks=1000)):
-        found = groupby(x, by).median().compute()
-        np.testing.assert_array_equal(found, [np.median(values[::2]), np.median(values[1::2])])
+        result = groupby(x, by).median().compute()
+        np.testing.assert_array_equal(result, [np.median(values[::2]), np.median(values[1::2])])
     whole = sort(x, chunks=10**18).compute()
     np.testing.assert_array_equal(whole, np.sort(values))
 

@@ -90,13 +90,13 @@ def whole() -> pd.DataFrame:
     return pd.concat([partition(i) for i in range(PARTITIONS)])
 
 
-def same(found: Any, expected: Any) -> None:
+def same(actual: Any, expected: Any) -> None:
     """Equal, of the same type, or both missing."""
     if expected is pd.NA or expected is pd.NaT:
-        assert found is expected
+        assert actual is expected
         return
-    assert found == expected or (found != found and expected != expected)  # noqa: PLR0124
-    assert type(found) is type(expected)
+    assert actual == expected or (actual != actual and expected != expected)  # noqa: PLR0124
+    assert type(actual) is type(expected)
 
 
 # --- Quantiles ------------------------------------------------------------------------------------
@@ -108,12 +108,12 @@ def test_quartiles_of_uneven_shards() -> None:
         [dask.delayed(whole[part]) for part in (slice(33), slice(33, 66), slice(66, 100))],
         meta=whole[:0],
     )
-    found = shards.exact.quantile(Q)
+    result = shards.exact.quantile(Q)
     assert shards.quantile(Q).compute().tolist() != [25.75, 50.5, 75.25]
     assert abs(shards.quantile(0.25).compute() - 25.75) > 5
     assert shards.exact.quantile(0.25).compute() == 25.75
-    assert_series_equal(found.compute(), whole.quantile(Q))
-    assert_eq(found, whole.quantile(Q), check_divisions=False)
+    assert_series_equal(result.compute(), whole.quantile(Q))
+    assert_eq(result, whole.quantile(Q), check_divisions=False)
 
 
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
@@ -122,22 +122,23 @@ def test_quantiles_are_those_of_pandas(kind: str, interpolation: str) -> None:
     s = COLUMNS[kind].rename("x")
     q = [0.9, 0.3, 0.5, 0.5, 0.0, 1.0]
     expected = s.quantile(q, interpolation=interpolation)
-    found = dd.from_pandas(s, npartitions=3).exact.quantile(q, interpolation=interpolation)
-    assert found.dtype == expected.dtype
+    actual = dd.from_pandas(s, npartitions=3).exact.quantile(q, interpolation=interpolation)
+    assert actual.dtype == expected.dtype
     if kind == "timestamp[ms][pyarrow]":  # whose dates before 1970 are cut the other way
-        expected, computed = expected.iloc[:4], found.compute().iloc[:4]
+        expected, computed = expected.iloc[:4], actual.compute().iloc[:4]
         assert_series_equal(computed, expected)
     elif interpolation == "nearest" and "pyarrow" in kind:  # which rounds halves up
         assert_series_equal(
-            found.compute(), s.convert_dtypes().quantile(q, interpolation="nearest").astype(s.dtype)
+            actual.compute(),
+            s.convert_dtypes().quantile(q, interpolation="nearest").astype(s.dtype),
         )
     else:
-        assert_series_equal(found.compute(), expected)
+        assert_series_equal(actual.compute(), expected)
     expected = s.quantile([0.3], interpolation=interpolation).iloc[0]
     if kind in ("Int64", "UInt8") and interpolation in ("linear", "midpoint"):
         expected = np.float64(expected)  # which pandas makes an integer where it is whole
-    found = dd.from_pandas(s, npartitions=3).exact.quantile(0.3, interpolation=interpolation)
-    same(found.compute(), expected)
+    actual = dd.from_pandas(s, npartitions=3).exact.quantile(0.3, interpolation=interpolation)
+    same(actual.compute(), expected)
 
 
 WIDE = pd.Series([2**62 + 1, 2**62 + 3, None], dtype="Int64")
@@ -161,8 +162,8 @@ def test_nothing_is_rounded_to_53_bits(
     """Of a column, and of the groups of a frame."""
     x = dd.from_pandas(pd.DataFrame({"k": 1, "v": elements}), npartitions=2)
     for of in (x["v"].exact, x.exact.groupby("k")["v"]):
-        found = of.quantile([*wanted], method).compute()
-        numbers = found.to_numpy().view("i8") if found.dtype.kind in "mM" else found
+        actual = of.quantile([*wanted], method).compute()
+        numbers = actual.to_numpy().view("i8") if actual.dtype.kind in "mM" else actual
         assert numbers.tolist() == [*wanted.values()]
         if method == "linear":
             both = (of.median().compute(), of.quantile(0.5).compute())
@@ -207,11 +208,11 @@ def test_an_index_has_quantiles() -> None:
 @pytest.mark.parametrize("kind", [*COLUMNS, "bool", "boolean", "float16", "float32"])
 def test_medians_are_those_of_pandas(kind: str, skipna: bool) -> None:
     s = COLUMNS[kind] if kind in COLUMNS else pd.Series([True, False, True, True], dtype=kind)
-    found = dd.from_pandas(s, npartitions=3).exact.median(skipna=skipna).compute()
+    actual = dd.from_pandas(s, npartitions=3).exact.median(skipna=skipna).compute()
     expected = s.median(skipna=skipna)
     if isinstance(expected, datetime):  # what pandas 2 makes of PyArrow's, and 3 a Timestamp
         expected = pd.Timestamp(expected)
-    same(found, expected)
+    same(actual, expected)
 
 
 # --- Descriptions ---------------------------------------------------------------------------------
@@ -221,10 +222,10 @@ def test_medians_are_those_of_pandas(kind: str, skipna: bool) -> None:
 @pytest.mark.parametrize("kind", ["int8", "int64", "nan", "Int64", "Float32", "int16[pyarrow]"])
 def test_descriptions_are_those_of_pandas(kind: str, percentiles: list[float] | None) -> None:
     s = COLUMNS[kind].rename("x")
-    found = dd.from_pandas(s, npartitions=3).exact.describe(percentiles)
+    actual = dd.from_pandas(s, npartitions=3).exact.describe(percentiles)
     expected = s.describe(percentiles=percentiles)
-    assert found.dtype == expected.dtype
-    assert_series_equal(found.compute(), expected, rtol=1e-15 if kind != "Float32" else 1e-6)
+    assert actual.dtype == expected.dtype
+    assert_series_equal(actual.compute(), expected, rtol=1e-15 if kind != "Float32" else 1e-6)
 
 
 def test_the_deviation_does_not_cancel() -> None:
@@ -288,10 +289,10 @@ def test_without_elements_answers_are_missing(kind: str) -> None:
     none = dd.from_pandas(s, npartitions=3)
     none = none[none.isna() & ~none.isna()]
     expected = s[:0].quantile(0.5)
-    found = none.exact.quantile(0.5).compute()
-    assert pd.isna(found)
-    if found is not pd.NA or expected is pd.NA:  # pandas 2 says NaN of no integers, and NA of some
-        same(found, expected)
+    actual = none.exact.quantile(0.5).compute()
+    assert pd.isna(actual)
+    if actual is not pd.NA or expected is pd.NA:  # pandas 2 says NaN of no integers, and NA of some
+        same(actual, expected)
     assert none.exact.quantile([0.2, 0.5]).compute().isna().tolist() == [True, True]
     assert pd.isna(none.exact.median().compute())
     if s.dtype.kind in "iuf":
@@ -336,8 +337,8 @@ def test_enabled_methods_are_exact() -> None:
         assert x["c"].quantile(0.3, method="lower").compute() == df["c"].quantile(0.3, "lower")
         assert_frame_equal(x.describe().compute(), df.describe())
         assert_series_equal(x["a"].describe().compute(), df["a"].describe())
-        found = x.describe(percentiles=[0.1]).compute()
-        assert_frame_equal(found, x.exact.describe([0.1]).compute())
+        result = x.describe(percentiles=[0.1]).compute()
+        assert_frame_equal(result, x.exact.describe([0.1]).compute())
     assert before == [vars(each) for each in (dd.Series, dd.DataFrame)]
     with pytest.raises(NotImplementedError):
         x["a"].median()
@@ -378,17 +379,17 @@ def test_other_descriptions_are_dasks() -> None:
 def test_what_happens_after_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "imported_later.py").write_text("value = 1")
     monkeypatch.syspath_prepend(tmp_path)
-    seen: list[int] = []
-    after_import("imported_later", lambda: seen.append(sys.modules["imported_later"].value))
-    after_import("imported_never", lambda: seen.append(0))
-    assert not seen
+    observed: list[int] = []
+    after_import("imported_later", lambda: observed.append(sys.modules["imported_later"].value))
+    after_import("imported_never", lambda: observed.append(0))
+    assert not observed
     module = importlib.import_module("imported_later")
-    assert seen == [1]
+    assert observed == [1]
     assert "exec_module" not in vars(module.__spec__.loader)
     importlib.reload(module)
-    assert seen == [1]
-    after_import("imported_later", lambda: seen.append(2))  # it is there: at once
-    assert seen == [1, 2]
+    assert observed == [1]
+    after_import("imported_later", lambda: observed.append(2))  # it is there: at once
+    assert observed == [1, 2]
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("imported_never")
 
@@ -468,8 +469,8 @@ def test_columns_that_share_a_name_with_words() -> None:
     df = pd.DataFrame([["a", 1, 2], ["b", 3, 5]]).set_axis(["k", "v", "v"], axis=1)
     df = df.astype({"k": "str"})
     x = dd.from_map(lambda i: df.iloc[i : i + 1], [0, 1], meta=df.iloc[:0])
-    found = x.exact.quantile(0.5, numeric_only=True).compute()
-    assert_series_equal(found, df.quantile(0.5, numeric_only=True))
+    result = x.exact.quantile(0.5, numeric_only=True).compute()
+    assert_series_equal(result, df.quantile(0.5, numeric_only=True))
 
 
 def test_boxes_of_a_column_by_the_public_function() -> None:

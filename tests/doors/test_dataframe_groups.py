@@ -76,8 +76,8 @@ def each_alone(expected: Any, groups: Any, ask: Callable[[Any], Any]) -> Any:
 
     pandas 2.2 takes NaT for an element of groups, and of "nearest" not NumPy's element at a half.
     """
-    found = pd.concat([pd.Series(ask(own.dropna())) for _, own in groups])
-    return found.set_axis(expected.index).astype(expected.dtype).rename(expected.name)
+    actual = pd.concat([pd.Series(ask(own.dropna())) for _, own in groups])
+    return actual.set_axis(expected.index).astype(expected.dtype).rename(expected.name)
 
 
 ROOTS = {"one root": "1 GiB", "several roots": "100 MB"}
@@ -136,9 +136,9 @@ def test_zeros_of_both_signs_are_one_key(kind: str) -> None:
     keys = pd.Series([0.0, -0.0, 1.0, None, -0.0, 1.0]).astype(kind)
     df = pd.DataFrame({"k": keys, "v": [1, 2, 4, 8, 16, 32]})
     x = dd.from_pandas(df, npartitions=2)
-    found = x.exact.groupby("k")["v"].median().compute()
-    assert found.to_dict() == {0.0: 2, 1.0: 18}
-    assert found.index.dtype == keys.dtype
+    result = x.exact.groupby("k")["v"].median().compute()
+    assert result.to_dict() == {0.0: 2, 1.0: 18}
+    assert result.index.dtype == keys.dtype
 
 
 def test_columns_of_several_levels() -> None:
@@ -158,8 +158,8 @@ def test_keys_of_a_few_partitions_at_a_time(kind: str, monkeypatch: pytest.Monke
     x, df = keyed(kind, 20)
     for by, sort in (("k", True), ("k", False), (["b", "k"], False)):
         how: dict[str, Any] = {"sort": sort, "dropna": False}
-        found = x.exact.groupby(by, **how)["v"].median().compute(scheduler="sync")
-        assert_series_equal(found, df.groupby(by, observed=True, **how)["v"].median())
+        result = x.exact.groupby(by, **how)["v"].median().compute(scheduler="sync")
+        assert_series_equal(result, df.groupby(by, observed=True, **how)["v"].median())
     assert len(made) > 6
     assert max(made) < 20
 
@@ -179,14 +179,14 @@ def test_quantiles_are_those_of_pandas(kind: str, interpolation: str) -> None:
         if interpolation == "nearest":
             nearest = partial(pd.Series.quantile, q=q, interpolation="nearest")
             expected = each_alone(expected, df.groupby("k")["v"], nearest)
-        found = x.exact.groupby("k")["v"].quantile(q, interpolation=interpolation)
+        actual = x.exact.groupby("k")["v"].quantile(q, interpolation=interpolation)
         if kind == "uint64" and interpolation in ("lower", "higher", "nearest"):
             expected = expected.astype("uint64")
         if kind in ("dates", "time zone", "timestamp[ms][pyarrow]") and interpolation == "linear":
             expected = expected.dt.round("s")  # pandas cuts what it has rounded: a unit too low
-        assert found.dtype == expected.dtype
-        assert found.name == expected.name
-        assert_series_equal(found.compute(), expected)
+        assert actual.dtype == expected.dtype
+        assert actual.name == expected.name
+        assert_series_equal(actual.compute(), expected)
 
 
 @pytest.mark.few(12)
@@ -199,9 +199,9 @@ def test_medians_and_counts_are_those_of_pandas(kind: str) -> None:
         expected = getattr(theirs, name)()
         if name == "median" and kind != "bool[pyarrow]":  # which has a median in groups alone
             expected = each_alone(expected, theirs, pd.Series.median)
-        found = getattr(x.exact.groupby("k")["v"], name)()
-        assert found.dtype == expected.dtype
-        assert_series_equal(found.compute(), expected)
+        actual = getattr(x.exact.groupby("k")["v"], name)()
+        assert actual.dtype == expected.dtype
+        assert_series_equal(actual.compute(), expected)
 
 
 def test_frames_are_as_pandas_has_them() -> None:
@@ -217,10 +217,10 @@ def test_frames_are_as_pandas_has_them() -> None:
                 expected[name] = each_alone(expected[name], theirs[name], pd.Series.median)
             assert_frame_equal(ours[columns].median().compute(), expected)
         for q in (0.3, Q):
-            found = ours.quantile(q, numeric_only=True)
+            actual = ours.quantile(q, numeric_only=True)
             expected = theirs.quantile(q, numeric_only=True)
-            assert_series_equal(found.dtypes, expected.dtypes)
-            assert_frame_equal(found.compute(), expected)
+            assert_series_equal(actual.dtypes, expected.dtypes)
+            assert_frame_equal(actual.compute(), expected)
         assert_frame_equal(
             ours.median(numeric_only=True).compute(), theirs.median(numeric_only=True)
         )
@@ -231,10 +231,10 @@ def test_groups_of_nothing_but_missing_elements_are_there() -> None:
     for kind in ("float64", "Int64", "M8[s]", "double[pyarrow]", "boolean"):
         v = pd.Series([None, None, 1, 0, 1], dtype=kind)
         x, df = frames(pd.DataFrame({"k": ["a", "a", "b", "b", "b"], "v": v}), 2)
-        found = x.exact.groupby("k")["v"].median().compute()
-        assert_series_equal(found, df.groupby("k")["v"].median())
-        assert found.isna().tolist() == [True, False]
-        assert (found["a"] is pd.NA) == (kind in ("Int64", "double[pyarrow]", "boolean"))
+        result = x.exact.groupby("k")["v"].median().compute()
+        assert_series_equal(result, df.groupby("k")["v"].median())
+        assert result.isna().tolist() == [True, False]
+        assert (result["a"] is pd.NA) == (kind in ("Int64", "double[pyarrow]", "boolean"))
         assert x.exact.groupby("k")["v"].count().compute().tolist() == [0, 3]
 
 
@@ -273,14 +273,14 @@ def test_of_no_rows(kind: str) -> None:
     for by in ("k", ["k", "b"]):
         theirs = df.groupby(by, observed=True)["v"]
         ours = x.exact.groupby(by)["v"]
-        for found, expected in (
+        for actual, expected in (
             (ours.median(), theirs.median()),
             (ours.count(), theirs.count()),
             (ours.quantile(Q), theirs.median()),
         ):
-            assert len(found.compute()) == 0
-            assert found.compute().dtype == expected.dtype
-            assert found.compute().index.names[: len(expected.index.names)] == expected.index.names
+            assert len(actual.compute()) == 0
+            assert actual.compute().dtype == expected.dtype
+            assert actual.compute().index.names[: len(expected.index.names)] == expected.index.names
 
 
 def test_categories_that_partitions_do_not_share() -> None:
@@ -289,8 +289,8 @@ def test_categories_that_partitions_do_not_share() -> None:
         pd.DataFrame({"k": pd.Categorical(list("cab")), "v": [3.0, 5, 4]}),
     ]
     x = dd.from_map(lambda part: part, parts, meta=parts[0].iloc[:0])
-    found = x.exact.groupby("k")["v"].median().compute()
-    assert found.to_dict() == {"a": 3.0, "b": 3.0, "c": 3.0}
+    result = x.exact.groupby("k")["v"].median().compute()
+    assert result.to_dict() == {"a": 3.0, "b": 3.0, "c": 3.0}
 
 
 class InAnyOrder(Counting):
@@ -310,10 +310,10 @@ def test_rows_in_another_order_are_the_same(
 ) -> None:
     """Groups are numbered otherwise then, where they are in the order in which they appear."""
     source, df = InAnyOrder(), Counting().lazy().compute()
-    found = source.lazy().exact.groupby(by, sort=sort)[["a", "b"]].median()
-    found, expected = found.compute(), df.groupby(by)[["a", "b"]].median()
+    actual = source.lazy().exact.groupby(by, sort=sort)[["a", "b"]].median()
+    actual, expected = actual.compute(), df.groupby(by)[["a", "b"]].median()
     assert source.loads == [2] * PARTITIONS
-    assert_frame_equal(found.sort_index(), expected)
+    assert_frame_equal(actual.sort_index(), expected)
 
 
 class Changing(Counting):
@@ -387,11 +387,11 @@ def test_keys_may_be_series() -> None:
 )
 def test_aggregates_are_those_of_pandas(columns: Any, func: Any) -> None:
     x, df = typed()
-    found = x.exact.groupby("k")[columns].agg(func)
+    actual = x.exact.groupby("k")[columns].agg(func)
     expected = df.groupby("k")[columns].agg(func)
     check: Any = assert_series_equal if expected.ndim == 1 else assert_frame_equal
-    check(found.compute(), expected)
-    check(found._meta, expected.iloc[:0])
+    check(actual.compute(), expected)
+    check(actual._meta, expected.iloc[:0])
 
 
 @pytest.mark.few(3)
@@ -401,11 +401,11 @@ def test_descriptions_are_those_of_pandas(columns: Any, keys: Any) -> None:
     x, df = typed()
     ours, theirs = x.exact.groupby(keys), df.groupby(keys, observed=True)
     own = [name for name in ("b", "v", "i") if name not in keys] if columns is None else columns
-    found = (ours if columns is None else ours[columns]).describe()
+    actual = (ours if columns is None else ours[columns]).describe()
     expected = theirs[own].describe()
     expected.index = theirs.size().index  # pandas 2.2 forgets categories without rows
-    assert_frame_equal(found.compute(), expected)
-    assert_frame_equal(found._meta, expected.iloc[:0])
+    assert_frame_equal(actual.compute(), expected)
+    assert_frame_equal(actual._meta, expected.iloc[:0])
 
 
 @pytest.mark.parametrize(("keys", "column"), [("k", "v"), ("c", "i"), (["b", "k"], "v")])
@@ -424,8 +424,8 @@ def test_days_of_pyarrow() -> None:
     """pandas has no quantiles of groups of these, but medians."""
     days = pd.Series(DAYS).dt.date.where(PLACES % 5 > 0).astype(pd.ArrowDtype(pa.date32()))
     x, df = keyed("int", d=days)
-    found = x["d"].exact.quantile(Q, "lower").compute()
-    assert_series_equal(found, days.quantile(Q, "lower").rename("d"))
+    result = x["d"].exact.quantile(Q, "lower").compute()
+    assert_series_equal(result, days.quantile(Q, "lower").rename("d"))
     assert_series_equal(x.exact.groupby("d")["v"].median().compute(), df.groupby("d")["v"].median())
     medians = x.exact.groupby("b")["d"].median().compute()
     assert medians.dtype == days.dtype

@@ -74,9 +74,9 @@ LAZY: dict[str, Callable[[], Any]] = {
 
 
 def _objects(value: Any) -> Any:
-    held = np.empty(2, object)
-    held[0], held[1] = value, 1.0
-    return held
+    objects = np.empty(2, object)
+    objects[0], objects[1] = value, 1.0
+    return objects
 
 
 ARGUMENTS = [
@@ -117,13 +117,6 @@ def told(call: Call, key: str, value: Any) -> str:
     return "(it is accepted)"
 
 
-def test_lists_of_plain_arrays_are_data() -> None:
-    a = np.arange(6.0)
-    assert median([a, a]) == 2.5
-    assert len(describe_boxplot([a, [1, 2, 3], 4 * a])) == 3
-    assert quantile([1, 2, 3], (0.5,)) == [2]
-
-
 def test_an_accessor_reads_no_lazy_labels() -> None:
     lazy = xr.DataArray(da.arange(3, chunks=2), dims="n")
     a = xr.DataArray(da.ones((3, 4), chunks=2), dims=("n", "m"))
@@ -152,29 +145,29 @@ OURS_TO_TELL = "Mean of empty slice|All-NaN slice encountered"
 def outcome(ask: Callable[[], Any], z: Any) -> str:
     """What is answered, to be compared, or the error."""
     try:
-        found = ask()
-        (found,) = dask.compute(found)
-        return shown(found, z)
+        result = ask()
+        (result,) = dask.compute(result)
+        return shown(result, z)
     except (ValueError, TypeError, IndexError, OverflowError, ZeroDivisionError) as error:
         return f"{type(error).__name__}: {error}"
 
 
-def shown(found: Any, z: Any) -> str:
-    match found:
+def shown(result: Any, z: Any) -> str:
+    match result:
         case Boxplot():
-            parts = [found, found.to_dict(), found.to_bxp(), found.to_plotly(), found.boxes]
-            return repr(parts) + found._repr_html_()
+            parts = [result, result.to_dict(), result.to_bxp(), result.to_plotly(), result.boxes]
+            return repr(parts) + result._repr_html_()
         case EmpiricalDistribution():
             share = np.linspace(0, 1, 5)
-            parts = [found, found.max_error, found.cdf(z), found.cdf_bounds(z), found.pdf(z)]
-            parts += [found.quantile(share), found.knots]
-            return repr(parts + [found.quantile_bounds(share) if found.n_valid else None])
+            parts = [result, result.max_error, result.cdf(z), result.cdf_bounds(z), result.pdf(z)]
+            parts += [result.quantile(share), result.knots]
+            return repr(parts + [result.quantile_bounds(share) if result.n_valid else None])
         case list() | tuple():
-            return repr([shown(each, z) for each in found])
-    if hasattr(found, "get_params"):  # what a fit has found
-        known = {key: value for key, value in vars(found).items() if key.endswith("_")}
+            return repr([shown(each, z) for each in result])
+    if hasattr(result, "get_params"):  # what a fit has found
+        known = {key: value for key, value in vars(result).items() if key.endswith("_")}
         return repr(dask.compute(known)[0])
-    return repr(found)
+    return repr(result)
 
 
 def same_in_silence(ask: Callable[[], Any], z: Any) -> None:
@@ -209,14 +202,14 @@ def with_data(call: Call, name: str, values: Any, *, is_lazy: bool) -> dict[str,
             return plain
         shape = np.shape(plain)
         if key == "bins":
-            found = np.unique(values[~np.isnan(values)])
-            found = found if found.size else np.array([0.0])
+            result = np.unique(values[~np.isnan(values)])
+            result = result if result.size else np.array([0.0])
         else:
-            found = np.resize(values, shape)
+            result = np.resize(values, shape)
         if not (is_lazy and call.data and key not in call.computes):
-            return found
-        chunks = (2, -1) if found.ndim == 2 else 2
-        return da.from_array(found, chunks=chunks if key != "bins" else -1)
+            return result
+        chunks = (2, -1) if result.ndim == 2 else 2
+        return da.from_array(result, chunks=chunks if key != "bins" else -1)
 
     return {key: like(key, plain) for key, plain in call.data.items()}
 
@@ -288,9 +281,9 @@ class Noted(Convertible, np.ndarray):
 
 
 def noted(values: Any) -> Any:
-    found = plain(values).view(Noted)
-    found.units = "s"
-    return found
+    result = plain(values).view(Noted)
+    result.units = "s"
+    return result
 
 
 class Wrapped(Convertible):

@@ -78,10 +78,10 @@ def test_sparse_chunks_are_to_be_made_dense() -> None:
     lazy = da.ones((3, 3), chunks=3).map_blocks(
         lambda _: Sparse(), dtype=float, meta=np.ones((0, 0))
     )
-    told = r"a\.map_blocks\(lambda b: b\.toarray\(\), dtype=a\.dtype, meta="
-    with pytest.raises(TypeError, match=told):
+    advice = r"a\.map_blocks\(lambda b: b\.toarray\(\), dtype=a\.dtype, meta="
+    with pytest.raises(TypeError, match=advice):
         dask_gpuselect.median(lazy).compute()
-    with pytest.raises(TypeError, match=told):
+    with pytest.raises(TypeError, match=advice):
         dask_gpuselect.median(Sparse())
     dense = lazy.map_blocks(lambda b: b.toarray(), dtype=lazy.dtype, meta=np.empty((0, 0)))
     assert dask_gpuselect.median(dense).compute() == 1
@@ -129,11 +129,11 @@ def test_ctrl_c_in_a_kernel(is_lazy: bool, monkeypatch: pytest.MonkeyPatch) -> N
 
     values = np.arange(20.0)
     given = da.from_array(values, chunks=10) if is_lazy else values
-    for broken, found in [(kernel, KeyboardInterrupt), (fails, SystemError)]:
+    for broken, result in [(kernel, KeyboardInterrupt), (fails, SystemError)]:
         monkeypatch.setattr(dask_gpuselect.kernels, "cuts", broken)
-        with pytest.raises(found) as told:
+        with pytest.raises(result) as caught:
             dask.compute(dask_gpuselect.quantile(given, [0.2, 0.5, 0.7]))
-        assert type(told.value) is found
+        assert type(caught.value) is result
 
 
 @pytest.mark.gpu

@@ -84,9 +84,9 @@ CASES: list[tuple[Callable[[], Any], str, float]] = [
 """An object, the code that the error names, and the first number of what that gives."""
 
 
-def first_of(found: Any) -> float:
-    (found,) = dask.compute(found)
-    return float(np.ravel(found.data if isinstance(found, xr.DataArray) else found)[0])
+def first_of(result: Any) -> float:
+    (result,) = dask.compute(result)
+    return float(np.ravel(result.data if isinstance(result, xr.DataArray) else result)[0])
 
 
 @pytest.mark.parametrize(("make", "code", "first"), CASES)
@@ -96,8 +96,8 @@ def test_what_to_type_instead(make: Callable[[], Any], code: str, first: float) 
         median(a)
     assert code in str(error.value)
     names = {"a": a, "x": X, "df": DF, "q": 0.5, "w": xr.ones_like(X), "da": da}
-    found = first_of(eval(code, names | {"shape": (3,), "dtype": "f8"}))
-    np.testing.assert_equal(found, first)
+    actual = first_of(eval(code, names | {"shape": (3,), "dtype": "f8"}))
+    np.testing.assert_equal(actual, first)
 
 
 @pytest.mark.parametrize("function", [sort, describe_boxplot, lambda a: groupby(a, [0, 1])])

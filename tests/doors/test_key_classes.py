@@ -97,11 +97,11 @@ def test_equal_keys_have_one_class(name: str) -> None:
 def test_what_pandas_has_for_one_key_has_one_class(keys: list[Any]) -> None:
     """Of objects, and of the column that pandas makes of them."""
     column = pd.Series(keys, dtype=object)
-    found = classes(pd.Index(keys, dtype=object), MANY)
+    result = classes(pd.Index(keys, dtype=object), MANY)
     number = column.groupby(column, dropna=False, sort=False).ngroup()
-    assert pd.Series(found).groupby(number.to_numpy()).nunique().le(1).all()
+    assert pd.Series(result).groupby(number.to_numpy()).nunique().le(1).all()
     inferred = pd.Index(column.infer_objects())
-    np.testing.assert_array_equal(classes(inferred, MANY), found)
+    np.testing.assert_array_equal(classes(inferred, MANY), result)
 
 
 def test_keys_are_spread() -> None:
@@ -169,21 +169,21 @@ def test_partitions_of_other_dtypes(name: str, sort: bool) -> None:
 
 
 def test_a_root_holds_the_reports_of_its_class_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def size(_: Any, question: Any, reports: Any, *others: Any) -> int:
-        return sum(each.__sizeof__() for each in reports)
+    def size(_: Any, question: Any, partials: Any, *others: Any) -> int:
+        return sum(each.__sizeof__() for each in partials)
 
-    held = noted(monkeypatch, group_tables.GroupedColumns, "bracketed", size)
+    sizes = noted(monkeypatch, group_tables.GroupedColumns, "bracketed", size)
     n = 20_000
     df = pd.DataFrame({"k": np.random.default_rng(1).integers(0, n, n), "v": hashed(np.arange(n))})
     x, df = frames(df, 4)
-    asked = x.exact.groupby("k")["v"]
+    grouped = x.exact.groupby("k")["v"]
     most = {}
     for limit in ("1 GiB", "100 MB"):
-        held.clear()
+        sizes.clear()
         with dask.config.set({"dask_gpuselect.root-limit": limit}):
-            found = asked.median().compute(scheduler="sync")
-        assert_series_equal(found, df.groupby("k")["v"].median())
-        most[limit] = len(held), max(held)
+            result = grouped.median().compute(scheduler="sync")
+        assert_series_equal(result, df.groupby("k")["v"].median())
+        most[limit] = len(sizes), max(sizes)
     roots, bytes_of_one = most["100 MB"]
     assert most["1 GiB"][0] == 1
     assert roots == 11  # 4 partitions of 128 MiB, reported twice

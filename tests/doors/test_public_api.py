@@ -181,7 +181,7 @@ def modules_after(code: str) -> set[str]:
 
 def test_import_is_light() -> None:
     """Nor is anything else needed for a name of the package, or for `to_gpu`."""
-    asked = "; ".join(f"dask_gpuselect.{name}" for name in dask_gpuselect._SUBPACKAGES)
+    accesses = "; ".join(f"dask_gpuselect.{name}" for name in dask_gpuselect._SUBPACKAGES)
     code = f"""
 import sys
 import dask.array
@@ -191,7 +191,7 @@ import dask_gpuselect, dask_gpuselect.staging
 heavy = {{*{HEAVY}}} & {{*sys.modules}} - before - {{"cupy"}}
 assert not heavy, heavy
 assert not {{"numba", "distributed"}} & before
-{asked}
+{accesses}
 from dask_gpuselect import *
 """
     assert "sklearn" not in modules_after(code)
@@ -262,11 +262,11 @@ ONLY_THESE: dict[str, tuple[str, set[str]]] = {
 @cache
 def modules() -> dict[str, Path]:
     """The modules of the package, by the name within it; a subpackage by its own."""
-    found = {}
+    result = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
-        found[name.removesuffix(".__init__")] = path
-    return found
+        result[name.removesuffix(".__init__")] = path
+    return result
 
 
 @cache

@@ -109,13 +109,13 @@ def test_every_import_is_known() -> None:
     """A list of what may be, not of what may not: pickle, marshal, subprocess, socket, urllib and
     all else that reaches out is refused until somebody writes here why it is needed."""
     known = {*HARMLESS.split(), *OTHERS.split(), "dask_gpuselect"}
-    found = {
+    result = {
         (module, name)
         for name, node in nodes()
         for module in imported(node)
         if not {module, module.partition(".")[0]} & known or module in USED
     }
-    assert found == REACHING.keys()
+    assert result == REACHING.keys()
 
 
 def test_of_modules_that_reach_out_little_is_used() -> None:

@@ -50,13 +50,13 @@ def stored() -> Any:
 def test_a_plan_is_a_table_in_notebooks() -> None:
     plan = gs.explain(stored(), [0.1, 0.9])
     cells = Cells(plan._repr_html_()).cells
-    found = dict(zip(cells[::2], cells[1::2], strict=True))
-    assert found == plan.rows
-    assert found["plan"] == "bracket"
-    assert found["reads of each chunk"] == "once or twice"
-    assert found["chunks per task"] == "3.91 kiB"
-    assert found["reads of all chunks"] == "16 at most"
-    assert found["time"].startswith("about 1 to 2 × ")
+    result = dict(zip(cells[::2], cells[1::2], strict=True))
+    assert result == plan.rows
+    assert result["plan"] == "bracket"
+    assert result["reads of each chunk"] == "once or twice"
+    assert result["chunks per task"] == "3.91 kiB"
+    assert result["reads of all chunks"] == "16 at most"
+    assert result["time"].startswith("about 1 to 2 × ")
 
 
 def test_a_plan_at_the_prompt() -> None:
@@ -158,6 +158,6 @@ QUESTIONS = {
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_names_on_the_dashboard_are_words(name: str) -> None:
     """Those by which the dashboard groups tasks; the first word is that of the function."""
-    found = {key_split(key) for key in QUESTIONS[name](stored()).__dask_graph__()}
-    assert all(re.fullmatch("[a-z]+([-_][a-z]+)*", each) for each in found), found
-    assert any(each.split("-")[0] == name for each in found), found
+    result = {key_split(key) for key in QUESTIONS[name](stored()).__dask_graph__()}
+    assert all(re.fullmatch("[a-z]+([-_][a-z]+)*", each) for each in result), result
+    assert any(each.split("-")[0] == name for each in result), result

@@ -70,8 +70,8 @@ def test_lazy_answers_from_many_threads() -> None:
     wanted = np.median(VALUES), np.sort(VALUES)
 
     def ask(i: int) -> bool:
-        found, whole = dask.compute(answer, ordered, scheduler="sync" if i % 2 else "threads")
-        return bool(found == wanted[0] and (whole == wanted[1]).all())
+        actual, whole = dask.compute(answer, ordered, scheduler="sync" if i % 2 else "threads")
+        return bool(actual == wanted[0] and (whole == wanted[1]).all())
 
     assert all(at_once(ask))
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.any_dask
 
 def test_dask_arrays_make_dask_arrays() -> None:
     x: Array = da.arange(10, chunks=5)
-    found = [
+    results = [
         assert_type(gs.median(x), Array),
         assert_type(gs.nanmedian(x, axis=0, keepdims=True), Array),
         assert_type(gs.quantile(x, [0.1, 0.9], method="nearest"), Array),
@@ -39,7 +39,7 @@ def test_dask_arrays_make_dask_arrays() -> None:
         assert_type(trimmed_mean(x), Array),
         assert_type(nantrimmed_mean(x, 0.2), Array),
     ]
-    assert all(hasattr(each, "compute") for each in found)
+    assert all(hasattr(each, "compute") for each in results)
     assert_type(gs.describe_boxplot(x), Boxplot)
     assert_type(gs.describe_boxplot(x).compute()[0].n_high, float)
     assert_type(gs.explain(x), Plan)

@@ -18,15 +18,17 @@ pytestmark = pytest.mark.any_dask
 def test_versions_and_settings_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     with dask.config.set({"dask_gpuselect.cache-limit": "17 MiB"}):
         show_versions()
-    said = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
-    assert said["Python"].startswith(platform.python_version())
-    assert int(said["CPUs"]) >= 1
-    assert said["numpy"] == np.__version__
-    assert said["dask"] == dask.__version__
-    assert said["numba"] == version("numba")
-    assert said["dask_gpuselect.cache-limit"] == "17 MiB"
-    assert said["CUDA devices"]
-    assert "None" not in {said[name] for name in said if not name.startswith("dask_gpuselect")}
+    printed = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
+    assert printed["Python"].startswith(platform.python_version())
+    assert int(printed["CPUs"]) >= 1
+    assert printed["numpy"] == np.__version__
+    assert printed["dask"] == dask.__version__
+    assert printed["numba"] == version("numba")
+    assert printed["dask_gpuselect.cache-limit"] == "17 MiB"
+    assert printed["CUDA devices"]
+    assert "None" not in {
+        printed[name] for name in printed if not name.startswith("dask_gpuselect")
+    }
 
 
 def test_the_command_line_shows_them(capsys: pytest.CaptureFixture[str]) -> None:

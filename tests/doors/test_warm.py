@@ -144,9 +144,9 @@ def test_no_other_kernel_is_asked_for(dtype: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(compiling._Ways, "is_by_kernels", decide)
     is_number = given.plain.dtype.kind in "iuf"
     monkeypatch.setattr(compiling, "_kernels", Seen(compiling._kernels))
-    asked = [*ELEMENTS.values(), *(NUMBERS.values() if is_number else [])]
+    questions = [*ELEMENTS.values(), *(NUMBERS.values() if is_number else [])]
     of_lanes = [*LANES.values(), *(LANES_OF_NUMBERS.values() if is_number else [])]
-    for ask in (*asked, *of_lanes):
+    for ask in (*questions, *of_lanes):
         dask.compute(ask(given), scheduler="sync")
     with limited(given.table.nbytes // 8):  # in passes
         for ask in of_lanes:

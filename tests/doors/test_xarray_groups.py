@@ -17,7 +17,6 @@ from dask_gpuselect import describe_boxplot, enable, robust
 from dask_gpuselect.xarray.groups import grouped_object
 from tests.data import normal
 from tests.doors.test_xarray import is_lazy_and_in_place
-from tests.sources import Source
 
 pytestmark = [
     pytest.mark.legacy,  # xarray indexes answers in ways that expressions lack
@@ -137,17 +136,17 @@ def test_as_xarray_of_the_loaded_array(name: str, dtype: str) -> None:
             wanted = whole.median(**how)
             assert median.dtype == wanted.dtype
             xr.testing.assert_identical(median.compute(), wanted)
-            for q, found in quantiles:
-                assert isinstance(found.data, da.Array)
+            for q, actual in quantiles:
+                assert isinstance(actual.data, da.Array)
                 wanted = whole.quantile(q, **how)
                 if keep_attrs is False:  # which xarray 2026.9 does not look at
                     wanted.attrs = {}
-                assert found.dtype == wanted.dtype
-                found = found.compute()
+                assert actual.dtype == wanted.dtype
+                actual = actual.compute()
                 if dtype == "f4":  # NumPy subtracts in float32
-                    np.testing.assert_allclose(found, wanted, rtol=1e-4)
-                    found = found.copy(data=wanted)
-                xr.testing.assert_identical(found, wanted)
+                    np.testing.assert_allclose(actual, wanted, rtol=1e-4)
+                    actual = actual.copy(data=wanted)
+                xr.testing.assert_identical(actual, wanted)
 
 
 @pytest.mark.few(3)
@@ -158,16 +157,16 @@ def test_more_dimensions(name: str, dim: Any) -> None:
         whole = GROUPERS[name](loaded)
         for grouped, _ in asked(name, chunked(loaded)):
             with enable():
-                found = grouped.median(dim)
-            xr.testing.assert_identical(found.compute(), whole.median(dim))
+                result = grouped.median(dim)
+            xr.testing.assert_identical(result.compute(), whole.median(dim))
 
 
 def test_dimensions_that_are_not_of_the_groups() -> None:
     loaded = cube()
     lazy = chunked(loaded)
     with enable():
-        found = lazy.groupby("time.month").median("x")
-    xr.testing.assert_identical(found.compute(), loaded.groupby("time.month").median("x"))
+        result = lazy.groupby("time.month").median("x")
+    xr.testing.assert_identical(result.compute(), loaded.groupby("time.month").median("x"))
     with pytest.raises(ValueError, match=r"lacks \['time'\]"):
         lazy.exact.groupby("time.month").median("x")
 
@@ -190,11 +189,11 @@ def test_several_groupers(name: str) -> None:
         lazy = chunked(loaded)
         with enable():
             both = ask(SEVERAL[name](lazy)), ask(SEVERAL[name](lazy.exact))
-        for found in both:
-            assert found.dims == order
-            assert isinstance(found.data, da.Array)
+        for actual in both:
+            assert actual.dims == order
+            assert isinstance(actual.data, da.Array)
             xr.testing.assert_identical(
-                found.compute(), wanted.transpose(*order, transpose_coords=False)
+                actual.compute(), wanted.transpose(*order, transpose_coords=False)
             )
 
 
@@ -212,14 +211,14 @@ def test_datasets(name: str, flox: bool) -> None:
     quantiles = GROUPERS[name](numbers).quantile(0.3)
     with xr.set_options(use_flox=flox), enable():
         medians = [GROUPERS[name](each).median() for each in (lazy, lazy.exact)]
-        found = GROUPERS[name](chunked(numbers)).quantile(0.3)
+        actual = GROUPERS[name](chunked(numbers)).quantile(0.3)
         of_array = GROUPERS[name](lazy["t"]).median()
     assert isinstance(medians[0]["t"].data, da.Array)
     for median in medians:
         xr.testing.assert_identical(median.compute(), wanted)
     array = GROUPERS[name](loaded["t"]).median()
     xr.testing.assert_identical(of_array.compute(), array)
-    xr.testing.assert_identical(found.compute(), quantiles)
+    xr.testing.assert_identical(actual.compute(), quantiles)
     counts = GROUPERS[name](lazy.exact).count()
     assert set(counts.data_vars) == {"t", "count", "is_hot"}
     wanted = GROUPERS[name](loaded["t"]).count()
@@ -238,11 +237,11 @@ def test_labels_in_chunks() -> None:
         with xr.set_options(use_flox=flox), enable():
             own = lazy.groupby(zone=UniqueGrouper(labels=labels), **EAGERLY).median()
             own_bins = lazy.groupby(zone=BinGrouper([0, 1, 3, 9]), **EAGERLY).median()
-        for found in (own, lazy.exact.groupby(zone=UniqueGrouper(labels=labels)).median()):
-            assert isinstance(found.data, da.Array)
-            xr.testing.assert_identical(found.compute(), wanted)
-        for found in (own_bins, lazy.exact.groupby(zone=BinGrouper([0, 1, 3, 9])).median()):
-            xr.testing.assert_identical(found.compute(), bins)
+        for actual in (own, lazy.exact.groupby(zone=UniqueGrouper(labels=labels)).median()):
+            assert isinstance(actual.data, da.Array)
+            xr.testing.assert_identical(actual.compute(), wanted)
+        for actual in (own_bins, lazy.exact.groupby(zone=BinGrouper([0, 1, 3, 9])).median()):
+            xr.testing.assert_identical(actual.compute(), bins)
     with pytest.raises(ValueError, match="labels"):
         lazy.exact.groupby("zone")
     with pytest.raises(ValueError, match=r"(?i)bin edges"):
@@ -261,25 +260,25 @@ def test_labels_that_are_wanted(kind: str) -> None:
     obj = loaded if kind == "loaded" else chunked(loaded)
     if kind == "labels too":
         obj = obj.assign_coords(step=loaded.step.chunk(time=11))
-    found = obj.exact.groupby(step=UniqueGrouper(labels=[3, 7, 0])).median("time").compute()
-    assert found.step.values.tolist() == [3, 7, 0]
-    assert found.dims == ("y", "step", "x")
+    actual = obj.exact.groupby(step=UniqueGrouper(labels=[3, 7, 0])).median("time").compute()
+    assert actual.step.values.tolist() == [3, 7, 0]
+    assert actual.dims == ("y", "step", "x")
     wanted = loaded.groupby("step").median()
-    np.testing.assert_array_equal(found.isel(step=[0, 2]), wanted.sel(step=[3, 0]))
-    assert found.isel(step=1).isnull().all()
+    np.testing.assert_array_equal(actual.isel(step=[0, 2]), wanted.sel(step=[3, 0]))
+    assert actual.isel(step=1).isnull().all()
 
 
 def test_groups_of_a_multi_index() -> None:
     loaded = cube().isel(time=slice(12)).stack(pixel=("y", "x"))
     lazy = loaded.chunk(time=5, pixel=4)
-    found = lazy.exact.groupby("pixel").median().compute()
+    actual = lazy.exact.groupby("pixel").median().compute()
     # xarray keeps coordinates along a dimension whose every element is a group.
-    xr.testing.assert_identical(found, loaded.groupby("pixel").median().drop_vars("area"))
+    xr.testing.assert_identical(actual, loaded.groupby("pixel").median().drop_vars("area"))
     for level in ("y", "x"):
         with enable():
-            found = lazy.groupby(level).quantile([0.2, 0.5])
+            actual = lazy.groupby(level).quantile([0.2, 0.5])
         wanted = loaded.groupby(level).quantile([0.2, 0.5])
-        xr.testing.assert_identical(found.compute(), wanted)
+        xr.testing.assert_identical(actual.compute(), wanted)
 
 
 def by_hand(name: str, function: Callable[..., Any]) -> Any:
@@ -292,10 +291,10 @@ def by_hand(name: str, function: Callable[..., Any]) -> Any:
 @pytest.mark.parametrize("function", ["mad", "iqr", "trimmed_mean"])
 def test_robust_statistics(function: str, name: str) -> None:
     for skipna, ask in ((None, f"nan{function}"), (False, function)):
-        found = getattr(GROUPERS[name](chunked(cube()).exact), function)(skipna=skipna)
-        xr.testing.assert_identical(found.compute(), by_hand(name, getattr(robust, ask)))
-    found = GROUPERS[name](chunked(cube()).exact).count()
-    xr.testing.assert_identical(found.compute(), GROUPERS[name](cube()).count())
+        result = getattr(GROUPERS[name](chunked(cube()).exact), function)(skipna=skipna)
+        xr.testing.assert_identical(result.compute(), by_hand(name, getattr(robust, ask)))
+    result = GROUPERS[name](chunked(cube()).exact).count()
+    xr.testing.assert_identical(result.compute(), GROUPERS[name](cube()).count())
 
 
 def test_masks_and_weights() -> None:
@@ -307,13 +306,13 @@ def test_masks_and_weights() -> None:
         lambda a: a.exact.nanquantile(0.3, ["time", "y"], weights=weights)
     )
     for each in (keeps, keeps.chunk(x=2)):
-        found = chunked(loaded).exact.groupby("time.month").median(..., where=each)
-        xr.testing.assert_identical(found.compute(), wanted)
+        actual = chunked(loaded).exact.groupby("time.month").median(..., where=each)
+        xr.testing.assert_identical(actual.compute(), wanted)
     for each in (weights, weights.chunk(y=1)):
-        found = (
+        actual = (
             chunked(loaded).exact.groupby("time.month").quantile(0.3, ["time", "y"], weights=each)
         )
-        np.testing.assert_array_equal(found.transpose(*weighed.dims), weighed)
+        np.testing.assert_array_equal(actual.transpose(*weighed.dims), weighed)
 
 
 def test_box_plots() -> None:
@@ -331,26 +330,6 @@ def test_box_plots() -> None:
 
 
 # --- Loads, and what stays as it is ---------------------------------------------------------------
-
-
-@pytest.mark.parametrize("is_theirs", [False, True])
-def test_loads(is_theirs: bool) -> None:
-    """Nothing at the call, and each chunk once where a column of them fits its limit."""
-    source = Source((60, 6, 8))
-    times = np.datetime64("2001-01-01", "ns") + np.arange(60) * np.timedelta64(86400, "s")
-    data = source.lazy((7, 6, 4))
-    array = xr.DataArray(data, dims=("time", "y", "x"), coords={"time": times})
-    labels = xr.DataArray(np.arange(48).reshape(6, 8) % 3, dims=("y", "x"), name="zone")
-    of = array if is_theirs else array.exact
-    with enable():
-        by_month = of.groupby("time.month").quantile([0.25, 0.5])
-        of_zones = of.groupby(labels).median()
-        by_period = of.resample(time="MS").median()
-    assert not source.loads
-    for n, lazy in enumerate((by_month, of_zones, by_period), 1):
-        found = lazy.compute()
-        assert set(source.loads.values()) == {n}
-        assert not found.isnull().any()
 
 
 def test_in_memory_xarrays_own_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,8 +359,8 @@ def test_what_ours_do_not_take_is_xarrays() -> None:
     """Spans of time, which it takes apart itself, and keywords of other engines."""
     loaded = cube("i8").astype("m8[ns]")
     with enable():
-        found = chunked(loaded).groupby("time.month").median()
-    xr.testing.assert_identical(found.compute(), loaded.groupby("time.month").median())
+        result = chunked(loaded).groupby("time.month").median()
+    xr.testing.assert_identical(result.compute(), loaded.groupby("time.month").median())
     with enable(), pytest.raises(TypeError):
         chunked(cube()).groupby("time.month").median(engine="flox", nothing=1)
 

@@ -29,7 +29,6 @@ from dask_gpuselect.windows import median_filter, rolling
 from tests.limits import limited
 from tests.sources import Source
 
-LANES = (40, 6)
 LABELS = np.arange(40) % 3
 
 
@@ -100,11 +99,11 @@ def test_along_an_axis(row: Row) -> None:
 
 
 @pytest.mark.parametrize("function", [sort, argsort])
-@pytest.mark.parametrize("kept", [0, "1 GiB"])
-def test_sorting(function: Callable[..., Any], kept: Any) -> None:
+@pytest.mark.parametrize("cached", [0, "1 GiB"])
+def test_sorting(function: Callable[..., Any], cached: Any) -> None:
     source = Source((4000,))
     x = source.lazy(500)
-    with dask.config.set({"dask_gpuselect.cache-limit": kept}):
+    with dask.config.set({"dask_gpuselect.cache-limit": cached}):
         plan = explain(x, function)
         function(x).compute()
     assert (plan.name, plan.reads) == ("sort", 3)
@@ -115,8 +114,8 @@ def test_sorting(function: Callable[..., Any], kept: Any) -> None:
 @pytest.mark.parametrize("function", [median, mad, describe_boxplot])
 def test_groups(function: Callable[..., Any]) -> None:
     """A method of groups explains functions as the function itself does."""
-    source = Source(LANES)
-    x = source.lazy(LANES)
+    source = Source((40, 6))
+    x = source.lazy((40, 6))
     plan = groupby(x, LABELS, axis=0).explain(function)
     assert plan == explain(x, by_group(function))
     assert (plan.name, plan.reads, plan.n_chunks) == ("lanes", 1, 1)

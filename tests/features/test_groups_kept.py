@@ -27,9 +27,9 @@ def parts() -> Iterator[None]:
         yield
 
 
-def data_and_labels(n: int = N, n_groups: int = N_GROUPS, **how: Any) -> tuple[Source, Source, Any]:
-    data, by = Source((n * N_CHUNKS,), **how), Source((n * N_CHUNKS,))
-    return data, by, (by.lazy(n) * 99991 % n_groups).astype(np.int32)
+def data_and_labels() -> tuple[Source, Source, Any]:
+    data, by = Source((N * N_CHUNKS,)), Source((N * N_CHUNKS,))
+    return data, by, (by.lazy(N) * 99991 % N_GROUPS).astype(np.int32)
 
 
 def alone(values: Any, labels: Any, ask: Callable[[Any], Any]) -> Any:
@@ -40,13 +40,11 @@ def two_loads() -> Any:
     return dask.config.set({"dask_gpuselect.cache-limit": 0})
 
 
-# What is asked, and of how many groups: of 18 each has so few elements in a chunk that the first
-# guesses are too wide.
-ASKED: dict[str, tuple[Callable[[Any], Any], int]] = {
-    "median": (lambda grouped: grouped.median(), 5),
-    "quartiles": (lambda grouped: grouped.quantile(Q), 5),
-    "iqr": (lambda grouped: grouped.iqr(), 5),
-    "count": (lambda grouped: grouped.count(), 5),
+ASKED: dict[str, Callable[[Any], Any]] = {
+    "median": lambda grouped: grouped.median(),
+    "quartiles": lambda grouped: grouped.quantile(Q),
+    "iqr": lambda grouped: grouped.iqr(),
+    "count": lambda grouped: grouped.count(),
 }
 
 
@@ -57,17 +55,17 @@ ASKED: dict[str, tuple[Callable[[Any], Any], int]] = {
 @pytest.mark.filterwarnings("ignore:invalid value")
 def test_nearly_one_load_of_mixed_data(name: str, groups: Any, scheduler: str) -> None:
     """Of the data and of the labels, of which all groups are known before or not."""
-    ask, n_groups = ASKED[name]
-    data, by, labels = data_and_labels(n_groups=n_groups)
+    ask = ASKED[name]
+    data, by, labels = data_and_labels()
     with dask.config.set(scheduler=scheduler, num_workers=2):
-        found = ask(groupby(data.lazy(N), labels, groups=groups)).compute()
+        actual = ask(groupby(data.lazy(N), labels, groups=groups)).compute()
         assert data.loads == by.loads
         assert sum(data.loads.values()) <= 1.4 * N_CHUNKS
         assert max(data.loads.values()) <= 2
         with two_loads():
             expected = ask(groupby(data.lazy(N), labels, groups=groups)).compute()
     assert sum(data.loads.values()) >= 3 * N_CHUNKS
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(actual, expected)
 
 
 def test_parts_of_several_chunks_of_uneven_sizes() -> None:
@@ -75,8 +73,8 @@ def test_parts_of_several_chunks_of_uneven_sizes() -> None:
     data, labels = Source((n,)), (np.random.default_rng(7).random(n) * 3).astype(int)
     with dask.config.set({"dask_gpuselect.column-limit": "400 kB"}):
         grouped = groupby(data.lazy(chunk), da.from_array(labels, chunks=chunk))
-        found = grouped.median().compute()
-    np.testing.assert_array_equal(found, alone(data.whole(), labels, np.median))
+        result = grouped.median().compute()
+    np.testing.assert_array_equal(result, alone(data.whole(), labels, np.median))
     assert sum(data.loads.values()) <= 1.5 * len(data.loads)
 
 
@@ -87,28 +85,28 @@ def test_explain_says_what_is_kept_or_why_not(monkeypatch: pytest.MonkeyPatch) -
     data, _, labels = data_and_labels()
     x = data.lazy(N)
 
-    def told(labels: Any = labels, **how: Any) -> str:
+    def shown(labels: Any = labels, **how: Any) -> str:
         return str(groupby(x, labels, **how).explain())
 
-    assert told().startswith("groups: reads each chunk once or twice; ")
-    assert told().endswith("; caches at most 1.00 GiB per process")
+    assert shown().startswith("groups: reads each chunk once or twice; ")
+    assert shown().endswith("; caches at most 1.00 GiB per process")
     assert groupby(x, labels).explain().cached_bytes == 1 << 30
-    assert "twice, because groups are many; " in told(groups=range(65))
-    assert "twice, because chunks share work; " in told(labels.rechunk(N + 1))
+    assert "twice, because groups are many; " in shown(groups=range(65))
+    assert "twice, because chunks share work; " in shown(labels.rechunk(N + 1))
     with two_loads():
-        assert "twice, because cache-limit is 0; " in told()
+        assert "twice, because cache-limit is 0; " in shown()
     with dask.config.set({"dask_gpuselect.root-limit": "100 kB"}):
-        assert "twice, because groups are many; " in told(groups=range(60))
+        assert "twice, because groups are many; " in shown(groups=range(60))
     with dask.config.set({"dask_gpuselect.column-limit": "9 MB"}):
-        assert "twice, because parts of several chunks are few; " in told()
+        assert "twice, because parts of several chunks are few; " in shown()
     monkeypatch.setattr(keeping, "MOST_PARTS", N_CHUNKS - 1)
-    assert "twice, because parts are many; " in told()
+    assert "twice, because parts are many; " in shown()
 
 
 def test_it_may_wait_on_disk(written: list[int]) -> None:
     data, _, labels = data_and_labels()
     with dask.config.set({"dask_gpuselect.cache-limit": 1, "dask_gpuselect.cache-spill": True}):
-        found = groupby(data.lazy(N), labels).median().compute(scheduler="sync")
-    np.testing.assert_array_equal(found, alone(data.whole(), labels.compute(), np.median))
+        result = groupby(data.lazy(N), labels).median().compute(scheduler="sync")
+    np.testing.assert_array_equal(result, alone(data.whole(), labels.compute(), np.median))
     assert sum(data.loads.values()) <= 1.25 * N_CHUNKS
     assert len(written) > N_CHUNKS

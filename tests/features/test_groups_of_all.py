@@ -14,36 +14,17 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import ChunksChangedError
-from dask_gpuselect.engine import group_elements, lane_plans, slots
+from dask_gpuselect.engine import lane_plans, slots
 from dask_gpuselect.engine.group_elements import MOST, SPARE, stretches
 from dask_gpuselect.groups import groupby
 from tests.backends import CUPY, Backend
 from tests.data import normal, uniform
+from tests.matrix.axes import LABELS
 from tests.sources import changing
-from tests.spies import noted
 
 pytestmark = pytest.mark.any_dask
 
-# Columns that fit, so that one load is enough; parts of several chunks; each chunk by itself, and
-# cuts in several places.
-PLANS: dict[str, dict[str, str]] = {
-    "one load": {},
-    "parts": {"dask_gpuselect.column-limit": "20 kB"},
-    "roots": {"dask_gpuselect.column-limit": "8 kB", "dask_gpuselect.root-limit": "100 kB"},
-}
 N = 5000
-
-
-def values(dtype: str = "f8", n: int = N) -> NDArray[Any]:
-    found = 1000 * normal(n)
-    if np.dtype(dtype).kind in "ui":
-        info = np.iinfo(dtype)
-        found = np.clip(found, max(info.min, -120), min(info.max, 120)).round()
-    return (
-        (found > 0)
-        if dtype == "?"
-        else found.astype("i8" if dtype[0] in "Mm" else dtype).astype(dtype)
-    )
 
 
 def labels(n_groups: int, n: int = N) -> NDArray[np.int64]:
@@ -61,7 +42,7 @@ def test_a_device_takes_in_one_task_what_fits(
 ) -> None:
     """Of NumPy chunks threads take parts, with weights and without."""
     monkeypatch.setattr(lane_plans, "ONE_TASK", 20_000)
-    x, by = backend.mapped(da.from_array(values(), chunks=611)), labels(5)
+    x, by = backend.mapped(da.from_array(normal(N), chunks=611)), labels(5)
     weights = backend.mapped(da.ones(N, chunks=611))
     for how, in_parts in (({}, ("groups", 2)), ({"weights": weights}, ("passes", 3))):
         plan = groupby(x, by).explain(**how)
@@ -70,7 +51,7 @@ def test_a_device_takes_in_one_task_what_fits(
 
 def test_many_groups_have_several_roots() -> None:
     """No task holds the cuts of all groups, and the answer is that of one place."""
-    a, by = values(n=40_000), labels(2000, 40_000) + 3
+    a, by = normal(40_000), labels(2000, 40_000) + 3
     x, lazy = da.from_array(a, chunks=3000), da.from_array(by, chunks=3000)
     answers = []
     for limit in ("1 GiB", "1 MB", "100 kB"):
@@ -89,61 +70,26 @@ def test_many_groups_have_several_roots() -> None:
     )
 
 
-def test_what_gathers_is_what_explain_says() -> None:
-    """The cuts of all groups that come to one place take no more than that."""
-    a, by = values(n=40_000), labels(500, 40_000) + 3
-
-    def size(_: Any, reports: Any, n_groups: int, ranks: Any) -> int:
-        return sum(report.__sizeof__() for report in reports)
-
-    with dask.config.set(PLANS["parts"]), pytest.MonkeyPatch.context() as patch:
-        sizes = noted(patch, group_elements, "bracket_slots", size)
-        grouped = groupby(da.from_array(a, chunks=3000), by)
-        grouped.median().compute(scheduler="sync")
-        assert 0 < sum(sizes) <= grouped.explain().gathered_bytes
-
-
 # --- Labels ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize("plan", PLANS)
-def test_labels_of_all_kinds(plan: str) -> None:
-    a, numbers = values(), labels(6) + 3
-    kinds: dict[str, NDArray[Any]] = {
-        "strings": np.array(["b", "a", "dd", "ccc", "e", "f"])[numbers],
-        "bytes": np.array([b"b", b"a", b"dd", b"ccc", b"e", b"f"])[numbers],
-        "dates": np.array("2020-01-01", "M8[D]") + numbers * 400,
-        "bools": numbers > 2,
-        "floats": np.where(numbers == 2, np.nan, numbers * 10.0),
-        "far apart": (numbers - 3) * (2**62 // 3),
-        "uint64": numbers.astype(np.uint64) * np.uint64(2**61),
-        "uint8": (numbers * 50).astype(np.uint8),
-    }
-    x = da.from_array(a, chunks=611)
-    with dask.config.set(PLANS[plan]):
-        for name, by in kinds.items():
-            names = np.unique(by[by == by])
-            wanted = [np.median(a[by == each]) for each in names]
-            for given_labels in (by, da.from_array(by, chunks=900)):
-                grouped = groupby(x, given_labels)
-                told = grouped.groups
-                np.testing.assert_array_equal(told if given_labels is by else told.compute(), names)
-                np.testing.assert_array_equal(grouped.median().compute(), wanted, err_msg=name)
-            some = groupby(
-                x, da.from_array(by, chunks=900), groups=names[[2, 0] if len(names) > 2 else [1]]
-            )
-            np.testing.assert_array_equal(
-                some.median().compute(), [wanted[2], wanted[0]] if len(names) > 2 else [wanted[1]]
-            )
+def test_names_of_groups() -> None:
+    codes = labels(6) + 3
+    for kind, named in LABELS.items():
+        by = named(codes)
+        names = np.unique(by[by == by])
+        if len(names):
+            np.testing.assert_array_equal(groupby(normal(N), by).groups, names, err_msg=kind)
+        lazy = groupby(da.from_array(normal(N), chunks=611), da.from_array(by, chunks=900))
+        np.testing.assert_array_equal(lazy.groups.compute(), names, err_msg=kind)
 
 
 def test_fractions_are_told_while_computing() -> None:
     by = da.from_array(np.arange(10) / 4, chunks=5)
     with pytest.raises(ValueError, match="floats with fractions"):
         groupby(da.arange(10, chunks=5), by).median().compute(scheduler="sync")
-    found = groupby(da.arange(10, chunks=5), by, groups=[0.25, 1.0]).median()
-    np.testing.assert_array_equal(found.compute(), [1, 4])
+    result = groupby(da.arange(10, chunks=5), by, groups=[0.25, 1.0]).median()
+    np.testing.assert_array_equal(result.compute(), [1, 4])
 
 
 # --- Few groups of elements that weigh: each as an array of its own -------------------------------
@@ -157,9 +103,9 @@ def test_a_weighted_group_that_was_not_there_is_named(
     x = x.map_blocks(lambda block: block, dtype=x.dtype, chunks=((8000,) * x.npartitions,))
     x, by = da.ones_like(x), x.map_blocks(np.floor).astype(int)
     weights = da.ones(x.size, chunks=x.chunks)
-    asked = groupby(x, by, groups=[-5, 0]).quantile(0.5, method="inverted_cdf", weights=weights)
+    answer = groupby(x, by, groups=[-5, 0]).quantile(0.5, method="inverted_cdf", weights=weights)
     with pytest.raises(ChunksChangedError, match=r"chunk \(3,\) had"):
-        asked.compute(scheduler="sync")
+        answer.compute(scheduler="sync")
 
 
 # --- Many groups, as rows of tables ---------------------------------------------------------------
@@ -169,10 +115,10 @@ def test_tables_are_filled_well() -> None:
     """Every group is in one stretch, in order, and padding is bounded."""
     sizes = np.floor(1 / (uniform(3000) + 1e-6)).astype(np.int64)
     sizes[1234] = 3 * MOST
-    found = list(stretches(sizes))
-    assert [first for first, _ in found] == [0, *(last for _, last in found[:-1])]
-    assert found[-1][1] == len(sizes)
-    for first, last in found:
+    result = list(stretches(sizes))
+    assert [first for first, _ in result] == [0, *(last for _, last in result[:-1])]
+    assert result[-1][1] == len(sizes)
+    for first, last in result:
         n = sizes[first:last]
         room, filled = int(n.max()) * len(n), int(n.sum())
         assert len(n) == 1 or room <= MOST

@@ -58,8 +58,8 @@ def exact(y: Floats, weights: Floats | None = None) -> list[Fraction]:
     return [total / weight for total, weight, size in blocks for _ in range(size)]
 
 
-def largest_error(found: Floats, wanted: list[Fraction]) -> Fraction:
-    return max(abs(Fraction(a) - b) for a, b in zip(found.tolist(), wanted, strict=True))
+def largest_error(actual: Floats, wanted: list[Fraction]) -> Fraction:
+    return max(abs(Fraction(a) - b) for a, b in zip(actual.tolist(), wanted, strict=True))
 
 
 def rounding(y: Floats, weights: Floats | None, n_roundings: float) -> Fraction:
@@ -84,8 +84,8 @@ def regression(kernel: ModuleType | str, kind_of_array: Backend, *given_arrays: 
     if isinstance(kernel, str):
         kernel = importlib.import_module("dask_gpuselect.kernels.cuda.lower_sets")
     arrays = [a if a is None else kind_of_array.asarray(a) for a in given_arrays]
-    found: Floats = kind_of_array.to_numpy(kernel.lower_sets(*arrays))
-    return found
+    result: Floats = kind_of_array.to_numpy(kernel.lower_sets(*arrays))
+    return result
 
 
 def weights_of(name: str, n: int) -> Floats | None:
@@ -105,9 +105,9 @@ def test_lower_sets(kernel: Any, kind_of_array: Backend, kind: str, weights: str
     """To the rounding of one quotient of sums, whatever cancels in them."""
     y = noisy(kind, 560)
     w = weights_of(weights, len(y))
-    found = regression(kernel, kind_of_array, y, w)
-    assert (np.diff(found) >= 0).all()
-    assert largest_error(found, exact(y, w)) <= rounding(y, w, 3)
+    result = regression(kernel, kind_of_array, y, w)
+    assert (np.diff(result) >= 0).all()
+    assert largest_error(result, exact(y, w)) <= rounding(y, w, 3)
 
 
 @every_kernel
@@ -116,13 +116,13 @@ def test_lower_sets_of_many_tiles(kernel: Any, kind_of_array: Backend) -> None:
     n = 4700 if isinstance(kernel, str) else 1100
     y = noisy("trend", n)
     for sizes in (n, n - 1, n - n % 256):
-        found = regression(kernel, kind_of_array, y[:sizes])
-        assert largest_error(found, exact(y[:sizes])) <= rounding(y, None, 3)
-    found = regression(kernel, kind_of_array, y[::-1].copy())
-    assert largest_error(found, exact(y[::-1])) <= rounding(y, None, 3)
+        result = regression(kernel, kind_of_array, y[:sizes])
+        assert largest_error(result, exact(y[:sizes])) <= rounding(y, None, 3)
+    result = regression(kernel, kind_of_array, y[::-1].copy())
+    assert largest_error(result, exact(y[::-1])) <= rounding(y, None, 3)
     for few in (0, 1, 2):
-        found = regression(kernel, kind_of_array, y[:few])
-        assert found.shape == (few,)
+        result = regression(kernel, kind_of_array, y[:few])
+        assert result.shape == (few,)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -132,10 +132,10 @@ def test_squared(kind: str, weights: str, backend: Backend) -> None:
     y = noisy(kind)
     w = weights_of(weights, len(y))
     given_arrays = [a if a is None else backend.asarray(a) for a in (y, w)]
-    found = backend.to_numpy(isotonic_regression(*given_arrays))
-    assert found.dtype == np.float64
+    result = backend.to_numpy(isotonic_regression(*given_arrays))
+    assert result.dtype == np.float64
     bound = rounding(y, w, len(y) if backend is NUMPY else 3)
-    assert largest_error(found, exact(y, w)) <= bound
+    assert largest_error(result, exact(y, w)) <= bound
     descending = backend.to_numpy(isotonic_regression(*given_arrays, increasing=False))
     turned = exact(y[::-1], None if w is None else w[::-1])[::-1]
     assert largest_error(descending, turned) <= bound
@@ -149,7 +149,7 @@ def test_large_arrays_go_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = importlib.import_module("dask_gpuselect.kernels.cuda.lower_sets")
     monkeypatch.setattr(kernel, "BEST_UPTO", 0)
     on_host = [isotonic_regression(y), isotonic_regression(y, w)]
-    assert all(type(found) is CUPY.array_type for found in on_host)
+    assert all(type(result) is CUPY.array_type for result in on_host)
     for here, there in zip(on_device, on_host, strict=True):
         np.testing.assert_allclose(there.get(), here, rtol=0, atol=1e-12)
 
@@ -163,8 +163,8 @@ def test_small_cases(pairs: list[tuple[float, int]], increasing: bool) -> None:
     y, w = (np.array(column, float) for column in zip(*pairs, strict=True))
     order = slice(None) if increasing else slice(None, None, -1)
     options: dict[str, Any] = {"increasing": increasing}
-    found = isotonic_regression(y[order], w[order], **options)[order]
-    assert largest_error(found, exact(y, w)) <= rounding(y, w, len(y))
+    result = isotonic_regression(y[order], w[order], **options)[order]
+    assert largest_error(result, exact(y, w)) <= rounding(y, w, len(y))
     assert largest_error(lower_sets.lower_sets(y, w), exact(y, w)) <= rounding(y, w, 3)
     absolute = isotonic_regression(y[order], w[order], loss="absolute", **options)
     np.testing.assert_array_equal(absolute[order], by_slopes(y, w.astype(int)))
@@ -180,11 +180,11 @@ def test_absolute_beside_slopes(kind: str, weights: str, backend: Backend) -> No
     y = noisy(kind, 3000)
     w = weights_of(weights, len(y))
     given_arrays = [a if a is None else backend.asarray(a) for a in (y, w)]
-    found = backend.to_numpy(isotonic_regression(*given_arrays, loss="absolute"))
+    result = backend.to_numpy(isotonic_regression(*given_arrays, loss="absolute"))
     repeats = np.ones(len(y), int) if w is None else w.astype(int)
-    np.testing.assert_array_equal(found, by_slopes(y, repeats))
-    again = isotonic_regression(backend.asarray(found), loss="absolute")
-    np.testing.assert_array_equal(backend.to_numpy(again), found)
+    np.testing.assert_array_equal(result, by_slopes(y, repeats))
+    again = isotonic_regression(backend.asarray(result), loss="absolute")
+    np.testing.assert_array_equal(backend.to_numpy(again), result)
 
 
 def by_slopes(y: Floats, repeats: NDArray[Any]) -> Floats:
@@ -209,10 +209,10 @@ def test_integers_and_single_floats(backend: Backend) -> None:
     y = [3, 1, 2]
     for dtype in ("i4", "u1", "f4", "f8"):
         for loss, wanted in (("squared", [2.0, 2.0, 2.0]), ("absolute", [1.0, 1.0, 2.0])):
-            found = isotonic_regression(backend.asarray(np.array(y, dtype)), loss=loss)
-            assert type(found) is backend.array_type
-            assert found.dtype == np.float64
-            assert backend.to_numpy(found).tolist() == wanted
+            actual = isotonic_regression(backend.asarray(np.array(y, dtype)), loss=loss)
+            assert type(actual) is backend.array_type
+            assert actual.dtype == np.float64
+            assert backend.to_numpy(actual).tolist() == wanted
     for loss in ("squared", "absolute"):
         assert isotonic_regression(backend.asarray(np.empty(0)), loss=loss).shape == (0,)
         one = backend.asarray([5.0])

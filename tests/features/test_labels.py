@@ -68,13 +68,13 @@ def as_given(names: Any, wanted: dict[Any, float]) -> None:
 def test_of_memory(name: str) -> None:
     column, wanted = COLUMNS[name][0](), COLUMNS[name][1]
     for labels in (column, column.array):
-        found = groupby(da.from_array(VALUES, chunks=3), labels)
-        as_given(found.groups, wanted)
-        np.testing.assert_array_equal(found.median().compute(), [*wanted.values()])
+        actual = groupby(da.from_array(VALUES, chunks=3), labels)
+        as_given(actual.groups, wanted)
+        np.testing.assert_array_equal(actual.median().compute(), [*wanted.values()])
     again = groupby(VALUES, column, groups=[*wanted][::-1])
     np.testing.assert_array_equal(again.median(), [*wanted.values()][::-1])
-    boxes = found.describe_boxplot().compute()
-    assert boxes.labels == tuple(map(str, found.groups))
+    boxes = actual.describe_boxplot().compute()
+    assert boxes.labels == tuple(map(str, actual.groups))
 
 
 @COLUMN
@@ -86,14 +86,14 @@ def test_of_a_lazy_table(axis: int | None, name: str) -> None:
     medians = np.multiply.outer([*wanted.values()], sign)
     x = lazy_column(pd.Series(VALUES)).values
     x = x if axis is None else x[:, None] * np.array([1, -1])
-    found = groupby(x, labels, axis)
-    np.testing.assert_array_equal(found.median().compute(), medians)
-    as_given(found.groups.compute(), wanted)
+    actual = groupby(x, labels, axis)
+    np.testing.assert_array_equal(actual.median().compute(), medians)
+    as_given(actual.groups.compute(), wanted)
     again = groupby(x, labels, axis, groups=[*wanted][::-1])
     np.testing.assert_array_equal(again.median().compute(), medians[::-1])
     if axis is None:
-        boxes = found.describe_boxplot().compute()
-        assert boxes.labels == tuple(map(str, found.groups.compute()))
+        boxes = actual.describe_boxplot().compute()
+        assert boxes.labels == tuple(map(str, actual.groups.compute()))
 
 
 @pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
@@ -102,16 +102,16 @@ def test_arrays_of_objects(groups: Any, missing: Any) -> None:
     words = np.array([missing if word is None else word for word in WORDS], object)
     x = da.from_array(VALUES, chunks=3)
     for labels in (words, da.from_array(words, chunks=5), words.tolist()):
-        found = groupby(x, labels, groups=groups).median()
-        np.testing.assert_array_equal(found.compute(), [*ASCENDING.values()])
+        result = groupby(x, labels, groups=groups).median()
+        np.testing.assert_array_equal(result.compute(), [*ASCENDING.values()])
 
 
 def test_strings_of_numpy_some_of_which_are_missing() -> None:
     words = np.array(WORDS, np.dtypes.StringDType(na_object=None))
     x = da.from_array(VALUES, chunks=3)
     for labels in (words, da.from_array(words, chunks=5)):
-        found = groupby(x, labels).median()
-        np.testing.assert_array_equal(found.compute(), [*ASCENDING.values()])
+        result = groupby(x, labels).median()
+        np.testing.assert_array_equal(result.compute(), [*ASCENDING.values()])
 
 
 def test_combinations() -> None:
@@ -123,9 +123,9 @@ def test_combinations() -> None:
     memory = groupby(VALUES, (frame.word, frame.half))
     assert memory.groups == [*wanted.index]
     np.testing.assert_array_equal(memory.median(), wanted)
-    found = groupby(lazy.v.values, (lazy.word, lazy.half))
-    np.testing.assert_array_equal(found.median().compute(), wanted)
-    assert found.groups.compute().tolist() == [*wanted.index]
+    actual = groupby(lazy.v.values, (lazy.word, lazy.half))
+    np.testing.assert_array_equal(actual.median().compute(), wanted)
+    assert actual.groups.compute().tolist() == [*wanted.index]
     again = groupby(lazy.v.values, (lazy.word, lazy.half), groups=[*wanted.index])
     np.testing.assert_array_equal(again.median().compute(), wanted)
     levels = groupby(VALUES, frame.set_index(["word", "half"]).index)
@@ -138,9 +138,9 @@ def test_categories_that_partitions_do_not_share() -> None:
     x = dd.from_map(lambda i: pd.Series(VALUES[2 * i : 2 * i + 2]), range(3)).values
     with pytest.raises(TypeError, match="a partition has other categories than the meta"):
         groupby(x, lazy).median().compute()
-    found = groupby(x, lazy.cat.as_unknown())
-    np.testing.assert_array_equal(found.median().compute(), [1, 51.5, 7])
-    assert found.groups.compute().tolist() == ["a", "b", "c"]
+    result = groupby(x, lazy.cat.as_unknown())
+    np.testing.assert_array_equal(result.median().compute(), [1, 51.5, 7])
+    assert result.groups.compute().tolist() == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,9 @@ def test_categories_that_partitions_do_not_share() -> None:
 )
 def test_columns_of_groups(groups: Any) -> None:
     for labels in (["dry", "wet", "hot", "wet"], pd.Categorical(["dry", "wet", "hot", "wet"])):
-        found = groupby(np.arange(4), labels, groups=groups)
-        assert list(found.groups) == ["wet", "hot"]
-        assert found.median().tolist() == [2, 2]
+        result = groupby(np.arange(4), labels, groups=groups)
+        assert list(result.groups) == ["wet", "hot"]
+        assert result.median().tolist() == [2, 2]
 
 
 def test_a_column_of_unknown_size() -> None:
@@ -164,12 +164,12 @@ def test_a_column_of_unknown_size() -> None:
     x = da.from_array(VALUES, chunks=3)
     with pytest.raises(ValueError, match=r"to_dask_array\(lengths=True\) on a column"):
         groupby(x, lazy).median()
-    found = groupby(x, lazy.to_dask_array(lengths=True)).median()
-    np.testing.assert_array_equal(found.compute(), [*OF_NUMBERS.values()])
+    result = groupby(x, lazy.to_dask_array(lengths=True)).median()
+    np.testing.assert_array_equal(result.compute(), [*OF_NUMBERS.values()])
 
 
 def test_a_category_that_is_wanted_and_not_there() -> None:
-    found = groupby(VALUES, COLUMNS["categories"][0](), groups=["other", "never", "hot"])
+    result = groupby(VALUES, COLUMNS["categories"][0](), groups=["other", "never", "hot"])
     with pytest.warns(RuntimeWarning, match="All-NaN"):
-        medians = found.median()
+        medians = result.median()
     np.testing.assert_array_equal(medians, [np.nan, np.nan, 7])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,62 +12,28 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect.groups import GroupBy, groupby
-from dask_gpuselect.robust import mad
 from tests.data import normal, uniform
 from tests.limits import limited
 from tests.sources import Source
 
 pytestmark = pytest.mark.any_dask  # the graphs are those of quantiles along axes
 
-PLANS = ["column", "slabs"]
-SHAPE = (12, 5, 6)
-MASK = uniform(360).reshape(SHAPE) < 0.7
-WEIGHTS = np.floor(uniform(360)[::-1].reshape(SHAPE) * 4) + 1
-
-KINDS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
-    "integers": lambda codes: 7 * codes - 3,
-    "strings": lambda codes: np.array(["wet", "dry", "hot"])[codes],
-    "missing": lambda codes: np.where(codes == 1, np.nan, codes),
-}
 ASKED: dict[str, Callable[[GroupBy], Any]] = {
-    "median": lambda g: g.median(),
-    "nanmedian": lambda g: g.nanmedian(),
-    "quantile": lambda g: g.quantile(0.3, method="hazen"),
     "quantiles": lambda g: g.quantile([0.1, 0.9]),
-    "nanquantile": lambda g: g.nanquantile([0.5], method="lower"),
-    "percentile": lambda g: g.percentile(90),
-    "masked": lambda g: g.nanmedian(where=MASK, nodata=3),
-    "weighted": lambda g: g.quantile([0.2, 0.5], weights=WEIGHTS),
     "mad": lambda g: g.mad(),
-    "nanmad": lambda g: g.nanmad(),
-    "iqr": lambda g: g.iqr(),
-    "naniqr": lambda g: g.naniqr(),
-    "count": lambda g: g.count(where=MASK),
+    "median": lambda g: g.median(),
 }
 
 
-def data(dtype: str = "f8") -> NDArray[Any]:
-    return (10 * np.abs(normal(360))).reshape(SHAPE).astype(dtype)
-
-
-def labels(shape: tuple[int, ...], kind: str = "integers") -> NDArray[Any]:
-    return KINDS[kind](np.floor(uniform(int(np.prod(shape)))[::-1] * 3).astype(int).reshape(shape))
-
-
-def limits(plan: str, axis: Any) -> Any:
-    """Of a column; or of one lane along the axis, with its mask and weights."""
-    lane = np.ones(SHAPE).any(axis).size
-    return limited("1 GiB" if plan == "column" else 17 * 360 // lane)
-
-
-def known(ask: Callable[[GroupBy], Any], a: NDArray[Any], by: Any, axis: Any) -> Any:
-    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
-        return ask(groupby(a, by, axis))
+def codes(*shape: int) -> NDArray[Any]:
+    return np.floor(uniform(int(np.prod(shape)))[::-1] * 3).astype(int).reshape(shape)
 
 
 def test_several_kinds_of_labels() -> None:
     """Some in memory and some lazy, along an axis and of two."""
-    a, first, second = data(), labels((12, 1, 1), "strings"), labels((12, 5), "missing")
+    a, of_places = 10 * np.abs(normal(360)).reshape(12, 5, 6), codes(12, 5)
+    first = np.array(["wet", "dry", "hot"])[codes(12, 1, 1)]
+    second = np.where(of_places == 1, np.nan, of_places)
     grouped = groupby(
         da.from_array(a, chunks=(5, 2, 4)), (first, da.from_array(second, chunks=4)), (0, 1)
     )
@@ -80,45 +45,7 @@ def test_several_kinds_of_labels() -> None:
 # --- No group at all ------------------------------------------------------------------------------
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("axis", [0, (0, 1), None])
-@pytest.mark.parametrize("dtype", ["f8", "f4", "u1"])
-def test_all_labels_missing(dtype: str, axis: Any, plan: str) -> None:
-    """Nothing is answered, without a warning, and in the shape and the dtype of answers."""
-    a = data(dtype)
-    shape = {0: (12,), (0, 1): (12, 5), None: SHAPE}[axis]
-    x, by = da.from_array(a, chunks=(5, 2, 4)), da.full(shape, np.nan, chunks=4)
-    for ask in ASKED.values():
-        with limits(plan, axis):
-            lazy = ask(groupby(x, by, axis))
-        wanted = known(ask, a, np.zeros(shape), axis)
-        found = lazy.compute()
-        assert found.dtype == lazy.dtype == wanted.dtype
-        at = np.flatnonzero(np.isnan(lazy.shape))
-        sizes = np.array(wanted.shape)
-        sizes[at] = 0
-        assert found.shape == tuple(sizes)
-    with limits(plan, axis):
-        boxes = groupby(x, by, axis).describe_boxplot().compute()
-    assert boxes.shape == (0, *known(ASKED["median"], a, np.zeros(shape), axis).shape[1:])
-    assert len(boxes) == 0
-    assert groupby(x, by, axis).groups.compute().shape == (0,)
-
-
 # --- All elements ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("limit", ["1 GiB", "20 kB"])
-@pytest.mark.parametrize("dtype", ["f8", "i1"])
-def test_deviations_where_labels_are_missing(dtype: str, limit: str) -> None:
-    """Elements without a label are in no group, though their number is -1."""
-    by = np.where(uniform(4000) < 0.2, np.nan, np.floor(uniform(4000)[::-1] * 5))
-    a = (20 * normal(4000) + np.nan_to_num(by, nan=60)).astype(dtype)
-    x, lazy = da.from_array(a, chunks=611), da.from_array(by, chunks=500)
-    with limited(limit):
-        found = groupby(x, lazy).mad().compute()
-    np.testing.assert_array_equal(found, [mad(a[by == each]) for each in range(5)])
 
 
 # --- Plans, loads and memory ----------------------------------------------------------------------
@@ -159,7 +86,7 @@ def test_plans_count_masks_and_weights_of_groups() -> None:
     assert (as_slots.name, as_slots.task_bytes) == ("bracket", 500 * (8 + 8 + 4))
 
 
-@pytest.mark.parametrize("name", ["quantiles", "mad", "median"])
+@pytest.mark.parametrize("name", ASKED)
 def test_loads(name: str) -> None:
     """Data once in a column and once a slab. Labels along an axis twice: one time to know which
     there are, and one time for all columns, slabs and questions."""
@@ -168,10 +95,10 @@ def test_loads(name: str) -> None:
     for limit, loads in (("1 GiB", 1), ("50 kB", 2)):
         with limited(limit):
             grouped = groupby(x, by, 0)
-            asked = ASKED[name](grouped), grouped.count()
+            answers = ASKED[name](grouped), grouped.count()
         assert not source.loads
         assert not labels.loads
-        dask.compute(*asked)
+        dask.compute(*answers)
         assert set(source.loads.values()) == {loads}
         assert set(labels.loads.values()) == {2}
         source.counts.clear()

@@ -71,26 +71,26 @@ def nearest_by_definition(X: Array, Q: Array, k: int) -> Nearest:
 
 
 def by_definition(X: Array, Q: Array, k: int) -> Found:
-    found = nearest_by_definition(X, Q, k)
-    return found.distances, found.index
+    result = nearest_by_definition(X, Q, k)
+    return result.distances, result.index
 
 
-def assert_equal(found: Nearest, wanted: Nearest) -> None:
+def assert_equal(actual: Nearest, wanted: Nearest) -> None:
     for name in ("level", "squared", "index"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+        np.testing.assert_array_equal(getattr(actual, name), getattr(wanted, name))
 
 
 def in_rationals(X: Array, Q: Array) -> Found:
     """Without any rounding but that of the distances."""
     rows = [[Fraction(float(v)) for v in row] for row in X]
-    found, indices = [], []
+    results, indices = [], []
     for query in Q:
         point = [Fraction(float(v)) for v in query]
         squared = [sum((a - b) ** 2 for a, b in zip(row, point, strict=True)) for row in rows]
         order = sorted(range(len(rows)), key=lambda i: (squared[i], i))
         indices.append(order)
-        found.append([root(Fraction(squared[i])) for i in order])
-    return np.array(found), np.array(indices)
+        results.append([root(Fraction(squared[i])) for i in order])
+    return np.array(results), np.array(indices)
 
 
 def root(value: Fraction) -> float:
@@ -201,9 +201,9 @@ class Kernel:
     search: Callable[[Array, Array, int], Nearest]
 
     def __call__(self, X: Array, Q: Array, k: int) -> Found:
-        found = self.search(X, Q.astype(np.float64), k)
-        assert found.n_rows == len(X)
-        return found.distances, found.index
+        result = self.search(X, Q.astype(np.float64), k)
+        assert result.n_rows == len(X)
+        return result.distances, result.index
 
 
 def reference(xp: Any, tile_elements: int) -> Callable[[Array, Array, int], Nearest]:
@@ -250,9 +250,9 @@ def test_every_kernel_is_exact(kernel: Kernel, data: str) -> None:
     if kernel.name == "numpy in single rows":
         X, Q = X[:60], Q[:3]
     for k in {1, min(7, len(X)), len(X)} if len(X) < 200 else (1, 7, 40):
-        found, wanted = kernel(X, Q, k), by_definition(X, Q, k)
-        np.testing.assert_array_equal(found[1], wanted[1])
-        np.testing.assert_array_equal(found[0], wanted[0])
+        actual, wanted = kernel(X, Q, k), by_definition(X, Q, k)
+        np.testing.assert_array_equal(actual[1], wanted[1])
+        np.testing.assert_array_equal(actual[0], wanted[0])
 
 
 @fast_kernels
@@ -260,9 +260,9 @@ def test_every_kernel_is_exact(kernel: Kernel, data: str) -> None:
 def test_every_kernel_knows_extreme_distances(kernel: Kernel, data: str) -> None:
     X, Q = EXTREME[data]()
     for k in (1, 5, len(X)):
-        found, wanted = kernel(X, Q, k), [a[:, :k] for a in all_in_rationals(data)]
-        np.testing.assert_array_equal(found[1], wanted[1])
-        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-15, atol=5e-324)
+        actual, wanted = kernel(X, Q, k), [a[:, :k] for a in all_in_rationals(data)]
+        np.testing.assert_array_equal(actual[1], wanted[1])
+        np.testing.assert_allclose(actual[0], wanted[0], rtol=1e-15, atol=5e-324)
 
 
 @fast_kernels
@@ -300,15 +300,15 @@ def test_no_tile_is_larger_than_the_limit(
     data: str, limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     by_product, by_differences = (
-        noted(monkeypatch, distances, name, lambda found, *_: int(np.prod(found[0].shape)))
+        noted(monkeypatch, distances, name, lambda actual, *_: int(np.prod(actual[0].shape)))
         for name in ("_lower_bounds", "_keys")
     )
     X, Q = (a[: 30 if limit == "8 B" else 600] for a in DATA[data]())
     Q = Q[:5]
     with dask.config.set({"dask_gpuselect.distance-limit": limit}):
-        found = kneighbors(array_api_strict.asarray(X), array_api_strict.asarray(Q), 3)
+        actual = kneighbors(array_api_strict.asarray(X), array_api_strict.asarray(Q), 3)
     wanted = by_definition(X, Q, 3)
-    np.testing.assert_array_equal(to_host(found[1]), wanted[1])
+    np.testing.assert_array_equal(to_host(actual[1]), wanted[1])
     assert by_differences
     assert by_product or data == "constant"
     assert 8 * max(by_product + by_differences) <= dask.utils.parse_bytes(limit)
@@ -333,15 +333,15 @@ def test_scratch_has_a_bound() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def computed(found: tuple[da.Array, da.Array], backend: Backend = NUMPY, **how: Any) -> Found:
-    found = dask.compute(*found, **how)
-    return backend.to_numpy(found[0]), backend.to_numpy(found[1])
+def computed(result: tuple[da.Array, da.Array], backend: Backend = NUMPY, **how: Any) -> Found:
+    result = dask.compute(*result, **how)
+    return backend.to_numpy(result[0]), backend.to_numpy(result[1])
 
 
-def assert_same(found: Found, wanted: Found) -> None:
-    np.testing.assert_array_equal(found[1], wanted[1])
-    np.testing.assert_array_equal(found[0], wanted[0])
-    assert (found[0].dtype, found[1].dtype) == (np.float64, np.int64)
+def assert_same(actual: Found, wanted: Found) -> None:
+    np.testing.assert_array_equal(actual[1], wanted[1])
+    np.testing.assert_array_equal(actual[0], wanted[0])
+    assert (actual[0].dtype, actual[1].dtype) == (np.float64, np.int64)
 
 
 CHUNKS = {"one": -1, "even": 100, "single rows": 1, "irregular": (1, 0, 399, 7, 0, 93)}
@@ -354,8 +354,8 @@ def test_chunks_make_no_difference(backend: Backend, chunks: str, data: str) -> 
     X, Q = X[: 60 if chunks == "single rows" else 500], Q[:12]
     rows = backend.lazy(X, (CHUNKS[chunks], -1))
     for queries in (Q, da.from_array(Q, chunks=(4, -1))):
-        found = kneighbors(rows, queries, 6)
-        assert_same(computed(found, backend), by_definition(X, Q, 6))
+        result = kneighbors(rows, queries, 6)
+        assert_same(computed(result, backend), by_definition(X, Q, 6))
 
 
 def test_plain_arrays_are_answered_at_once_in_kind(backend: Backend) -> None:
@@ -363,12 +363,12 @@ def test_plain_arrays_are_answered_at_once_in_kind(backend: Backend) -> None:
     wanted = by_definition(X, Q, 4)
     rows = backend.asarray(X)
     for queries in (Q, backend.asarray(Q), Q.tolist()):
-        found = kneighbors(rows, queries, 4)
-        assert_same((backend.to_numpy(found[0]), backend.to_numpy(found[1])), wanted)
+        actual = kneighbors(rows, queries, 4)
+        assert_same((backend.to_numpy(actual[0]), backend.to_numpy(actual[1])), wanted)
     assert_same(computed(kneighbors(rows, backend.lazy(Q, (7, -1)), 4), backend), wanted)
-    found = kneighbors(array_api_strict.asarray(X), array_api_strict.asarray(Q), 4)
-    assert all(isinstance(a, type(array_api_strict.asarray(X))) for a in found)
-    assert_same((to_host(found[0]), to_host(found[1])), wanted)
+    actual = kneighbors(array_api_strict.asarray(X), array_api_strict.asarray(Q), 4)
+    assert all(isinstance(a, type(array_api_strict.asarray(X))) for a in actual)
+    assert_same((to_host(actual[0]), to_host(actual[1])), wanted)
 
 
 @pytest.mark.parametrize("k", [1, 7, 1_000, 1_500])
@@ -380,9 +380,9 @@ def test_more_pairs_than_a_block_orders_at_once(backend: Backend, data: str, k: 
     if data == "normal":
         rows = rng.standard_normal((9_000, 6))[:, ::2]
     queries = np.ascontiguousarray(rows[:10] + 0.25)
-    found = kneighbors(backend.asarray(rows), queries, k)
+    actual = kneighbors(backend.asarray(rows), queries, k)
     for each, expected in zip(
-        found, kneighbors(np.ascontiguousarray(rows), queries, k), strict=True
+        actual, kneighbors(np.ascontiguousarray(rows), queries, k), strict=True
     ):
         np.testing.assert_array_equal(to_host(each), expected)
 
@@ -399,20 +399,20 @@ def test_threads_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unknown_chunk_sizes(backend: Backend) -> None:
     X, Q = DATA["normal"]()
     x, q = backend.lazy(X, (100, -1)), backend.lazy(Q, (10, -1))
-    found = kneighbors(x[x[:, 0] > 0], q[q[:, 0] > 0], 4)
-    assert np.isnan(found[0].shape[0])
-    assert found[0].shape[1] == 4
-    assert_same(computed(found, backend), by_definition(X[X[:, 0] > 0], Q[Q[:, 0] > 0], 4))
+    result = kneighbors(x[x[:, 0] > 0], q[q[:, 0] > 0], 4)
+    assert np.isnan(result[0].shape[0])
+    assert result[0].shape[1] == 4
+    assert_same(computed(result, backend), by_definition(X[X[:, 0] > 0], Q[Q[:, 0] > 0], 4))
 
 
 def test_nothing_is_computed_at_the_call() -> None:
     source = Source((90, 5))
     d, i = kneighbors(source.lazy((20, 5)), Source((9, 5)).lazy((4, 5)), 3)
     assert source.loads == {}
-    for found, dtype in ((d, np.float64), (i, np.int64)):
-        assert isinstance(found, da.Array)
-        assert (found.shape, found.dtype, found.chunks) == ((9, 3), dtype, ((9,), (3,)))
-        assert isinstance(found._meta, np.ndarray)
+    for result, dtype in ((d, np.float64), (i, np.int64)):
+        assert isinstance(result, da.Array)
+        assert (result.shape, result.dtype, result.chunks) == ((9, 3), dtype, ((9,), (3,)))
+        assert isinstance(result._meta, np.ndarray)
 
 
 @pytest.mark.parametrize("inline", [False, True])
@@ -438,10 +438,10 @@ def test_one_load_for_several_calls() -> None:
 def test_rows_are_not_held() -> None:
     """Of 40 MB in chunks of 1 MB, a few at a time."""
     x = da.random.default_rng(0).random((500_000, 10), chunks=(12_500, 10))
-    found = kneighbors(x, random(3, 10), 5)
+    result = kneighbors(x, random(3, 10), 5)
     dask.compute(*kneighbors(x[:100], random(3, 10), 5), scheduler="sync")  # compiles, imports
     tracemalloc.start()
-    dask.compute(*found, scheduler="sync")
+    dask.compute(*result, scheduler="sync")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8e6
@@ -453,12 +453,12 @@ def test_what_is_not_finite_is_found_while_computing(
 ) -> None:
     X = random(90, 3)
     X[55, 1] = value
-    found = kneighbors(backend.lazy(X, (20, -1)), random(3, 3), 2)
+    result = kneighbors(backend.lazy(X, (20, -1)), random(3, 3), 2)
     with pytest.raises(ValueError, match=rf"Input X contains {message}.*, in chunk \(2, 0\)"):
-        found[1].compute()
-    found = kneighbors(random(9, 3), backend.lazy(X, (20, -1)), 2)
+        result[1].compute()
+    result = kneighbors(random(9, 3), backend.lazy(X, (20, -1)), 2)
     with pytest.raises(ValueError, match=f"Input Q contains {message}"):
-        found[1].compute()
+        result[1].compute()
 
 
 def test_large_numbers_are_finite() -> None:
@@ -468,9 +468,9 @@ def test_large_numbers_are_finite() -> None:
 
 def test_too_many_of_an_unknown_number() -> None:
     x = da.from_array(random(20, 3), chunks=(5, -1))
-    found = kneighbors(x[x[:, 0] > 0], random(3, 3), 20)
+    result = kneighbors(x[x[:, 0] > 0], random(3, 3), 20)
     with pytest.raises(ValueError, match="n_neighbors = 20, n_samples_fit = "):
-        found[0].compute()
+        result[0].compute()
 
 
 def test_chunks_that_are_not_as_promised() -> None:
@@ -501,9 +501,9 @@ def test_neighbors_of_the_fitted_rows(backend: Backend) -> None:
     model = NearestNeighbors().fit(backend.lazy(X, (50, -1)))
     for queries in (random(9, 3, 1), None):
         wanted = theirs.NearestNeighbors(algorithm="brute").fit(X).kneighbors(queries)
-        found = computed(model.kneighbors(queries), backend)
-        np.testing.assert_array_equal(found[1], wanted[1])
-        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-9)
+        actual = computed(model.kneighbors(queries), backend)
+        np.testing.assert_array_equal(actual[1], wanted[1])
+        np.testing.assert_allclose(actual[0], wanted[0], rtol=1e-9)
     np.testing.assert_array_equal(
         backend.to_numpy(model.kneighbors(n_neighbors=2, return_distance=False).compute()),
         wanted[1][:, :2],
@@ -512,9 +512,9 @@ def test_neighbors_of_the_fitted_rows(backend: Backend) -> None:
 
 def test_equal_rows_are_neighbors_but_none_its_own() -> None:
     X = np.zeros((6, 2))
-    found = NearestNeighbors(n_neighbors=2).fit(X).kneighbors()
-    np.testing.assert_array_equal(found[1], [[1, 2], [0, 2], [0, 1], [0, 1], [0, 1], [0, 1]])
-    np.testing.assert_array_equal(found[0], 0)
+    result = NearestNeighbors(n_neighbors=2).fit(X).kneighbors()
+    np.testing.assert_array_equal(result[1], [[1, 2], [0, 2], [0, 1], [0, 1], [0, 1], [0, 1]])
+    np.testing.assert_array_equal(result[0], 0)
 
 
 def test_all_others_are_not_enough() -> None:
@@ -522,9 +522,9 @@ def test_all_others_are_not_enough() -> None:
     with pytest.raises(ValueError, match="Expected n_neighbors < n_samples_fit"):
         model.kneighbors()
     x = da.from_array(random(4, 2), chunks=(2, -1))
-    found = NearestNeighbors(n_neighbors=4).fit(x[x[:, 0] < 9]).kneighbors()
+    result = NearestNeighbors(n_neighbors=4).fit(x[x[:, 0] < 9]).kneighbors()
     with pytest.raises(ValueError, match="Expected n_neighbors < n_samples_fit"):
-        found[0].compute()
+        result[0].compute()
 
 
 def gaussian(d: Array) -> Array:
@@ -545,9 +545,9 @@ def test_regression(backend: Backend, weights: Any, shape: tuple[int, ...], dtyp
     lazy = KNeighborsRegressor(**how).fit(backend.lazy(X, (30, -1)), da.from_array(y)).predict(Q)
     assert (lazy.shape, lazy.dtype) == (wanted.shape, wanted.dtype)
     now = KNeighborsRegressor(**how).fit(X, y)
-    for found in (backend.to_numpy(lazy.compute()), now.predict(Q)):
-        assert found.dtype == wanted.dtype
-        np.testing.assert_allclose(found, wanted, rtol=1e-5 if dtype == "f4" else 1e-7)
+    for actual in (backend.to_numpy(lazy.compute()), now.predict(Q)):
+        assert actual.dtype == wanted.dtype
+        np.testing.assert_allclose(actual, wanted, rtol=1e-5 if dtype == "f4" else 1e-7)
     assert now.score(X, y) > 0.2
 
 
@@ -618,9 +618,9 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_the_host_waits_once_for_all_tiles(waits: list[str]) -> None:
     """And no answer leaves the device, nor do queries that are there."""
     X, Q = random(9_000, 4), random(30, 4, 1)
-    found = kneighbors(CUPY.asarray(X), CUPY.asarray(Q), 3)
+    result = kneighbors(CUPY.asarray(X), CUPY.asarray(Q), 3)
     assert waits == ["(1,)"]
-    assert_same((to_host(found[0]), to_host(found[1])), by_definition(X, Q, 3))
+    assert_same((to_host(result[0]), to_host(result[1])), by_definition(X, Q, 3))
 
 
 @pytest.mark.gpu
@@ -631,6 +631,6 @@ def test_tiles_that_fail_are_left_to_the_reference(monkeypatch: pytest.MonkeyPat
     X[3_000:5_000] = (
         Q[0] + 1e-6 * X[3_000:5_000]
     )  # more near rows of a query than there is room for
-    found = kernels.nearest(CUPY.asarray(X), Q, 3, 4_000)
-    assert_equal(found, nearest_by_definition(X, Q, 3))
+    result = kernels.nearest(CUPY.asarray(X), Q, 3, 4_000)
+    assert_equal(result, nearest_by_definition(X, Q, 3))
     assert 0 < sum(left) < 9_000 - distances.FEW_ROWS

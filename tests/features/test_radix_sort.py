@@ -29,10 +29,10 @@ UNEVEN = (0, 300, 1, 0, 0, 500, 200, 0)
 N = sum(UNEVEN)
 
 
-def check_sorted(found: da.Array, values: NDArray[Any], backend: Backend) -> None:
-    computed = found.compute()
+def check_sorted(actual: da.Array, values: NDArray[Any], backend: Backend) -> None:
+    computed = actual.compute()
     assert type(computed) is backend.array_type
-    assert computed.dtype == found.dtype
+    assert computed.dtype == actual.dtype
     expected = np.sort(values, axis=None)
     host = backend.to_numpy(computed)
     np.testing.assert_array_equal(host, expected, strict=False)
@@ -68,11 +68,11 @@ CHUNKS: dict[str, Any] = {
 def test_any_shape(backend: Backend, shape: tuple[int, ...], chunks: Any) -> None:
     values = normal(int(np.prod(shape))).reshape(shape)
     x = backend.held(values, chunks) if shape else da.from_array(backend.asarray(values))
-    found = radix_sort(x)
-    assert found.shape == (values.size,)
+    result = radix_sort(x)
+    assert result.shape == (values.size,)
     sizes = [block.size for block in dask.compute(*x.to_delayed().ravel())]
-    assert list(found.chunks[0]) == sizes
-    check_sorted(found, values, backend)
+    assert list(result.chunks[0]) == sizes
+    check_sorted(result, values, backend)
 
 
 def test_a_chunk_that_is_a_scalar() -> None:
@@ -83,10 +83,10 @@ def test_a_chunk_that_is_a_scalar() -> None:
 def test_calling_computes_nothing_and_each_chunk_is_loaded_once() -> None:
     source = Source((N,))
     x = source.lazy(300)
-    found = radix_sort(x)
-    box = describe_sorted(found)
+    result = radix_sort(x)
+    box = describe_sorted(result)
     assert source.loads == {}
-    ordered, (described,) = dask.compute(found, [box])
+    ordered, (described,) = dask.compute(result, [box])
     np.testing.assert_array_equal(ordered, np.sort(source.whole()))
     assert described.med == np.median(source.whole())
     assert set(source.loads.values()) == {1}
@@ -101,17 +101,17 @@ def test_what_is_sorted_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(radix_sort(x).compute(), values)
     assert calls == [[], [], []]
     values[0] = 5.0
-    found = radix_sort(da.from_array(values, chunks=(UNEVEN,))).compute()
-    np.testing.assert_array_equal(found, np.sort(values))
+    result = radix_sort(da.from_array(values, chunks=(UNEVEN,))).compute()
+    np.testing.assert_array_equal(result, np.sort(values))
     assert all(calls)
 
 
 def test_distributed(cluster_here: Client) -> None:
     values = normal(3000)
     x = cluster_here.persist(da.from_array(values, chunks=700))
-    found = cluster_here.persist(radix_sort(x))
-    (box,) = cluster_here.compute([describe_sorted(found).fliers_high], sync=True)
-    ordered = cluster_here.compute(found, sync=True)
+    result = cluster_here.persist(radix_sort(x))
+    (box,) = cluster_here.compute([describe_sorted(result).fliers_high], sync=True)
+    ordered = cluster_here.compute(result, sync=True)
     np.testing.assert_array_equal(ordered, np.sort(values))
     np.testing.assert_array_equal(np.sort(box), np.sort(flier_side(values, high=True)))
 
@@ -132,13 +132,13 @@ def check_box(ordered: da.Array, values: NDArray[Any], backend: Backend, whis: f
     wide = values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
     expected = describe_boxplot(wide, whis=whis, max_fliers=values.size)[0]
     lazy = describe_sorted(ordered, whis)
-    (found,) = dask.compute(lazy)
+    (actual,) = dask.compute(lazy)
     for name in SHARED:
-        ours = getattr(found, name)
+        ours = getattr(actual, name)
         assert ours.dtype == getattr(lazy, name).dtype
         np.testing.assert_array_equal(ours, np.float64(getattr(expected, name)), err_msg=name)
         assert not (ours == 0 and np.signbit(ours)), name
-    fliers = [backend.to_numpy(side) for side in (found.fliers_low, found.fliers_high[::-1])]
+    fliers = [backend.to_numpy(side) for side in (actual.fliers_low, actual.fliers_high[::-1])]
     np.testing.assert_array_equal(
         np.concatenate(fliers), expected.fliers.astype(values.dtype), strict=True
     )

@@ -141,15 +141,9 @@ OF_QUANTILES: Refusals = {
         "one-dimensional": lambda: digitize(X, [[1.0]]),
         "missing": lambda: digitize(X, [1, NAN]),
         "ascend": lambda: digitize(X, da.from_array(np.array([1, 3, 2]), chunks=1)).compute(),
-        "scale must be": [
-            call
-            for scale in (0, -1.0, NAN, INF, "norm")
-            for a in (np.ones(5), X)
-            for call in spread(a, scale=scale)
-        ],
+        "scale must be": spread(X, scale=0) + spread(np.ones(5), scale="norm"),
         "float16": lambda: mad(np.ones(3, "f2"), scale=1e9),
         "q must be in [0, 1]": lambda: iqr(X, q=(25, 75)),
-        "is not a valid method": lambda: naniqr(X, method="no such"),
         "proportiontocut must be a number in [0, 0.5)": [
             partial(trimmed_mean, np.arange(3), cut) for cut in (-0.1, 0.5, 2, NAN)
         ],
@@ -164,14 +158,6 @@ OF_QUANTILES: Refusals = {
             *filled("M8[D]", 0),
         ],
         "k must be an integer, not float64: ... quantile(a, q)": ranked(1.0),
-        "k must be an integer, not bool": ranked([True]),
-        "k must be an integer, not <U1": ranked("1"),
-        "k must be an integer, not object": ranked(None),
-        "strategy must be a Strategy or its name": [
-            call
-            for strategy in (3, object())
-            for call in of_both(quantile, A, 0.5, strategy=strategy)
-        ],
         "n_bins must be an integer, not 2.5": lambda: quantile_bins(X, 2.5),  # type: ignore[arg-type]
         np.dtype("g").name: lambda: digitize(X.astype("g"), [1]),
         "complex": lambda: digitize(X.astype(complex), [1]),
@@ -187,7 +173,6 @@ OF_QUANTILES: Refusals = {
     },
     IndexError: {
         "k=10 is out of range: there are 10 elements, counted from 0": ranked(10),
-        "k=-11 is out of range: there are 10 elements": ranked([0, -11]),
     },
     AxisError: {"out of bounds": spread(X, axis=2)},
 }
@@ -205,7 +190,6 @@ OF_BOXES: Refusals = {
     ValueError: {
         "whis must be a number >= 0": boxes(whis=-1),
         "ascending": boxes(whis=(95, 5)),
-        "percentiles": boxes(whis=(0, 101)),
         "max_fliers": boxes(max_fliers=-1),
         "nan_policy": boxes(nan_policy="raise"),
         "Only methods inverted_cdf, averaged_inverted_cdf, linear support weights. Got: hazen": (
@@ -262,10 +246,10 @@ def isotonic(*args: Any) -> Calls:
     return [partial(isotonic_regression, *args, loss=loss) for loss in ("squared", "absolute")]
 
 
-def evaluated(found: Any, *where: Any) -> Calls:
+def evaluated(result: Any, *where: Any) -> Calls:
     """Ask all functions of a distribution."""
     names = ("cdf", "pdf", "cdf_bounds", "quantile", "quantile_bounds")
-    return [partial(getattr(found, name), z) for name in names for z in where]
+    return [partial(getattr(result, name), z) for name in names for z in where]
 
 
 def lazy_attribute(name: str) -> Callable[[], Any]:
@@ -281,15 +265,8 @@ OF_CURVES: Refusals = {
         "at least 2 (the minimum and the maximum)": points("f8", 1) + points("f8", -3),
         "NaN": points("f8", [NAN]),
         "one-dimensional": points("f8", [[1.0]]),
-        "float32": points("f4", [1e300]),
         "float16": points("f2", [7e4]),
         "points must fit int32, the dtype of x, and 0.5 does not": points("i4", [0.5]),
-        "2147483648.0 does not": points("i4", [2.0**31]),
-        "inf does not": points("i4", [INF]),
-        "e+19 does not": points("u8", [2.0**64]),
-        "points must fit uint64, the dtype of x, and -1 does not": points("u8", [-1]),
-        "9223372036854775808 does not": points("i8", np.array([2**63], "u8")),
-        "2 does not": points("?", [2]),
         "p must be in [0, 1], not ": [
             partial(ask, [0.5, p])
             for ask in (FOUND.quantile, FOUND.quantile_bounds, ESTIMATED.quantile)
@@ -360,9 +337,6 @@ OF_CURVES: Refusals = {
         "weights must be real": isotonic([1, 2], [1j, 1]),
     },
     AttributeError: {
-        "not computed yet, type compute().cdf": lazy_attribute("cdf"),
-        "not computed yet, type compute().quantile": lazy_attribute("quantile"),
-        "not computed yet, type compute().max_error": lazy_attribute("max_error"),
         "not computed yet, type compute().plot": lazy_attribute("plot"),
         "'LazyDistribution' object has no attribute 'cdg'": lazy_attribute("cdg"),
     },
@@ -388,20 +362,17 @@ OF_SORTS: Refusals = {
     ValueError: {
         "not of shape ( ... pass x.ravel()": sorted_in_all_ways(da.ones((3, 3)))
         + sorted_in_all_ways(np.ones((2, 2))),
-        "not of shape ()": sorted_in_all_ways(da.ones(())),
         "split_every": lambda: sort(ONES, split_every=1),
-        "integer": lambda: sort(ONES, split_every=2.5),  # type: ignore[arg-type]
         "positive": [partial(sort, ONES, chunks=chunks) for chunks in (0, -2)],
         "hunks": lambda: sort(ONES, chunks=(5, 4)),
         "chunks of the key": [
-            partial(sort_by, ONES, value)
-            for value in (da.ones(10, chunks=5), da.ones(9, chunks=4), da.ones(()), np.ones(9))
+            partial(sort_by, ONES, value) for value in (da.ones(9, chunks=4), da.ones(()), A[:9])
         ],
         "one chunk along others": lambda: sort_by(ONES, da.ones((10, 4), chunks=(4, 2))),
         "as the key, 3, not shape": lambda: sort_by(np.ones(3), np.ones(4)),
         **{
             f"bits must be from 1 to 16, not {bits}": partial(radix_sort, ONES, bits=bits)
-            for bits in (0, 17, -8)
+            for bits in (0, 17)
         },
     },
     TypeError: {
@@ -410,10 +381,6 @@ OF_SORTS: Refusals = {
         "masked": sorted_in_all_ways(da.ma.masked_array(da.ones(3), mask=[0, 1, 0])),
         "masked ": lambda: sort_by(ONES, TO_BE_MASKED)[1].compute(),
         "pass da.from_array(key)": lambda: sort_by(np.ones(3), da.ones(3)),
-        "cannot be interpreted as an integer": [
-            partial(radix_sort, ONES, bits=bits)  # type: ignore[arg-type]
-            for bits in ("8", None, 8.0)
-        ],
         "x must be a dask array, not ndarray": lambda: radix_sort(np.ones(3)),  # type: ignore[arg-type]
         "real numbers, bools or dates, not complex128": lambda: radix_sort(ONES + 0j),
         "masked arrays are not supported": lambda: radix_sort(MASKED).compute(),
@@ -451,11 +418,9 @@ OF_ROWS: Refusals = {
         "the columns of X are collinear: only 3 of 4": fits(
             np.column_stack([ROWS, 2 * ROWS[:, 0]]), TARGET, fit_intercept=False
         ),
-        "collinear": fits(np.column_stack([ROWS, np.ones(100)]), TARGET),
         "n_samples=8 is not enough: 4 parameters need more than 8 rows": fits(
             DX[:8].rechunk(4), DY[:8].rechunk(4)
         ),
-        "n_samples=0": fits(DX[:0], DY[:0]),
         "0 feature(s) (shape=(50, 0)) while a min": fits(
             da.zeros((50, 0), chunks=(10, 0)), da.zeros(50, chunks=10)
         ),
@@ -480,30 +445,21 @@ OF_ROWS: Refusals = {
         "X must be two-dimensional": fits(DX[:, 0], DY),
         "y must be one-dimensional": fits(DX, DX),
         "in [0.5, 1], not 0.4": fits(DX, DY, coverage=0.4),
-        "[0.5, 1], not 'all'": fits(DX, DY, coverage="all"),
-        "[0.5, 1], not [0.5]": fits(DX, DY, coverage=[0.5]),
-        "tol ... not 1j": fits(DX, DY, tol=1j),
         "n_starts must be an integer": fits(DX, DY, n_starts=0),
         "n_best must be an integer": fits(DX, DY, n_best=1.5),
         "max_iter must be an integer": fits(DX, DY, max_iter=-1),
-        "tol must be a number in": fits(DX, DY, tol=1.0),
-        "Expected 2D array, got 1D": near([1.0], [[1]], 1),
+        "tol must be a number in": fits(DX, DY, tol=1.0) + fits(DX, DY, tol=1j),
         "Q must be ... : Expected 2D array, got 1D": near([[1.0]], [1], 1),
         "Q has 1 features, but X has 2": near([[1, 2]], [[1]], 1),
-        "0 feature(s)": near(np.ones((3, 0)), [[1]], 1),
         "n_neighbors <= n_samples_fit, but n_neighbors = 3, n_samples_fit = 2, n_samples = 1": (
             near([[1], [2]], [[1]], 3)
         ),
         "k must be at least 1": near([[1], [2]], [[1]], 0),
         "Input Q contains infinity": near([[1]], [[INF]], 1),
-        "n_neighbors = 5, n_samples_fit = 4": near(
-            da.ones((4, 4), chunks=(2, 4)), np.ones((1, 4)), 5
-        ),
         "metric must be 'euclidean', not 'cosine'": lambda: NearestNeighbors(metric="cosine").fit(
             [[1], [2]]
         ),
         "weights must be ... not 'x'": lambda: Regressor(weights="x").fit([[1], [2]], [1, 2]),
-        "n_neighbors must be at least 1": lambda: NearestNeighbors(n_neighbors=0).fit([[1], [2]]),
         "samples: [2, 1]": [
             lambda: Regressor().fit([[1], [2]], [1]),
             lambda: Classifier().fit(da.ones((2, 1)), [1]),
@@ -537,7 +493,6 @@ OF_ROWS: Refusals = {
 MAP = np.ones((4, 6))
 OF_WINDOWS: Refusals = {
     ValueError: {
-        "window must be 1 or more, not 0": partial(rolling, MAP, 0, 0),
         "window has 2 sizes, and axis 1 axes": partial(rolling, MAP, (3, 3), 0),
         "leave out axis": partial(rolling, MAP, {0: 3}, 0),
         "must be from 0 to 3": partial(rolling, MAP, 3, 0, min_periods=4),
@@ -553,7 +508,6 @@ OF_WINDOWS: Refusals = {
         "invalid origin 2": partial(median_filter, MAP, 3, origin=2),
     },
     TypeError: {
-        "a number of elements, not '7D': pass": partial(rolling, MAP, "7D", 0),
         "window must be an integer, not 2.5": partial(rolling, MAP, 2.5, 0),
         "complex": lambda: rolling(MAP * 1j, 3, 0).median(),
         "iqr needs numbers, not bool": lambda: rolling(MAP > 0, 3, 0).iqr(),

@@ -60,10 +60,6 @@ def unused_weights(values: NDArray[Any]) -> NDArray[Any]:
     return np.where(values > 0, some_weights(values), -1.0)
 
 
-def few_labels(values: NDArray[Any]) -> NDArray[Any]:
-    return (np.arange(values.size) // 700).astype("u1").reshape(values.shape)
-
-
 def weighed(**how: Any) -> Callable[[Any, Any], Any]:
     return lambda x, w: quantile(x, Q3, weights=w, **how)
 
@@ -109,18 +105,6 @@ WAYS = {
         some_weights,
         limits=THREE_PASSES | {"column-limit": 10_500},
     ),
-    "labels of a byte that nobody knows": Way(
-        lambda x, labels: groupby(x, labels).median(), few_labels, (3000,), (200,), "u1"
-    ),
-    "labels of a byte that weigh": Way(
-        lambda x, labels: groupby(x, labels).quantile(
-            0.5, weights=labels + 1, method="inverted_cdf"
-        ),
-        few_labels,
-        (3000,),
-        (200,),
-        "u1",
-    ),
     "weights of many bits": Way(
         weighed(axis=0, method="linear"), lambda v: (v > 0) * (1 << 60) + 1
     ),
@@ -141,9 +125,9 @@ def test_a_way(name: str) -> None:
         if "three passes" in name:
             how = {"weights": y} if "weighs" in name else {}
             assert explain(x, Q3 if how else 0.5, axis=0, **how).loads == 3
-        found = way.ask(x, y).compute()
+        actual = way.ask(x, y).compute()
     wanted = way.ask(values, beside)
-    same(found, wanted.compute() if hasattr(wanted, "compute") else wanted, name)
+    same(actual, wanted.compute() if hasattr(wanted, "compute") else wanted, name)
 
 
 def test_boxes_of_nothing_that_is_sorted() -> None:
@@ -155,8 +139,8 @@ def test_boxes_of_nothing_that_is_sorted() -> None:
 def test_elements_wider_than_words_have_a_part_in_fingerprints() -> None:
     values = normal(20).view(complex)
     other = np.where(np.arange(10) == 4, values + 1e-9j, values)
-    found = [fingerprints.fingerprint(a, ordered=False) for a in (values, values[::-1], other)]
-    assert found[0] == found[1] != found[2]
+    results = [fingerprints.fingerprint(a, ordered=False) for a in (values, values[::-1], other)]
+    assert results[0] == results[1] != results[2]
 
 
 def test_the_size_of_a_chunk_is_that_of_all_that_goes_with_it() -> None:

@@ -38,13 +38,13 @@ SORTS: dict[str, Callable[[da.Array], Any]] = {
 def test_nearly_two_loads_of_mixed_data(name: str, scheduler: str) -> None:
     data = Source((N * N_CHUNKS,))
     with dask.config.set(scheduler=scheduler, num_workers=2):
-        found = SORTS[name](data.lazy(N)).compute()
+        result = SORTS[name](data.lazy(N)).compute()
     # Threads that wait let some more chunks be read before there is a guess.
     assert sum(data.loads.values()) <= (2.15 if scheduler == "sync" else 2.3) * N_CHUNKS
     assert max(data.loads.values()) <= 3
     order = np.argsort(data.whole(), kind="stable")
     has_places = name in ("argsort", "sort_by")
-    np.testing.assert_array_equal(found, order if has_places else data.whole()[order])
+    np.testing.assert_array_equal(result, order if has_places else data.whole()[order])
 
 
 def test_nothing_is_held_behind() -> None:
@@ -72,8 +72,8 @@ def test_few_candidates_and_edges_come_to_one_place(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(exchange, "PAIRS", 10)
     a = normal(3000)
     with dask.config.set(LIMITS):
-        found = sort(da.from_array(a, chunks=100)).compute(scheduler="sync")
-    np.testing.assert_array_equal(found, np.sort(a))
+        result = sort(da.from_array(a, chunks=100)).compute(scheduler="sync")
+    np.testing.assert_array_equal(result, np.sort(a))
     assert max(candidates) <= 64
     assert max(edges) <= 30 * 8  # of a group of the result, of 30 * 29 in all
 

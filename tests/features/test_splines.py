@@ -374,20 +374,20 @@ def test_inverse(make: Any, kind: str, backend: Backend) -> None:
     spline = make(backend.asarray(x), backend.asarray(y))
     at, inverse = on(backend, spline), on(backend, spline.inverse)
     v = between(np.sort(y), 19)
-    found = inverse(v)
-    reached = at(found)
-    assert found.min() == x[0]
-    assert found.max() <= x[-1]
+    result = inverse(v)
+    reached = at(result)
+    assert result.min() == x[0]
+    assert result.max() <= x[-1]
     # Where z is rounded, a steep spline does not meet v better than that.
-    steep = np.nan_to_num(np.abs(at(found, 1)), posinf=0)
+    steep = np.nan_to_num(np.abs(at(result, 1)), posinf=0)
     sign = -1 if y[-1] < y[0] else 1
     low, high = (
-        at(np.nextafter(found, way), 0, "constant") for way in (-sign * np.inf, sign * np.inf)
+        at(np.nextafter(result, way), 0, "constant") for way in (-sign * np.inf, sign * np.inf)
     )
     slack = 8 * EPS * (np.abs(y).max() + np.abs(x).max() * steep)
     assert (v >= low - slack).all()
     assert (v <= high + slack).all()
-    is_jump = np.isin(found, x[1:][np.diff(x) == 0])
+    is_jump = np.isin(result, x[1:][np.diff(x) == 0])
     assert (np.abs(reached - v) <= slack)[~is_jump].all()
     assert np.isnan(inverse([y[0] - sign, y[-1] + sign, np.nan])).all()
     # Of a flat part the first point.
@@ -422,10 +422,10 @@ def test_shapes_and_kinds(make: Any, backend: Backend) -> None:
     spline = make(backend.asarray(x.astype("f4")), backend.asarray(y))
     for shape in ((), (1,), (0,), (2, 3), (2, 0, 4)):
         z = backend.asarray(np.full(shape, 0.25, "f4"))
-        for found in (spline(z), spline(z, nu=2), spline.inverse(z)):
-            assert type(found) is backend.array_type
-            assert found.shape == shape
-            assert found.dtype == np.float64
+        for result in (spline(z), spline(z, nu=2), spline.inverse(z)):
+            assert type(result) is backend.array_type
+            assert result.shape == shape
+            assert result.dtype == np.float64
     assert np.isnan(on(backend, spline)([np.nan, 0.0])).tolist() == [True, False]
     assert type(spline(0.5)) is backend.array_type
     assert type(spline.x) is backend.array_type
@@ -458,8 +458,8 @@ def test_extrapolation(make: Any, backend: Backend) -> None:
     for how, answers in wanted.items():
         spline = make(backend.asarray(x), backend.asarray(y), extrapolate=how)
         for nu, answer in enumerate(answers):
-            for found in (on(backend, spline)(outside, nu), on(backend, plain)(outside, nu, how)):
-                np.testing.assert_allclose(found, answer, rtol=1e-13)
+            for actual in (on(backend, spline)(outside, nu), on(backend, plain)(outside, nu, how)):
+                np.testing.assert_allclose(actual, answer, rtol=1e-13)
     far = make(x, y)(np.array([-np.inf, np.inf]))
     for value, end, slope in zip(far, y[[0, -1]], ends, strict=True):
         assert np.isinf(value) if slope else value == end

@@ -15,20 +15,20 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--failures", type=int, default=20, help="end after so many")
-    asked = parser.parse_args()
-    end = time.monotonic() + 60 * asked.minutes
-    seen: Counter[str] = Counter()
+    options = parser.parse_args()
+    end = time.monotonic() + 60 * options.minutes
+    counts: Counter[str] = Counter()
     kinds: set[str] = set()
-    for told in campaign(asked.seed, end=end, seen=seen):
-        if told.kind in kinds:
+    for failure in campaign(options.seed, end=end, counts=counts):
+        if failure.kind in kinds:
             continue
-        kinds.add(told.kind)
-        print(told.script, flush=True)
-        print(f"# {told.kind}\n", flush=True)
-        if len(kinds) >= asked.failures:
+        kinds.add(failure.kind)
+        print(failure.script, flush=True)
+        print(f"# {failure.kind}\n", flush=True)
+        if len(kinds) >= options.failures:
             break
-    checks = ", ".join(f"{law} {n}" for law, n in sorted(seen.items()))
-    print(f"seed {asked.seed}: {checks}; {len(kinds)} kinds of failures")
+    checks = ", ".join(f"{law} {n}" for law, n in sorted(counts.items()))
+    print(f"seed {options.seed}: {checks}; {len(kinds)} kinds of failures")
     return bool(kinds)
 
 

@@ -48,16 +48,16 @@ def elements(name: str, dtype: str, n: int, random: Random) -> Array:
         width = [3000, 1 << 40][int(random.integers(2))]
         return np.iinfo(dtype).max - random.integers(0, width, n).astype(dtype)
     if name in (FEW, ONE_MISSING):
-        found = random.integers(0, 6, n).astype(dtype)
+        result = random.integers(0, 6, n).astype(dtype)
         if dtype[0] in "fmM":
             missing = np.array("NaT" if dtype[0] in "mM" else "nan", dtype)
             is_missing = random.random(n) < 0.1
             if name == ONE_MISSING:
                 is_missing = np.arange(n) == random.integers(max(1, n))
-            found = np.where(is_missing, missing, found)
-        return found
-    found = shared.make(name, dtype, n)
-    return found if name in ("sorted", "reversed", "trended") else random.permutation(found)
+            result = np.where(is_missing, missing, result)
+        return result
+    result = shared.make(name, dtype, n)
+    return result if name in ("sorted", "reversed", "trended") else random.permutation(result)
 
 
 def distributions(dtype: str) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ CUTS: Mapping[str, Callable[[int, Random], tuple[int, ...]]] = {
     "even": lambda n, r: _parts(n, range(0, n, max(1, n // 5))),
     "odd": lambda n, r: _parts(n, r.integers(0, n + 1, 4)),
     "ones": lambda n, r: (1,) * n if 0 < n <= 12 else _parts(n, [1, 2, n - 1]),
-    "some empty": lambda n, r: (0, *_parts(n, [n // 3]), 0),
+    "some empty": lambda n, r: (0, n // 3, 0, n - n // 3, 0),
     "many": lambda n, r: _parts(n, r.integers(0, n + 1, MOST_CHUNKS - 1)),
 }
 """How an axis is divided: from its size to the sizes of the chunks along it."""
@@ -181,6 +181,20 @@ SLOTS: Mapping[str, Slots] = {
     "groups of the last two axes": Slots(lambda n: tuple(range(max(0, n - 2), n)), "labels"),
 }
 
+LABELS: Mapping[str, Callable[[Array], Array]] = {
+    "integers": lambda codes: codes,
+    "bytes": lambda codes: (codes * 30).astype("u1"),
+    "far apart": lambda codes: (codes - 4) * (2**62 // 4),
+    "beyond int64": lambda codes: codes.astype("u8") << np.uint64(60),
+    "bools": lambda codes: codes > 2,
+    "some missing": lambda c: np.where((c == 1) & (c.max(initial=0) > 1), np.nan, c),
+    "all missing": lambda codes: np.full(codes.shape, np.nan),
+    "strings": lambda codes: (codes * 7).astype("U3"),
+    "strings of bytes": lambda codes: (codes * 7).astype("S3"),
+    "dates": lambda codes: np.array("2020-01-01", "M8[D]") + codes * 400,
+}
+"""From numbers of groups to their labels."""
+
 # --- Measures and masks ---------------------------------------------------------------------------
 
 WEIGHTS: dict[str, Callable[[Array, Random], Array]] = {
@@ -233,8 +247,8 @@ LAYOUTS: Mapping[str, str] = {
 
 def laid_out(a: Array, layout: str) -> Array:
     """Lay the same elements out in memory otherwise."""
-    found: Array = eval(LAYOUTS[layout if a.ndim else "C"], {"np": np, "a": a})
-    return found
+    result: Array = eval(LAYOUTS[layout if a.ndim else "C"], {"np": np, "a": a})
+    return result
 
 
 class Parts(NamedTuple):
@@ -277,6 +291,9 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
         "sorting.graph.PIECES_MERGED": 3,
         "sorting.questions.MANY": 0,
     },
+    "no networks": {
+        "kernels.cpu.window_networks.MOST": 0,
+    },
 }
 """Sizes from which on larger data are treated otherwise: by threads, guessed from a sample, divided
 among tasks, gathered in part."""
@@ -317,6 +334,7 @@ WAYS = ("", "", "by turns")
 KERNELS = ("NumPy", "compiled")
 """What answers about small arrays; compiled kernels of few dtypes, for compiling takes longest."""
 COMPILED = ("f8",)
+COMPILED_WINDOWS = (*COMPILED, "u1", "i1")
 
 LIMITS: Mapping[str, Mapping[str, Any]] = {
     "defaults": {},
@@ -374,7 +392,7 @@ FOCI: Mapping[str, Mapping[str, str]] = {
 of these, as far as the question goes with it."""
 ASKED = ("any",)
 """What is asked; in pinned rows alone shares "near the ends", means at "tenths", "large windows",
-and answers that are "filled" where there are none."""
+edges at "elements", and answers that are "filled" where there are none."""
 FOCUS = ("",) * len(FOCI) + tuple(FOCI)
 
 
@@ -423,6 +441,13 @@ PINNED: Mapping[str, Mapping[str, str]] = {
         "asked": "large windows",
         "focus": "",
     },
+    "windows of bytes by columns": PLAIN
+    | {"question": "rolling quantile", "dtype": "i1", "kernels": "compiled", "slots": "all"}
+    | {"shape": "map", "missing": "where", "home": "plain", "sizes": "no networks", "focus": ""}
+    | {"asked": "large windows"},
+    "ranks of bytes by columns": {"question": "rank_filter", "dtype": "u1", "kernels": "compiled"}
+    | {"slots": "all", "shape": "map", "home": "plain", "sizes": "no networks", "focus": ""}
+    | {"asked": "large windows"},
     "tails of missing elements": TAILS
     | {"question": "nanquantile", "missing": "where and nodata", "measure": "count"},
     "shares that are rounded up to a sum": {"question": "quantile", "measure": "alike"}
@@ -435,6 +460,10 @@ PINNED: Mapping[str, Mapping[str, str]] = {
     | {"slots": "first axis", "shape": "wide map", "measure": "count", "focus": ""}
     | {"dtype": "f8", "data": FEW, "bits": "as named", "missing": "where", "mask": "half"},
     "sorts in a tree": NO_ROOT | {"question": "sort_by", "limits": "defaults", "parts": "1 kB"},
+    "labels of a byte": {"question": "quantile", "slots": "groups, lazy labels", "labels": "bytes"}
+    | {"dtype": "u1", "focus": ""},
+    "edges that float64 does not tell apart": {"question": "digitize", "asked": "elements"}
+    | {"dtype": "i8", "data": LARGE, "bits": "as named", "shape": "long", "focus": ""},
 }
 """Questions and rows that meet too seldom even with a focus."""
 

@@ -57,7 +57,7 @@ def campaign(
     part: int = 0,
     of: int = 1,
     more: Iterable[Case] = (),
-    seen: Counter[str] | None = None,
+    counts: Counter[str] | None = None,
     device: bool = False,
 ) -> Iterator[Failure]:
     """Check one part of the cases of a seed: the law `right` of each, and another law of every
@@ -73,12 +73,12 @@ def campaign(
         Every `of`-th case, from the number `part` on.
     more : iterable of Case
         To check afterwards.
-    seen : Counter, optional
+    counts : Counter, optional
         Counts how often each law was checked.
     device : bool
         Whether arrays are CuPy's, as far as cases can be of such.
     """
-    seen = Counter() if seen is None else seen
+    counts = Counter() if counts is None else counts
     others = [law for law in LAWS if law != "right"] + ["changes named"] * 2
     turn = 0
     cases: Iterator[Case] = itertools.chain(itertools.islice(drawn(seed, part, of), most), more)
@@ -95,10 +95,10 @@ def campaign(
         for law in laws:
             try:
                 LAWS[law].check(case)
-                seen[law] += 1
+                counts[law] += 1
             except Exception as error:
                 if LIMIT_TOO_SMALL in str(error):
-                    seen["limits that are too small"] += 1
+                    counts["limits that are too small"] += 1
                 else:
                     yield Failure(case, law, error)
                 break

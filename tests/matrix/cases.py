@@ -20,12 +20,12 @@ from dask.callbacks import Callback
 from numpy.typing import NDArray
 
 import dask_gpuselect
-from dask_gpuselect.arrays import is_cupy, to_host
+from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import exchange, lane_plans, slots
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels import compiling
 from dask_gpuselect.kernels.cpu import windows
-from tests.backends import CUPY
+from tests.backends import CUPY, NUMPY, STRICT, Backend
 from tests.matrix import axes, definitions
 from tests.matrix.questions import (
     QUESTIONS,
@@ -72,7 +72,7 @@ class Case:
     asked: Mapping[str, Any]
     beside: Mapping[str, Array]
     nodata: Any = None
-    groups: list[int] | None = None
+    groups: list[Any] | None = None
     windows: Mapping[str, list[int]] | None = None
     keepdims: bool = False
     seed: tuple[int, int] = (0, 0)
@@ -82,9 +82,14 @@ class Case:
         return QUESTIONS[self.row["question"]]
 
     @property
+    def backend(self) -> Backend:
+        """The kind of its arrays."""
+        return {"CuPy": CUPY, "standard": STRICT}.get(self.row.get("arrays", ""), NUMPY)
+
+    @property
     def is_on_device(self) -> bool:
         """Whether its arrays are CuPy's."""
-        return self.row.get("arrays") == "CuPy"
+        return self.backend is CUPY
 
     @property
     def layout(self) -> str:
@@ -109,13 +114,13 @@ class Case:
 
     def full(self, name: str) -> Array | None:
         """A companion in the shape of the values."""
-        found = self.beside.get(name)
-        if found is None:
+        result = self.beside.get(name)
+        if result is None:
             return None
-        if found.ndim < self.values.ndim and name != "where":  # of the reduced axes, in order
+        if result.ndim < self.values.ndim and name != "where":  # of the reduced axes, in order
             shape = [n if i in self.axes else 1 for i, n in enumerate(self.values.shape)]
-            found = found.reshape(shape)
-        return np.broadcast_to(found, self.values.shape)
+            result = result.reshape(shape)
+        return np.broadcast_to(result, self.values.shape)
 
     @cached_property
     def elements(self) -> definitions.Elements:
@@ -134,7 +139,8 @@ class Case:
         labels = self.full("labels")
         groups = None
         if labels is not None:
-            groups = tuple(np.unique(labels).tolist() if self.groups is None else self.groups)
+            there = np.unique(labels[labels == labels])
+            groups = tuple(there if self.groups is None else self.groups)
         if self.windows is not None:
             groups = tuple(self.windows)
         return definitions.Elements(
@@ -152,16 +158,19 @@ class Case:
         about = self.elements
         if not about.values.size:  # NumPy has no quantile of nothing either
             return definitions.Refused(IndexError, ValueError)
+        is_lazy = "lazy" in self.slots.groups and self.row["home"] != "plain"
+        if about.groups == () and not is_lazy:
+            return definitions.Refused(ValueError)
         question = self.question
         with warnings.catch_warnings(action="ignore"):  # of what is missing
             try:
-                found = definitions.answer(question.definition, question.name, about, **self.asked)
+                result = definitions.answer(question.definition, question.name, about, **self.asked)
             except definitions.Refused as refused:
                 return refused
         if self.keepdims:
-            lead = np.ndim(found) - (self.values.ndim - len(self.axes))
-            found = np.expand_dims(found, tuple(lead + i for i in self.axes))
-        return found
+            lead = np.ndim(result) - (self.values.ndim - len(self.axes))
+            result = np.expand_dims(result, tuple(lead + i for i in self.axes))
+        return result
 
 
 # --- Drawing --------------------------------------------------------------------------------------
@@ -188,7 +197,7 @@ def tables_of(name: str) -> Mapping[str, tuple[str, ...]]:
         "focus": axes.FOCUS,
         "layout": tuple(axes.LAYOUTS),
         "bits": axes.BITS,
-        "sizes": tuple(axes.SIZES),
+        "sizes": ("usual", "small"),
         "source": tuple(axes.SOURCES),
         "route": axes.ROUTES,
         "finish": ("compute", *axes.FINISHES),
@@ -196,6 +205,7 @@ def tables_of(name: str) -> Mapping[str, tuple[str, ...]]:
         "floating-point errors": ("ignore", "raise"),
         "ways": axes.WAYS,
         "asked": axes.ASKED,
+        "labels": ("integers", *axes.LABELS),
     }
 
 
@@ -229,8 +239,8 @@ def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
 
     if row["measure"] != "count":
         keep("dtype", [d for d in axes.DTYPES if np.dtype(d).kind in "iufmM"])
-    is_of_bytes = QUESTIONS[row["question"]].moves and row["dtype"] == "u1"
-    if row["dtype"] not in axes.COMPILED and not is_of_bytes:
+    moves = QUESTIONS[row["question"]].moves
+    if row["dtype"] not in (axes.COMPILED_WINDOWS if moves else axes.COMPILED):
         row["kernels"] = "NumPy"
     if row["kernels"] == "compiled" or row["home"] == "expression":
         row["layout"] = "C"  # another layout is another kernel to compile
@@ -255,7 +265,7 @@ def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
             row["missing"] = "where"
         if slots_.groups or row["shape"] == "0-d":
             row["home"] = "tasks"
-    if QUESTIONS[row["question"]].moves and row["home"] == "unknown sizes":
+    if moves and row["home"] == "unknown sizes":
         row["home"] = "tasks"  # windows reach so many elements
     if row["question"] == "sort_by" and row["home"] in ("unknown sizes", "expression"):
         row["home"] = "tasks"  # places are of known sizes, and of dask
@@ -279,22 +289,27 @@ def made(row: Mapping[str, str], seed: int, number: int) -> Case:
     with np.errstate(all="ignore"):
         values = axes.elements(row["data"], row["dtype"], n, random).reshape(shape)
     weighs = row["measure"] != "count"
-    asked = question.draw(random, values.dtype.kind, weighs)
+    arguments = question.draw(random, values.dtype.kind, weighs)
     if row["question"] == "quantile" and row["slots"] == "all" and not weighs:
-        asked["strategy"] = draw_strategy(random)
+        arguments["strategy"] = draw_strategy(random)
+    if row["asked"] == "elements":
+        arguments["bins"] = np.sort(
+            random.choice(values.ravel(), 3).astype(pick(random, ["i8", "f8"]))
+        )
     if row["asked"] == "large windows":
-        asked |= {"window": [5, 7, 6], "step": 1}
+        large = {"size": [9, 12, 5], "marks": None}
+        arguments |= large if "size" in arguments else {"window": [5, 7, 6], "step": 1}
     if row["asked"] == "tenths":
-        asked |= {"q": (np.arange(11) / 10).tolist(), "method": "averaged_inverted_cdf"}
+        arguments |= {"q": (np.arange(11) / 10).tolist(), "method": "averaged_inverted_cdf"}
     if row["asked"] == "near the ends":
         unit = 100 if "percentile" in question.name else 1
-        q = np.asarray(asked["q"]) / unit
-        asked["q"] = (unit * np.where(q < 0.5, q / 20, 1 - (1 - q) / 20)).tolist()
+        q = np.asarray(arguments["q"]) / unit
+        arguments["q"] = (unit * np.where(q < 0.5, q / 20, 1 - (1 - q) / 20)).tolist()
     is_quantile = question.definition is definitions.quantiles
     if is_quantile and (row["asked"] == "filled" or random.random() < 0.2):
-        asked["fill_value"] = np.array(1, row["dtype"])[()]
+        arguments["fill_value"] = np.array(1, row["dtype"])[()]
     if row["home"] == "unknown sizes":
-        asked.pop("chunks", None)
+        arguments.pop("chunks", None)
     other = None
     if not row["focus"]:
         other = axes.other_elements(row["bits"], row["dtype"], n, np.random.default_rng(number))
@@ -302,7 +317,7 @@ def made(row: Mapping[str, str], seed: int, number: int) -> Case:
         row,
         values,
         axes.chunks_of(shape, row["cuts"], random),
-        asked,
+        arguments,
         {},
         keepdims=question.keeps_dims
         and not axes.SLOTS[row["slots"]].groups
@@ -321,7 +336,18 @@ def on_device(case: Case) -> Case | None:
     row["source"] = "plain"
     if row["home"] == "expression":
         row["home"] = "tasks"
-    is_possible = CUPY.supports(case.values.dtype) and not np.ma.isMA(case.values)
+    arrays = case.values, *case.beside.values()
+    is_possible = all(CUPY.supports(a.dtype) for a in arrays) and not np.ma.isMA(case.values)
+    return replace(case, row=row) if is_possible else None
+
+
+def of_standard(case: Case) -> Case | None:
+    """The same case of arrays of the array API standard, in memory; None where there are none."""
+    row = {**case.row, "arrays": "standard", "home": "plain", "layout": "C"}
+    some = definitions.quantiles, definitions.mad, definitions.iqr, definitions.order_statistic
+    is_possible = case.values.dtype.kind in "biuf" and case.values.dtype != np.float16
+    is_possible &= case.question.definition in some
+    is_possible &= not (case.slots.groups or np.ma.isMA(case.values))
     return replace(case, row=row) if is_possible else None
 
 
@@ -335,9 +361,11 @@ def _with_companions(case: Case, random: axes.Random) -> Case:
     elif case.slots.groups:
         of = along if "along" in case.slots.groups else shape
         labels = random.integers(0, pick(random, [1, 3, 9]), int(np.prod(of))).reshape(of)
-        beside["labels"] = labels
-        if "lazy" not in case.slots.groups and random.random() < 0.3:
-            case = replace(case, groups=[2, 0, 7])
+        named = axes.LABELS[row["labels"]]
+        beside["labels"] = named(labels)
+        are_named = row["labels"] not in ("bools", "all missing")
+        if "lazy" not in case.slots.groups and random.random() < 0.3 and are_named:
+            case = replace(case, groups=[*named(np.array([2, 0, 7]))])
     if row["measure"] != "count":
         weigh = axes.WEIGHTS[row["measure"]]
         if row["weights of"] == "axes" and case.axis is not None:
@@ -395,9 +423,9 @@ class Counted(Reading):
         with self.lock:
             self.counts[place] += 1
             n = self.counts[place]
-        found = self.values[index]
-        found = found.copy() if self.values.flags.carray else found  # others lie as they should
-        return found if self.changed is None else self.changed(found, place, n)
+        result = self.values[index]
+        result = result.copy() if self.values.flags.carray else result  # others lie as they should
+        return result if self.changed is None else self.changed(result, place, n)
 
     def lazy(self, chunks: Any) -> da.Array:
         meta = self.values[(slice(0, 0),) * self.ndim] if self.ndim else self.dtype.type()
@@ -581,28 +609,35 @@ NUMPYS_WARNINGS = re.compile(
 def computed(case: Case, lazy: Lazy | None = None) -> Any:
     """The answer to a case, computed."""
     with surroundings(case):
-        if case.row["home"] == "plain" and case.is_on_device:
-            beside = {name: CUPY.asarray(a) for name, a in case.beside.items()}
-            found = ask(case, CUPY.asarray(case.values), beside)
-            return to_host(found) if is_cupy(found) else found
+        if case.row["home"] == "plain" and case.backend is not NUMPY:
+            make = case.backend.asarray
+            beside = {name: make(a) for name, a in case.beside.items()}
+            return _in_kind(case, ask(case, make(case.values), beside))
         if case.row["home"] == "plain":
             return ask(case, axes.laid_out(case.values, case.layout), case.beside)
         lazy = lazy or lazily(case)
         with Callback(start=refuse):
             answer = ask(case, lazy.values, lazy.beside)
-        (found,) = axes.FINISHES[case.row.get("finish", "compute")](answer)
-        _as_declared(answer, found)
-        return to_host(found) if is_cupy(found) else found
+        (result,) = axes.FINISHES[case.row.get("finish", "compute")](answer)
+        _as_declared(answer, result)
+        return _in_kind(case, result)
 
 
-def _as_declared(answer: Any, found: Any) -> None:
+def _in_kind(case: Case, result: Any) -> Any:
+    """Return an array of the kind of the case's as NumPy's, and other answers as they are."""
+    is_array = hasattr(result, "dtype") and hasattr(result, "shape")
+    return case.backend.to_numpy(result) if is_array else result
+
+
+def _as_declared(answer: Any, result: Any) -> None:
     """Compare what an answer said of itself with what it is."""
     is_array = hasattr(answer, "_meta") and hasattr(answer, "chunks")
-    if not is_array or found is np.ma.masked:  # that constant is float64, whatever is masked
+    if not is_array or result is np.ma.masked:  # that constant is float64, whatever is masked
         return
-    assert answer.dtype == found.dtype == answer._meta.dtype, (answer.dtype, found.dtype)
-    pairs = zip(answer.shape, np.shape(found), strict=True)
-    assert all(n == m or n != n for n, m in pairs), (answer.shape, np.shape(found))
+    assert answer.dtype == result.dtype == answer._meta.dtype, (answer.dtype, result.dtype)
+    assert is_cupy(answer._meta) == is_cupy(result), (type(answer._meta), type(result))
+    pairs = zip(answer.shape, np.shape(result), strict=True)
+    assert all(n == m or n != n for n, m in pairs), (answer.shape, np.shape(result))
 
 
 # --- Smaller cases --------------------------------------------------------------------------------
@@ -729,9 +764,11 @@ def _call(case: Case) -> str:
     left_out += [f"nodata={_code(np.asarray(case.nodata))}"] if case.nodata is not None else []
     name = case.question.name
     if case.question.definition is definitions.rolling:
-        about, asked = rolled(case.asked, case.axes)
+        about, arguments = rolled(case.asked, case.axes)
         text = ", ".join(["x", *_arguments(about), *left_out])
-        return f"windows.rolling({text}).{case.asked['statistic']}({', '.join(_arguments(asked))})"
+        return (
+            f"windows.rolling({text}).{case.asked['statistic']}({', '.join(_arguments(arguments))})"
+        )
     if case.question.definition is definitions.rank_filter:
         about = filter_arguments(case.asked, case.axes)
         return f"windows.{name}({', '.join(['x', *_arguments(about)])})"
@@ -749,9 +786,9 @@ def _call(case: Case) -> str:
     return call
 
 
-def _arguments(asked: Mapping[str, Any]) -> list[str]:
-    return [f"{name}={_literal(value)}" for name, value in asked.items()]
+def _arguments(arguments: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={_literal(value)}" for name, value in arguments.items()]
 
 
 def _literal(value: Any) -> str:
-    return f"np.array({value.tolist()})" if isinstance(value, np.ndarray) else repr(value)
+    return _code(value) if isinstance(value, np.ndarray) else repr(value)

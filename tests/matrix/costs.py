@@ -105,24 +105,24 @@ LIMITS = {"lazy": 2.0, "persisted": 3.0, "plain": 3.0}
 
 
 def prepared(
-    asked: Asked, plan: str, made: Made, sizes: tuple[int, ...] | None = None
+    query: Asked, plan: str, made: Made, sizes: tuple[int, ...] | None = None
 ) -> tuple[Callable[[], Any], cases.Counted | None]:
     """Prepare a call that asks and computes, and the source that counts loads if it is lazy; in
     chunks of these sizes, or in their own."""
-    sizes, n = sizes or made.at.sizes, asked.lanes
-    arrays = [made.values, *(made.beside(name, asked.groups) for name in asked.needs)]
+    sizes, n = sizes or made.at.sizes, query.lanes
+    arrays = [made.values, *(made.beside(name, query.groups) for name in query.needs)]
     chunks: tuple[tuple[int, ...], ...] = (sizes,)
     if n:  # as many rows as there are
         arrays = [a[: len(a) // n * n].reshape(-1, n) for a in arrays]
         chunks = (tuple(np.diff(np.cumsum(sizes) // n, prepend=0).tolist()), (n,))
     values, *others = arrays
-    row = {"question": asked.question, "slots": asked.slots, "home": PLANS[plan]}
+    row = {"question": query.question, "slots": query.slots, "home": PLANS[plan]}
     row |= {"cuts": "even", "companion cuts": "alike"}
-    beside = dict(zip(asked.needs, others, strict=True))
-    case = cases.Case(row, values, chunks, asked.how, beside)
+    beside = dict(zip(query.needs, others, strict=True))
+    case = cases.Case(row, values, chunks, query.how, beside)
     lazy = cases.lazily(case)
     config = {"scheduler": "sync", "num_workers": 1}
-    if asked.passes:
+    if query.passes:
         config["dask_gpuselect.column-limit"] = max(values.nbytes // 8, 1 << 16)
         config["dask_gpuselect.scratch-directory"] = False
     x, its = (values, beside) if plan == "plain" else (lazy.values, lazy.beside)
@@ -181,17 +181,17 @@ def counted(n: int, itemsize: int) -> Iterator[Work]:
             nonlocal depth
             depth += 1
             try:
-                found = kernel(*args, **how)
+                result = kernel(*args, **how)
             finally:
                 depth -= 1
             if not depth:
                 work.looks += sum(map(_elements, args[:1])) / n
-                work.handed += _bytes(found) / (n * itemsize)
-            return found
+                work.handed += _bytes(result) / (n * itemsize)
+            return result
 
         return wrapped
 
-    found = {
+    result = {
         name: noting(kernel)
         for name, kernel in vars(kernels).items()
         if inspect.isfunction(kernel)
@@ -199,13 +199,13 @@ def counted(n: int, itemsize: int) -> Iterator[Work]:
         and name[0] != "_"
         and name != "elements_of"
     }
-    with mock.patch.multiple(kernels, **found):
+    with mock.patch.multiple(kernels, **result):
         yield work
 
 
-def work_of(asked: Asked, plan: str, made: Made) -> Work:
+def work_of(query: Asked, plan: str, made: Made) -> Work:
     """What an answer costs, by numbers that are the same in every run."""
-    run, source = prepared(asked, plan, made)
+    run, source = prepared(query, plan, made)
     with counted(max(made.values.size, 1), made.values.itemsize) as work:
         run()
     if source is not None:
@@ -223,21 +223,21 @@ def n_loaded(source: cases.Counted) -> int:
 
 def seconds_in_turns(runs: list[Callable[[], Any]], repeat: int) -> list[list[float]]:
     """Processor seconds of each, taking turns."""
-    found: list[list[float]] = [[] for _ in runs]
+    results: list[list[float]] = [[] for _ in runs]
     for _ in range(repeat):
-        for run, times in zip(runs, found, strict=True):
+        for run, times in zip(runs, results, strict=True):
             if repeat > 1:
                 gc.collect()
             begin = time.process_time()
             run()
             times.append(time.process_time() - begin)
-    return found
+    return results
 
 
 def time_ratio(
-    asked: Asked, plan: str, recipe: Recipe, n: int, n_chunks: int, repeat: int = 1
+    query: Asked, plan: str, recipe: Recipe, n: int, n_chunks: int, repeat: int = 1
 ) -> float:
     """How many times as long hostile data take as normal data."""
-    runs = [prepared(asked, plan, each.made(n, n_chunks))[0] for each in (recipe, recipe.normal)]
+    runs = [prepared(query, plan, each.made(n, n_chunks))[0] for each in (recipe, recipe.normal)]
     hostile, normal = map(statistics.median, seconds_in_turns(runs, repeat))
     return hostile / normal

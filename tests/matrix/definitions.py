@@ -73,22 +73,22 @@ class Elements:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of an answer: an axis of groups stands where the first reduced axis stood."""
-        kept = [n for i, n in enumerate(self.values.shape) if i not in self.axes]
+        remaining = [n for i, n in enumerate(self.values.shape) if i not in self.axes]
         if self.groups is not None:
-            kept.insert(self.axes[0] if self.axes else 0, len(self.groups))
-        return tuple(kept)
+            remaining.insert(self.axes[0] if self.axes else 0, len(self.groups))
+        return tuple(remaining)
 
     def slots(self) -> Iterator[Slot]:
         """Every slot, in the order of the elements of an answer."""
-        kept = [i for i in range(self.values.ndim) if i not in self.axes]
-        ranges: list[Any] = [range(self.values.shape[i]) for i in kept]
+        remaining = [i for i in range(self.values.ndim) if i not in self.axes]
+        ranges: list[Any] = [range(self.values.shape[i]) for i in remaining]
         at = self.axes[0] if self.axes else 0
         if self.groups is not None:
             ranges.insert(at, self.groups)
         for place in itertools.product(*ranges):
             index: list[Any] = [slice(None)] * self.values.ndim
             lane = [*place[:at], *place[at + 1 :]] if self.groups is not None else place
-            for axis, i in zip(kept, lane, strict=True):
+            for axis, i in zip(remaining, lane, strict=True):
                 index[axis] = i
             values = np.asarray(self.values[tuple(index)]).ravel()
             every = np.ones(len(values), bool)
@@ -135,8 +135,8 @@ def quantiles(name: str, slot: Slot, dtype: Any, **how: Any) -> Any:
     if slot.weights is None:
         return oracle.expected(name, values, how.get("q", 0.5), method)
     valid = oracle.Weighed.of(values[~is_missing], slot.weights[~is_missing])
-    found = [oracle.weighted_of(valid, q, method, answer_dtype) for q in share.ravel()]
-    return np.array(found, answer_dtype).reshape(share.shape)
+    results = [oracle.weighted_of(valid, q, method, answer_dtype) for q in share.ravel()]
+    return np.array(results, answer_dtype).reshape(share.shape)
 
 
 def _spread_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -153,8 +153,8 @@ def mad(name: str, slot: Slot, dtype: Any, *, scale: Any) -> Any:
             values = values[values == values]
         # Of infinite elements at an infinite median: NaN, as SciPy has it.
         distances = np.abs(values - center)
-        found = quantiles("median", slot._replace(values=distances), distances.dtype)
-        return found / found.dtype.type(1 / NORMAL_MAD if scale == "normal" else scale)
+        result = quantiles("median", slot._replace(values=distances), distances.dtype)
+        return result / result.dtype.type(1 / NORMAL_MAD if scale == "normal" else scale)
 
 
 def iqr(name: str, slot: Slot, dtype: Any, *, q: Any, method: str, scale: Any) -> Any:
@@ -168,8 +168,8 @@ def iqr(name: str, slot: Slot, dtype: Any, *, q: Any, method: str, scale: Any) -
     )
     low, high = pair.tolist()  # exact, of integers that a method chooses
     with np.errstate(all="ignore"):
-        found = np.float64(high - low) / (1 / NORMAL_IQR if scale == "normal" else float(scale))
-    return np.asarray(found).astype(_spread_dtype(dtype))[()]
+        result = np.float64(high - low) / (1 / NORMAL_IQR if scale == "normal" else float(scale))
+    return np.asarray(result).astype(_spread_dtype(dtype))[()]
 
 
 def trimmed_mean(name: str, slot: Slot, dtype: Any, *, proportiontocut: float) -> Any:
@@ -177,14 +177,14 @@ def trimmed_mean(name: str, slot: Slot, dtype: Any, *, proportiontocut: float) -
     values = np.sort(slot.values)
     if name.startswith("nan"):
         values = values[values == values]
-    kept = values[(k := int(proportiontocut * len(values))) : len(values) - k]
+    inner = values[(k := int(proportiontocut * len(values))) : len(values) - k]
     answer = _spread_dtype(dtype).newbyteorder("=")
-    if not len(kept) or (values != values).any():
+    if not len(inner) or (values != values).any():
         return answer.type(np.nan)
-    if not np.isfinite(kept).all():
+    if not np.isfinite(inner).all():
         with np.errstate(invalid="ignore"):  # of infinities of both signs
-            return np.sum(kept[np.isinf(kept)]).astype(answer)
-    return oracle.nearest(Fraction(sum(map(Fraction, kept.tolist())), len(kept)), answer)
+            return np.sum(inner[np.isinf(inner)]).astype(answer)
+    return oracle.nearest(Fraction(sum(map(Fraction, inner.tolist())), len(inner)), answer)
 
 
 def count(name: str, slot: Slot, dtype: Any) -> Any:
@@ -220,9 +220,20 @@ def order(name: str, slot: Slot, dtype: Any, **how: Any) -> Any:
     return np.argsort(slot.values, kind="stable")
 
 
-def digitize(name: str, slot: Slot, dtype: Any, *, bins: Any, right: bool) -> Any:
-    """Define how many edges each element has passed."""
-    return np.digitize(slot.values, bins, right)
+def digitize(name: str, slot: Slot, dtype: Any, *, bins: Array, right: bool) -> Any:
+    """Define how many edges each element has passed, by numbers of Python, which compare exactly;
+    NaN are the largest."""
+    edges = bins.tolist()
+    descends = bool(edges) and edges[0] > edges[-1]
+
+    def passed(value: Any) -> int:
+        if value != value:
+            return 0 if descends else len(edges)
+        if descends:
+            return sum(edge >= value if right else edge > value for edge in edges)
+        return sum(edge < value if right else edge <= value for edge in edges)
+
+    return np.array([passed(value) for value in slot.values.tolist()], np.int64)
 
 
 def ecdf(name: str, slot: Slot, dtype: Any, *, points: Any) -> dict[str, Any]:
@@ -235,8 +246,8 @@ def ecdf(name: str, slot: Slot, dtype: Any, *, points: Any) -> dict[str, Any]:
     else:
         at = v[[j * (n - 1) // (points - 1) for j in range(points)]] if n else v
     at = np.unique(at)
-    found = {"points": at, "below": v.searchsorted(at), "upto": v.searchsorted(at, "right")}
-    return found | {"n_valid": n, "n_missing": len(slot.values) - n}
+    result = {"points": at, "below": v.searchsorted(at), "upto": v.searchsorted(at, "right")}
+    return result | {"n_valid": n, "n_missing": len(slot.values) - n}
 
 
 # --- Moving windows -------------------------------------------------------------------------------
@@ -319,15 +330,15 @@ def rolling(
     lost = np.array(
         "NaT" if result.kind in "mM" else np.nan, result if result.kind in "fmM" else "f8"
     )
-    found = []
+    results = []
     for values, takes_part in _windows(about, along):
         values = values[takes_part]
         is_few = (values == values).sum() < max(least, 1)
         if plain != "count" and is_few:
-            found.append(np.broadcast_to(lost, np.shape(how.get("q", 0)) * (plain != "iqr")))
+            results.append(np.broadcast_to(lost, np.shape(how.get("q", 0)) * (plain != "iqr")))
         else:
-            found.append(answer_of(values))
-    table = np.stack(found, axis=-1)
+            results.append(answer_of(values))
+    table = np.stack(results, axis=-1)
     shape = (*table.shape[:-1], *(len(each) for each in along))
     return table.reshape(shape).astype(result)
 
@@ -355,7 +366,7 @@ def rank_filter(
         along.append(_reached(length, before, n - 1 - before, 1, mode if mode in PADS else None))
     footprint = footprint_of([sizes[axis] for axis in about.axes], marks)
     whole = int(footprint.sum())
-    found = []
+    results = []
     for values, is_inside in _windows(about, along):
         values = np.where(is_inside, values, np.asarray(cval).astype(values.dtype))
         values = values.reshape(footprint.shape)[footprint]
@@ -363,24 +374,24 @@ def rank_filter(
         v = np.sort(values[~is_missing])
         n = len(v)
         if n == 0 or (nan == "propagate" and is_missing.any()):
-            found.append(values[is_missing][0])
+            results.append(values[is_missing][0])
         elif name == "median_filter":
-            found.append(v[n // 2])
+            results.append(v[n // 2])
         elif name == "percentile_filter":
             share = percentile % 100 if percentile < 0 else percentile
-            found.append(v[-1] if share == 100 else v[int(n * share / 100.0)])
+            results.append(v[-1] if share == 100 else v[int(n * share / 100.0)])
         else:
-            found.append(v[int(np.rint(rank % whole * (n - 1) / max(whole - 1, 1)))])
-    return np.array(found, about.values.dtype).reshape(about.values.shape)
+            results.append(v[int(np.rint(rank % whole * (n - 1) / max(whole - 1, 1)))])
+    return np.array(results, about.values.dtype).reshape(about.values.shape)
 
 
 def footprint_of(size: list[int], marks: int | None) -> Array:
     """Make the footprint of a number: about two thirds of the places, the first one always."""
-    found = np.ones(size, bool)
+    result = np.ones(size, bool)
     if marks is not None:
-        found = np.random.default_rng(marks).random(size) < 0.65
-        found.flat[0] = True
-    return found
+        result = np.random.default_rng(marks).random(size) < 0.65
+        result.flat[0] = True
+    return result
 
 
 OF_WINDOWS = (rolling, rank_filter)
@@ -406,10 +417,10 @@ def box(
     v = slot.values[~is_missing]
     weights = None if slot.weights is None else slot.weights[~is_missing]
     n_nan = int(is_missing.sum())
-    found: dict[str, Any] = {"n_nan": n_nan, "n_left_out": slot.n_left_out}
+    actual: dict[str, Any] = {"n_nan": n_nan, "n_left_out": slot.n_left_out}
     if not len(v) or (nan_policy == "propagate" and n_nan):
         lost = ("min", "q1", "med", "q3", "max", "mean", "std", "whislo", "whishi")
-        return found | dict.fromkeys(lost, np.nan)
+        return actual | dict.fromkeys(lost, np.nan)
     wide = v if v.dtype.kind in "iu" else v.astype("f8")
 
     def at(shares: list[float]) -> list[float]:
@@ -444,24 +455,24 @@ def box(
     if weights is not None:
         below, above = np.unique(below), np.unique(above)[::-1]
         fliers = np.concatenate([below, above])
-        found["flier_weights"] = np.array([heavy(v == each) for each in fliers], "f8")
-    found |= {
+        actual["flier_weights"] = np.array([heavy(v == each) for each in fliers], "f8")
+    actual |= {
         "n": heavy(np.ones(len(v), bool)), "n_low": heavy(is_low), "n_high": heavy(is_high),
         "min": float(v.min()), "q1": q1, "med": med, "q3": q3, "max": float(v.max()),
         "whislo": whislo, "whishi": whishi, "fliers": np.concatenate([below, above]),
     }  # fmt: skip
     with np.errstate(all="ignore"):
-        notch = 1.57 * np.float64(spread) / np.sqrt(np.float64(found["n"]))
-        found |= {"iqr": spread, "cilo": float(med - notch), "cihi": float(med + notch)}
+        notch = 1.57 * np.float64(spread) / np.sqrt(np.float64(actual["n"]))
+        actual |= {"iqr": spread, "cilo": float(med - notch), "cihi": float(med + notch)}
     if np.isfinite(floats).all():
         exact, total = [*map(Fraction, v.tolist())], sum(w, Fraction(0))
         mean = sum(map(Fraction.__mul__, exact, w), Fraction(0)) / total
         square = sum((x * x * y for x, y in zip(exact, w, strict=True)), Fraction(0)) / total
-        found |= {"mean": float(mean), "std": oracle.root_of(square - mean * mean)}
+        actual |= {"mean": float(mean), "std": oracle.root_of(square - mean * mean)}
     else:
         with np.errstate(invalid="ignore"):  # of infinities of both signs
-            found |= {"mean": float(floats[np.isinf(floats)].sum()), "std": np.nan}
-    return found
+            actual |= {"mean": float(floats[np.isinf(floats)].sum()), "std": np.nan}
+    return actual
 
 
 Definition = Callable[..., Any]
@@ -481,12 +492,12 @@ def answer(definition: Definition, name: str, about: Elements, **how: Any) -> An
     if any(slot.n_weightless and not len(slot.values) for slot in about.slots()):
         # As NumPy refuses weights that are all 0; of integers another slot may be empty.
         raise Refused(ValueError, IndexError)
-    found = [definition(name, slot, dtype, **how) for slot in about.slots()]
+    results = [definition(name, slot, dtype, **how) for slot in about.slots()]
     if definition in (box, ecdf):
-        return found
-    if not found:
+        return results
+    if not results:
         (empty,) = [definition(name, Slot(np.ones(1, dtype), None, 0), dtype, **how)]
         found_shape = np.shape(empty)
         return np.empty((*found_shape, *about.shape), np.asarray(empty).dtype)
-    table = np.stack([np.asarray(each) for each in found], axis=-1)
+    table = np.stack([np.asarray(each) for each in results], axis=-1)
     return table.reshape((*table.shape[:-1], *about.shape))[()]

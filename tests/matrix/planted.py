@@ -379,8 +379,8 @@ def planted(mistake: Mistake, copy: Path) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="parts of the names of mistakes; all by default")
-    asked = parser.parse_args().names
-    some = [each for each in MISTAKES if not asked or any(name in each.name for name in asked)]
+    names = parser.parse_args().names
+    some = [each for each in MISTAKES if not names or any(name in each.name for name in names)]
     missed = []
     for name in HEAVY:
         import_module(name)

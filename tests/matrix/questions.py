@@ -13,11 +13,10 @@ from dask.base import is_dask_collection
 
 import dask_gpuselect
 from dask_gpuselect import distribution, robust, windows
-from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.sorting.radix_sort import radix_sort
 from dask_gpuselect.strategies import STRATEGIES
 from tests import oracle
-from tests.backends import CUPY
+from tests.backends import kind_of
 from tests.matrix import definitions
 from tests.matrix.axes import MEASURES, MISSING, SHAPES, SLOTS, Random
 
@@ -95,18 +94,18 @@ class Question:
         return next((k for k, home in homes.items() if hasattr(home, self.name)), "dask_gpuselect")
 
 
-def twice(itemsize: int, asked: Mapping[str, Any]) -> int:
+def twice(itemsize: int, arguments: Mapping[str, Any]) -> int:
     """Say how often elements are read of which two neighbours are known; few values are counted."""
     return 1 if itemsize <= 2 else 2
 
 
-def thrice(itemsize: int, asked: Mapping[str, Any]) -> int:
-    return 1 + twice(itemsize, asked)
+def thrice(itemsize: int, arguments: Mapping[str, Any]) -> int:
+    return 1 + twice(itemsize, arguments)
 
 
-def reads_of_ecdf(itemsize: int, asked: Mapping[str, Any]) -> int:
+def reads_of_ecdf(itemsize: int, arguments: Mapping[str, Any]) -> int:
     """Say how often elements are read that are counted at some ranks, or at given points."""
-    return 1 if np.ndim(asked["points"]) else twice(itemsize, asked)
+    return 1 if np.ndim(arguments["points"]) else twice(itemsize, arguments)
 
 
 def pick(random: Random, options: Any) -> Any:
@@ -182,12 +181,19 @@ def draw_bins(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
 
 
 def draw_edges(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
-    edges = pick(random, [[2], [0.5, 1.0, 3.0, 3.0, 4.5], [4, 2, 2, 0], []])
-    return {"bins": edges, "right": random.random() < 0.5}
+    """Edges of any dtype: of small numbers, and where floats get coarse and integers end."""
+    dtype = np.dtype(pick(random, ["f8", "f4", "f2", "i8", "u8", "i1", "u4", "?"]))
+    near = [0, 0.5, 1, 3, 3, 4.5, 127, 128, -1, 2**24 + 1, 2**53, 2**53 + 1, -(2**63), 2**63, 2**64]
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        near = [int(x) for x in near if info.min <= x <= info.max] + [info.max, info.max - 1]
+    with np.errstate(over="ignore"):
+        edges = np.sort(random.permutation(np.array(near, dtype))[: int(random.integers(6))])
+    return {"bins": edges[:: pick(random, [1, -1])], "right": random.random() < 0.5}
 
 
 def draw_points(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
-    values = {"b": [1], "f": [0.5, 3.0, -1.0, 1.0]}.get(kind, [3, 0, 100, 3])
+    values = {"b": [1], "f": [0.1, 3.0, -1.0, 1.0, 1]}.get(kind, [3, 0, 100, 3])
     return {"points": pick(random, [2, 3, 9, 101, values])}
 
 
@@ -197,12 +203,10 @@ def draw_bits(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
 
 def sort_by(x: Any, **how: Any) -> Any:
     """Let the places of the elements go along with them."""
-    places = np.arange(x.size)
-    if is_cupy(x):
-        places = CUPY.asarray(places)
-    if is_dask_collection(x):
-        places = da.from_array(places, chunks=x.chunks)
-    return dask_gpuselect.sort_by(x, places, **how)[1]
+    places, kind = np.arange(x.size), kind_of(x)
+    lazy = is_dask_collection(x)
+    beside = kind.mapped(da.from_array(places, chunks=x.chunks)) if lazy else kind.asarray(places)
+    return dask_gpuselect.sort_by(x, beside, **how)[1]
 
 
 def draw_windows(random: Random) -> dict[str, Any]:
@@ -229,31 +233,31 @@ def draw_rolling(*statistics: str) -> Callable[[Random, str, bool], dict[str, An
         name = pick(random, statistics)
         if name == "median" and kind in "mM":
             name = "quantile"  # NumPy has no median of dates
-        asked = draws.get(name, draw_nothing)(random, kind, weighs)
+        arguments = draws.get(name, draw_nothing)(random, kind, weighs)
         if name == "iqr":
-            asked["q"] = (0.25, 0.75)
-        if np.ndim(asked.get("q", 0)) > 1:
-            asked["q"] = np.ravel(asked["q"]).tolist()
+            arguments["q"] = (0.25, 0.75)
+        if np.ndim(arguments.get("q", 0)) > 1:
+            arguments["q"] = np.ravel(arguments["q"]).tolist()
         prefix = "nan" if name != "count" and random.random() < 0.5 else ""
-        return {"statistic": prefix + name} | draw_windows(random) | asked
+        return {"statistic": prefix + name} | draw_windows(random) | arguments
 
     return draw
 
 
-def rolled(asked: Mapping[str, Any], along: tuple[int, ...]) -> tuple[dict[str, Any], ...]:
+def rolled(arguments: Mapping[str, Any], along: tuple[int, ...]) -> tuple[dict[str, Any], ...]:
     """The arguments of `rolling` and those of its method."""
     names = ("center", "min_periods", "boundary", "closed", "step", "where", "nodata")
-    about = {name: asked[name] for name in names if name in asked}
-    how = {k: v for k, v in asked.items() if k not in (*names, "statistic", "window")}
-    if asked["statistic"].endswith("iqr"):
+    about = {name: arguments[name] for name in names if name in arguments}
+    how = {k: v for k, v in arguments.items() if k not in (*names, "statistic", "window")}
+    if arguments["statistic"].endswith("iqr"):
         del how["q"]
-    return {"window": tuple(asked["window"][: len(along)]), "axis": along} | about, how
+    return {"window": tuple(arguments["window"][: len(along)]), "axis": along} | about, how
 
 
-def roll(x: Any, axis: Any, **asked: Any) -> Any:
+def roll(x: Any, axis: Any, **arguments: Any) -> Any:
     """Ask a statistic of moving windows; axis=None is along all axes."""
-    about, how = rolled(asked, axes_of(axis, x.ndim))
-    return getattr(windows.rolling(x, **about), asked["statistic"])(**how)
+    about, how = rolled(arguments, axes_of(axis, x.ndim))
+    return getattr(windows.rolling(x, **about), arguments["statistic"])(**how)
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
@@ -266,7 +270,7 @@ def draw_filter(name: str) -> Callable[[Random, str, bool], dict[str, Any]]:
     def draw(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
         size = [int(random.integers(1, 6)) for _ in range(3)]
         modes = ["reflect", "mirror", "nearest", "wrap", "constant"]
-        asked = {
+        arguments = {
             "size": size,
             "marks": pick(random, [None, None, int(random.integers(9))]),
             "mode": pick(random, modes),
@@ -275,29 +279,29 @@ def draw_filter(name: str) -> Callable[[Random, str, bool], dict[str, Any]]:
             "nan": pick(random, ["propagate", "omit"]),
         }
         if name == "rank_filter":
-            asked["rank"] = pick(random, [0, -1])
+            arguments["rank"] = pick(random, [0, -1])
         if name == "percentile_filter":
-            asked["percentile"] = pick(random, [0, 8, 50, 62.5, 100, -20])
-        return asked
+            arguments["percentile"] = pick(random, [0, 8, 50, 62.5, 100, -20])
+        return arguments
 
     return draw
 
 
-def filter_arguments(asked: Mapping[str, Any], along: tuple[int, ...]) -> dict[str, Any]:
+def filter_arguments(arguments: Mapping[str, Any], along: tuple[int, ...]) -> dict[str, Any]:
     """The arguments of a filter of images."""
-    sizes = asked["size"][: len(along)]
+    sizes = arguments["size"][: len(along)]
     of: dict[str, Any] = {"size": tuple(sizes)}
-    if asked["marks"] is not None:
-        of = {"footprint": definitions.footprint_of(sizes, asked["marks"])}
-    how = {k: v for k, v in asked.items() if k not in ("size", "marks")}
-    return of | how | {"origin": tuple(asked["origin"][: len(along)]), "axes": along}
+    if arguments["marks"] is not None:
+        of = {"footprint": definitions.footprint_of(sizes, arguments["marks"])}
+    how = {k: v for k, v in arguments.items() if k not in ("size", "marks")}
+    return of | how | {"origin": tuple(arguments["origin"][: len(along)]), "axes": along}
 
 
 def filtered(name: str) -> Callable[..., Any]:
     """What asks one of the filters; axis=None is along all axes."""
 
-    def ask(x: Any, axis: Any, **asked: Any) -> Any:
-        return getattr(windows, name)(x, **filter_arguments(asked, axes_of(axis, x.ndim)))
+    def ask(x: Any, axis: Any, **arguments: Any) -> Any:
+        return getattr(windows, name)(x, **filter_arguments(arguments, axes_of(axis, x.ndim)))
 
     return ask
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from tests.matrix.campaign import PARTS, short_campaign
+from tests.matrix.campaign import PARTS, SEED, short_campaign
+from tests.matrix.cases import drawn, of_standard, script
+from tests.matrix.laws import problem_of
 from tests.matrix.planted import MISTAKES, PACKAGE, ROOT
 
 
@@ -22,6 +26,12 @@ def test_laws_hold(part: int) -> None:
 def test_laws_hold_of_cupy_arrays(part: int) -> None:
     failures = [*short_campaign(part, device=True)]
     assert not failures, "\n\n".join(failure.script for failure in failures)
+
+
+@pytest.mark.any_dask
+def test_arrays_of_the_standard_are_answered_in_kind() -> None:
+    for case in filter(None, map(of_standard, itertools.islice(drawn(SEED), 540))):
+        assert problem_of(case, "right") is None, script(case, "right")
 
 
 def test_mistakes_can_be_planted() -> None:

@@ -100,9 +100,9 @@ def refused(name: str, what: str, value: Any, *, is_lazy: bool) -> None:
     try:
         with warnings.catch_warnings(action="ignore"):
             with Callback(start=refuse) if not call.computes else warnings.catch_warnings():
-                found = call(**data)
+                result = call(**data)
             if what == "spill":  # a directory that does not exist is noticed by the first write
-                dask.compute(found)
+                dask.compute(result)
     except Broken:
         raise
     except Exception as error:
