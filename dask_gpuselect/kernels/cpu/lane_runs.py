@@ -64,6 +64,11 @@ class LaneRuns(Arrays):
             n_left_out = np.zeros(n_lanes, np.int64)
         return cls(rows, length, n_valid, n_left_out)
 
+    @property
+    def n_missing(self) -> IntArray:
+        n: IntArray = self.values.shape[1] - self.n_valid.sum(axis=1) - self.n_left_out
+        return n
+
     def whole(self, some: IntArray | slice = slice(None)) -> SortedLanes:
         """Return a table of some lanes, sorted."""
         values, n_left_out = np.sort(self.values[some], axis=-1), self.n_left_out[some]
@@ -74,12 +79,12 @@ def is_faster(n: int, itemsize: int, n_answers: int) -> bool:
     """Return whether runs of lanes of n elements are answered faster than whole lanes are sorted.
 
     With r runs, sorting a lane takes about ``0.55 * itemsize * log2(r) + 1.5`` nanoseconds an
-    element more than sorting its runs, and each answer takes ``200 * (r + 2)``.
+    element more than sorting its runs, and each answer takes ``200 * (r + 1)``.
     """
     n_runs = n * itemsize / RUN
     if n_runs <= 1:
         return False
-    return n_answers * 200 * (n_runs + 2) < n * (0.55 * itemsize * math.log2(n_runs) + 1.5)
+    return n_answers * 200 * (n_runs + 1) < n * (0.55 * itemsize * math.log2(n_runs) + 1.5)
 
 
 def _pick_by_numpy(runs: LaneRuns, ranks: RanksOfLanes) -> Lanes:
@@ -93,13 +98,12 @@ def pick_from_runs(runs: LaneRuns, ranks: RanksOfLanes) -> Lanes:
     wanted = np.stack(ranks_of_each(n_valid, ranks))
     pair = np.zeros(wanted.shape, runs.values.dtype)
     _pick_from_runs(runs.values, runs.length, runs.n_valid, wanted, pair)
-    n_missing = runs.values.shape[1] - n_valid - runs.n_left_out
-    return Lanes(pair[0], pair[1], n_valid, n_missing)
+    return Lanes(pair[0], pair[1], n_valid, runs.n_missing)
 
 
 @kernel
 def _pick_from_runs(
-    rows: t.StridedRows, length: int, n_valid: t.IntTable, wanted: t.IntStack, pair: t.Stack
+    rows: t.Rows, length: int, n_valid: t.IntTable, wanted: t.IntStack, pair: t.Stack
 ) -> None:
     """Find the elements of two ranks for each answer; all are (lower or upper, row, answer)."""
     windows = np.empty((3, n_valid.shape[1]), np.int64)

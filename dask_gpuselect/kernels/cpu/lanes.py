@@ -160,7 +160,7 @@ def answers_and_ends(
     answers = []
 
     def pieces() -> Iterator[LaneEnds]:
-        for table in sorted_lanes(parts_of(column)):
+        for table in _tables(parts_of(column), question.n_answers):
             answers.append(question.lane_answer(_picked(table, question)).astype(np.float64))
             bounds = Bounds(*bounds_of(answers[-1]), table.values.dtype)
             yield ends_of_sorted(table, bounds, most, are_whole=True)
