@@ -189,7 +189,7 @@ def test_a_column_has_room_for_the_answers() -> None:
         answer = lazy.compute(scheduler="sync")
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-    assert peak < 2 * 3e6 + 3 * answer.nbytes
+    assert peak < 4 * 3e6 + 3 * answer.nbytes  # 59 MB if a single task answers
     np.testing.assert_array_equal(answer, groupby(x.compute(), windows, 0).quantile(0.9))
 
 
