@@ -184,6 +184,11 @@ class _Lanes:
         return sum(self.chunks) * self.n_lanes * self.itemsize
 
     @property
+    def answer_bytes(self) -> int:
+        """The bytes that a task takes for the answers about a lane."""
+        return ANSWER_BYTES * self.question.slots.n * self.question.n_answers
+
+    @property
     def takes_passes(self) -> bool:
         """True if columns can be read in passes: by groups, only those with steps of their own."""
         is_grouped = isinstance(self.question, GroupedLanes)
@@ -316,8 +321,7 @@ def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
         return None
     # Several for each thread, as far as they are worth a task.
     most = min(limit, TILE, max(lanes.column_bytes // COLUMNS, SHARE_BYTES))
-    answers = lanes.question.slots.n * lanes.question.n_answers
-    tile = tile_of(x, lanes.axes, most // (lane_bytes + ANSWER_BYTES * answers))
+    tile = tile_of(x, lanes.axes, most // (lane_bytes + lanes.answer_bytes))
     tile_lanes = math.prod(size for axis, size in enumerate(tile) if axis not in lanes.axes)
     task_bytes = max(tile_lanes * lane_bytes, max(lanes.chunks) * lanes.n_lanes * lanes.itemsize)
     return LanePlan(
@@ -606,13 +610,17 @@ SHARE_BYTES = 1 << 20
 
 
 def _shares(lanes: _Lanes) -> int:
-    """Return the number of tasks among which to divide the lanes of a column."""
+    """Return the number of tasks among which to divide the lanes of a column.
+
+    Each of them takes at most `column-limit` for its answers, as far as lanes can be divided.
+    """
     x, chunk_bytes = lanes.x, lanes.column_bytes / len(lanes.chunks)
-    if x.is_on_device or not chunk_bytes >= SHARE_BYTES:  # or not known
+    if x.is_on_device or math.isnan(chunk_bytes):
         return 1
     n_columns = math.prod(x.numblocks[axis] for axis in lanes.other_axes)
     most = min(COLUMNS // n_columns, chunk_bytes // SHARE_BYTES)
-    return int(max(min(most, max(x.chunks[slab_axis(x, lanes.axes)])), 1))
+    least = -(-lanes.answer_bytes * lanes.n_lanes // max(column_limit(), 1))
+    return int(max(min(max(most, least), max(x.chunks[slab_axis(x, lanes.axes)])), 1))
 
 
 def _plan_slab(lanes: _Lanes, n_lanes: int, limit: int) -> LanePlan | None:

@@ -18,7 +18,7 @@ from dask_gpuselect.maths.keys import selection_dtype
 __all__ = ["SUBJECTS", "warm"]
 
 _ELEMENTS = ("cells", "draws", "fingerprints", "moments", "rulers", "selection", "spans")
-_LANES = ("lane_ends", "lane_passes", "long_lanes", "narrow", "window_lanes")
+_LANES = ("lane_ends", "lane_passes", "lane_runs", "long_lanes", "narrow", "window_lanes")
 _WINDOWS = frozenset(
     {"windows", "window_blocks", "window_columns", "window_networks", "window_rows"}
 )
@@ -131,7 +131,17 @@ def _kernels(
 _WORDS = frozenset({"groups", "narrow", "ordering", "selection"})
 _SORTING = frozenset({"ordering"})
 _OF_DEVIATIONS = frozenset(
-    {"cells", "draws", "lane_passes", "long_lanes", "moments", "residuals", "rulers", "spans"}
+    {
+        "cells",
+        "draws",
+        "lane_passes",
+        "lane_runs",
+        "long_lanes",
+        "moments",
+        "residuals",
+        "rulers",
+        "spans",
+    }
 )
 
 

@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -179,6 +180,23 @@ def test_a_tile_has_room_for_the_answers() -> None:
         of_all = explain(maps(), axis=0)
     assert of_windows.name == of_all.name == "scratch"
     assert 8 * of_windows.task_bytes < of_all.task_bytes
+
+
+def test_a_column_has_room_for_the_answers() -> None:
+    """A task takes at most the limit for many windows, where all of them took 20 times as much."""
+    windows = {i: np.arange(max(i - 2, 0), i + 3) for i in range(118)}
+    x = maps(120)
+    with limited("3 MB"):
+        grouped = groupby(x, windows, 0)
+        assert grouped.explain().name == "column"
+        lazy = grouped.quantile(0.9)
+        lazy[:2].compute(scheduler="sync")  # imports, and compiled kernels
+        tracemalloc.start()
+        answer = lazy.compute(scheduler="sync")
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 4 * 3e6 + 3 * answer.nbytes  # 59 MB if a single task answers
+    np.testing.assert_array_equal(answer, groupby(x.compute(), windows, 0).quantile(0.9))
 
 
 def test_a_setting_says_from_how_many_loads_on_columns_are_written() -> None:

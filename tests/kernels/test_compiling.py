@@ -23,6 +23,7 @@ MODULES = [
     "groups",
     "lane_ends",
     "lane_passes",
+    "lane_runs",
     "measures",
     "moments",
     "selection",

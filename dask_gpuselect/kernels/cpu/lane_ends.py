@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import called_by_kernels, kernel, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
-from dask_gpuselect.kernels.cpu.moments import add_at, sums_of_sorted
+from dask_gpuselect.kernels.cpu.lane_runs import LaneRuns
+from dask_gpuselect.kernels.cpu.moments import (
+    BLOCK,
+    MOST_PIECES,
+    N_SUMS,
+    WIDTH,
+    add_at,
+    cut_up,
+    least_of,
+    sums_of_sorted,
+)
 from dask_gpuselect.kernels.cpu.pairs import (
     LARGE,
     LOST,
@@ -32,43 +44,84 @@ from dask_gpuselect.maths.exact_sums import (
     TOTAL_POINT,
     ExactSums,
 )
+from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.lane_cuts import some_lanes
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds, Measure, Outermost
 from dask_gpuselect.maths.moments import Moments, RoundedMoments
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
-SHORT = 100
-"""Length of lanes up to which sums are rounded lane by lane. Box plots of lanes of 24 elements take
-40 ns an element then, and 65 with exact sums of all lanes. Lanes of 365 take 31 ns that way, and 16
-with exact sums."""
+MOST = 1 << 26  # elements of a lane up to which sums of pieces are floats
 
 
-@until_compiled(lane_ends.ends_of_sorted)
-def ends_of_sorted(
-    lanes: SortedLanes, bounds: Bounds, most: int, *, are_whole: bool = False
+def _ends_by_numpy(
+    lanes: SortedLanes | LaneRuns, bounds: Bounds, most: int, *, are_whole: bool = False
 ) -> LaneEnds:
-    """Collect the elements beyond the bounds of each lane; see `maths.lane_ends.ends_of_sorted`."""
-    rows, n_valid = lanes.values, lanes.n_valid
-    if lanes.weights is not None and lanes.weights.dtype.kind == "i":  # beyond 2**53
-        return lane_ends.ends_of_sorted(lanes, bounds, most, are_whole=are_whole)
+    return lane_ends.ends_of_sorted(_whole(lanes), bounds, most, are_whole=are_whole)
+
+
+def _whole(lanes: SortedLanes | LaneRuns) -> SortedLanes:
+    return lanes.whole() if isinstance(lanes, LaneRuns) else lanes
+
+
+@until_compiled(_ends_by_numpy)
+def ends_of_sorted(
+    lanes: SortedLanes | LaneRuns, bounds: Bounds, most: int, *, are_whole: bool = False
+) -> LaneEnds:
+    """Collect the elements beyond the bounds of each lane; see `maths.lane_ends.ends_of_sorted`.
+
+    Lanes may be sorted in runs.
+    """
+    rows = lanes.values
+    if isinstance(lanes, LaneRuns):
+        runs, weights, n_left_out = (lanes.length, lanes.n_valid), None, lanes.n_left_out
+    else:
+        runs, weights = (max(rows.shape[1], 1), lanes.n_valid[:, None]), lanes.weights
+        n_left_out = lanes.n_left_out + lanes.n_idle
+        if weights is not None and weights.dtype.kind == "i":  # beyond 2**53
+            return lane_ends.ends_of_sorted(lanes, bounds, most, are_whole=are_whole)
+    n_valid = runs[1].sum(axis=1)
     counts = np.zeros((6, len(rows)), np.int64)
     ends = np.empty((4, len(rows)), rows.dtype)
     ends[::2], ends[1::2] = extremes_of(rows.dtype)[::-1]
-    _ends_of_sorted_rows(rows, n_valid, bounds.low, bounds.high, most, counts, ends)
-    is_short = lanes.weights is not None or rows.shape[1] <= SHORT
-    sums_of = _rounded_sums if are_whole and is_short else _exact_sums
-    measures, moments = sums_of(lanes, counts[:4])
-    low, high = (
-        _outermost(lanes, measure, _places(n, start), most, is_high=is_high)
-        for measure, n, start, is_high in (
-            (measures[1], counts[4], np.zeros_like(n_valid), False),
-            (measures[2], counts[5], n_valid - counts[5], True),
+    _ends_of_runs(rows, runs, bounds.low, bounds.high, most, counts, ends)
+    measures: Sequence[Measure] = (n_valid, *counts[:2])
+    moments: Moments | RoundedMoments
+    if weights is None:
+        low, high = (
+            _listed(rows, runs, counts[i], counts[4 + i], most, is_high=i > 0) for i in range(2)
         )
-    )
-    n_left_out = lanes.n_left_out + lanes.n_idle
+        if are_whole:
+            moments = _rounded_moments(lanes, runs, counts, ends)
+        else:
+            moments = _exact_sums(_whole(lanes), counts[:4])[1]
+    else:
+        assert isinstance(lanes, SortedLanes)
+        measures, moments = (_rounded_sums if are_whole else _exact_sums)(lanes, counts[:4])
+        low, high = (
+            _outermost(lanes, measure, _places(n, start), most, is_high=is_high)
+            for measure, n, start, is_high in (
+                (measures[1], counts[4], np.zeros_like(n_valid), False),
+                (measures[2], counts[5], n_valid - counts[5], True),
+            )
+        )
     about = n_valid, lanes.n_missing, n_left_out, measures[0]
     least, largest, first, last = ends
     return LaneEnds(*about, least, largest, first, last, low, high, moments)
+
+
+Runs = tuple[int, IntArray]
+"""Length of the runs of lanes, and the number of valid elements of each, a row for each lane."""
+
+
+def _listed(
+    rows: NDArray[Any], runs: Runs, n: IntArray, rooms: IntArray, most: int, *, is_high: bool
+) -> Outermost:
+    """List the elements beyond bounds of lanes without weights, n of each lane."""
+    room = int(rooms.sum())
+    elements, counts = np.empty(room, rows.dtype), np.empty(room, np.int64)
+    sizes = np.zeros_like(n)
+    size = _list_outermost(rows, runs, n, most, is_high, (sizes, counts), elements)
+    return Outermost(n, sizes, unsigned_zero(elements[:size]), counts[:size])
 
 
 def _outermost(
@@ -80,10 +133,9 @@ def _outermost(
     is_high: bool,
 ) -> Outermost:
     """Return the elements at some places, and their weights."""
-    weights = None
-    if lanes.weights is not None:
-        own = lanes.weights[places]
-        weights = ExactSums.of(np.arange(len(own)), len(own), own)
+    assert lanes.weights is not None
+    own = lanes.weights[places]
+    weights = ExactSums.of(np.arange(len(own)), len(own), own)
     some = places[0], lanes.values[places], most
     return Outermost.of(measure, *some, is_high=is_high, weights=weights)
 
@@ -95,9 +147,9 @@ def _places(n: IntArray, start: IntArray) -> tuple[IntArray, IntArray]:
 
 
 @kernel
-def _ends_of_sorted_rows(
+def _ends_of_runs(
     rows: t.StridedRows,
-    valid: t.StridedInts,
+    runs: tuple[int, t.StridedIntRows],
     low: t.StridedReals,
     high: t.StridedReals,
     most: int,
@@ -108,56 +160,220 @@ def _ends_of_sorted_rows(
 
     `counts` gets the numbers below, above, that are inf, that are -inf, and that are collected on
     both sides. `ends` gets the least and largest element, and the first and last one inside the
-    bounds.
+    bounds; they have what is beyond all elements.
     """
+    length, valid = runs
     for i in range(rows.shape[0]):
-        row, n = rows[i], valid[i]
+        row = rows[i]
+        for r in range(valid.shape[1]):
+            start = r * length
+            stop = start + valid[i, r]
+            if start == stop:
+                continue
+            # A bound that is NaN has no element beyond it, and no first or last one inside.
+            first = first_from(row, start, stop, low[i])
+            behind = first_behind(row, start, stop, high[i]) if high[i] == high[i] else stop
+            counts[0, i] += first - start
+            counts[1, i] += stop - behind
+            if row[stop - 1] == np.inf:
+                counts[2, i] += stop - first_from(row, start, stop, np.inf)
+            if row[start] == -np.inf:
+                counts[3, i] += first_behind(row, start, stop, -np.inf) - start
+            ends[0, i] = min(ends[0, i], row[start])
+            ends[1, i] = max(ends[1, i], row[stop - 1])
+            if low[i] == low[i] and first < stop:
+                ends[2, i] = min(ends[2, i], row[first])
+            if high[i] == high[i] and behind > start:
+                ends[3, i] = max(ends[3, i], row[behind - 1])
+        counts[4, i], counts[5, i] = min(counts[0, i], most), min(counts[1, i], most)
+        if valid.shape[1] == 1:
+            # Elements that equal the last collected one are collected too.
+            n, n_low, n_high = valid[i, 0], counts[0, i], counts[1, i]
+            size = counts[4, i]
+            while 0 < size < n_low and row[size] == row[size - 1]:
+                size += 1
+            counts[4, i] = size
+            size = counts[5, i]
+            while 0 < size < n_high and row[n - 1 - size] == row[n - size]:
+                size += 1
+            counts[5, i] = size
+
+
+@kernel
+def _list_outermost(
+    rows: t.Rows,
+    runs: tuple[int, t.StridedIntRows],
+    n_beyond: t.StridedInts,
+    most: int,
+    is_high: bool,
+    tables: tuple[t.Ints, t.Ints],
+    elements: t.Out,
+) -> int:
+    """List the values of the most extreme elements of every row, at most `most` elements of a side.
+
+    `tables` gets the number of values of each row, and of elements of each value. Returns the
+    number of all values.
+    """
+    length, valid = runs
+    sizes, counts = tables
+    n_runs = valid.shape[1]
+    heads = np.empty(n_runs, np.int64)
+    step = -1 if is_high else 1
+    size = 0
+    for i in range(rows.shape[0]):
+        left, row, begin = min(n_beyond[i], most), rows[i], size
+        for r in range(n_runs):
+            heads[r] = r * length + (valid[i, r] - 1 if is_high else 0)
+        while left > 0:
+            value, is_some = row[0], False
+            for r in range(n_runs):
+                if r * length <= heads[r] < r * length + valid[i, r]:
+                    other = row[heads[r]]
+                    if not is_some or (other > value if is_high else other < value):
+                        value, is_some = other, True
+            before = left
+            for r in range(n_runs):
+                while r * length <= heads[r] < r * length + valid[i, r] and row[heads[r]] == value:
+                    heads[r] += step
+                    left -= 1
+            elements[size], counts[size] = value, before - left
+            size += 1
+        sizes[i] = size - begin
+    return size
+
+
+# --- Moments that are rounded once ----------------------------------------------------------------
+
+
+def _rounded_moments(
+    lanes: SortedLanes | LaneRuns, runs: Runs, counts: IntArray, ends: NDArray[Any]
+) -> RoundedMoments:
+    """Round the mean and deviation of lanes without weights, from exact sums in any case."""
+    rows = lanes.values
+    rounded, is_sure = np.full((2, len(rows)), np.nan), np.ones(len(rows), np.bool_)
+    is_whole = rows.dtype.kind in "iu"
+    _round_runs(rows, runs, counts, ends, is_whole, rounded, is_sure)
+    unsure = np.flatnonzero(~is_sure)
+    if len(unsure):
+        few = lanes.whole(unsure) if isinstance(lanes, LaneRuns) else some_lanes(lanes, unsure)
+        rounded[:, unsure] = _exact_sums(few, counts[:4, unsure])[1].mean_and_std()
+    return RoundedMoments(*rounded)
+
+
+@kernel
+def _round_runs(
+    rows: t.Rows,
+    runs: tuple[int, t.StridedIntRows],
+    counts: t.IntTable,
+    ends: t.Table,
+    is_whole: bool,
+    rounded: t.FloatTable,
+    is_sure: t.FlagsOut,
+) -> None:
+    """Compute the mean and deviation of every row from the sums of pieces of its elements."""
+    length, valid = runs
+    sums = np.empty((3, N_SUMS), np.float64)
+    for i in range(rows.shape[0]):
+        n = valid[i].sum()
         if n == 0:
             continue
-        # A bound that is NaN has no element beyond it, and no first or last one inside.
-        n_low = first_from(row, 0, n, low[i])
-        n_upto = first_behind(row, 0, n, high[i]) if high[i] == high[i] else n
-        n_high = n - n_upto
-        counts[0, i], counts[1, i] = n_low, n_high
-        counts[2, i] = n - first_from(row, 0, n, np.inf)
-        counts[3, i] = first_behind(row, 0, n, -np.inf)
-        ends[0, i], ends[1, i] = row[0], row[n - 1]
-        if low[i] == low[i] and n_low < n:
-            ends[2, i] = row[n_low]
-        if high[i] == high[i] and n_upto > 0:
-            ends[3, i] = row[n_upto - 1]
-        # Elements that equal the last collected one are collected too.
-        size = min(n_low, most)
-        while 0 < size < n_low and row[size] == row[size - 1]:
-            size += 1
-        counts[4, i] = size
-        size = min(n_high, most)
-        while 0 < size < n_high and row[n - 1 - size] == row[n - size]:
-            size += 1
-        counts[5, i] = size
+        n_above, n_below = counts[2, i], counts[3, i]
+        if n_above or n_below:
+            rounded[0, i] = np.nan if n_above and n_below else np.inf if n_above else -np.inf
+            continue
+        size = max(abs(np.float64(ends[0, i])), abs(np.float64(ends[1, i])))
+        if size == 0:
+            rounded[0, i] = rounded[1, i] = 0.0
+            continue
+        n_pieces = 0
+        if SMALL < size < LARGE and n < MOST and not (is_whole and size >= 2.0**53):
+            n_pieces = _cut_lane(rows[i], length, valid[i], n, size, is_whole, sums)
+        if n_pieces == 0:
+            is_sure[i] = False
+            continue
+        total, rest, off = 0.0, 0.0, 0.0
+        square, square_rest = 0.0, 0.0
+        place = MOST_PIECES
+        for j in range(n_pieces):
+            total, rest, off = added(total, rest, off, sums[1, j])
+            for k in range(n_pieces - j):
+                times_ = 2.0 if k else 1.0
+                square, more = two_sum(square, times_ * sums[1, place + k])
+                square_rest += more + times_ * sums[2, place + k]
+            place += MOST_PIECES - j
+        total, rest = normal(total, rest)
+        square, square_rest = normal(square, square_rest)
+        weight = np.float64(n)
+        _, rounded[0, i], is_sure[i] = _mean((total, rest, off), (weight, 0.0, 0.0), size)
+        if ends[0, i] == ends[1, i]:
+            rounded[1, i] = 0.0
+            continue
+        # n times the sum of squares, less the squared sum, is the variance times n squared.
+        square, square_rest = times(square, square_rest, weight, 0.0)
+        less, less_rest = times(total, rest, total, rest)
+        spread, more = two_sum(square, -less)
+        spread, more = normal(spread, more + (square_rest - less_rest))
+        error = 2.0**-92 * square + 4 * abs(total) * off
+        if not spread > 2 * error:
+            is_sure[i] = False
+            continue
+        variance, variance_rest = over(spread, more, weight * weight, 0.0)
+        rounded[1, i], is_one = _root(variance, variance_rest, error / spread)
+        is_sure[i] &= is_one
 
 
-# --- Sums that are rounded once -------------------------------------------------------------------
+@called_by_kernels
+def _cut_lane(
+    row: Any, length: Any, valid: Any, n: Any, size: Any, is_whole: Any, sums: Any
+) -> Any:
+    """Cut the elements of a lane into pieces, and return how many of each; 0 if some do not fit.
+
+    `size` is the largest magnitude of the n elements. Rows 1 and 2 of `sums` get the sums of pieces
+    and of their products as pairs of floats, which are exact.
+    """
+    _, top = math.frexp(size)
+    n_pieces = 2 if row.itemsize < 8 or (is_whole and top < 2 * WIDTH) else 3
+    while True:
+        least = 0.0 if is_whole else least_of(row, top, n_pieces)
+        sums[1:] = 0.0
+        n_fit = 0
+        for r in range(valid.size):
+            stop = r * length + valid[r]
+            for start in range(r * length, stop, BLOCK):
+                run = row[start : min(start + BLOCK, stop)]
+                n_fit += cut_up(run, top, n_pieces, least, sums[0])
+                for k in range(N_SUMS):
+                    sums[1, k], more = two_sum(sums[1, k], sums[0, k])
+                    sums[2, k] += more
+        if n_fit < n:  # zeros add nothing, and do not count
+            for r in range(valid.size):
+                for j in range(r * length, r * length + valid[r]):
+                    n_fit += row[j] == 0
+        if n_fit == n:
+            return n_pieces
+        if n_pieces == MOST_PIECES:
+            return 0
+        n_pieces = MOST_PIECES
+
+
+# --- Weighted sums that are rounded once ----------------------------------------------------------
 
 
 def _rounded_sums(lanes: SortedLanes, counts: IntArray) -> tuple[Sequence[Measure], RoundedMoments]:
-    """Sum lanes as `_exact_sums` does, rounded to floats.
+    """Sum weighted lanes as `_exact_sums` does, rounded to floats.
 
     The sums are pairs of floats, or exact where a pair might round to the wrong float.
     """
     rows, weights, n_valid = lanes.values, lanes.weights, lanes.n_valid
-    own = np.empty((0, rows.shape[1])) if weights is None else weights
     sums_, is_sure = np.zeros((5, len(rows))), np.ones(len(rows), np.bool_)
     is_whole = rows.dtype.kind in "iu"
-    _summarize(rows, own, n_valid, counts, is_whole, sums_, is_sure)
+    _summarize(rows, weights, n_valid, counts, is_whole, sums_, is_sure)
     unsure = np.flatnonzero(~is_sure)
     if len(unsure):
         sums, moments = _exact_sums(some_lanes(lanes, unsure), counts[:, unsure])
         sums_[3:, unsure] = moments.mean_and_std()
-        if weights is not None:
-            sums_[:3, unsure] = [each.rounded() for each in sums if isinstance(each, ExactSums)]
-    rounded = RoundedMoments(sums_[3], sums_[4])
-    return (n_valid, *counts[:2]) if weights is None else tuple(sums_[:3]), rounded
+        sums_[:3, unsure] = [each.rounded() for each in sums if isinstance(each, ExactSums)]
+    return tuple(sums_[:3]), RoundedMoments(sums_[3], sums_[4])
 
 
 @kernel
@@ -170,34 +386,28 @@ def _summarize(
     sums_: t.FloatTable,
     is_sure: t.FlagsOut,
 ) -> None:
-    """Compute the mean and deviation of every row, and its weights in all and beyond the bounds.
-
-    Elements without weights count as weight 1.
-    """
-    weighs = weights.shape[0] > 0
+    """Compute the mean and deviation of every row, and its weights in all and beyond the bounds."""
     for i in range(rows.shape[0]):
         row, n = rows[i], n_valid[i]
         sums_[3, i] = sums_[4, i] = np.nan
         if n == 0:
             continue
-        weight, rest, weight_off = 1.0 * n, 0.0, 0.0
-        if weighs:
-            stops = (counts[0, i], n - counts[1, i], n)
-            weight, begin = 0.0, 0
-            for k in range(3):
-                part, part_rest, part_off = _added_up(weights[i], begin, stops[k])
-                begin = stops[k]
-                if k != 1:
-                    sums_[1 if k == 0 else 2, i] = part + part_rest
-                    is_sure[i] &= part + (part_rest - part_off) == part + (part_rest + part_off)
-                weight_off += part_off
-                rest, more = two_sum(rest, part_rest)
-                weight, part = two_sum(weight, part)
-                rest, least = two_sum(rest, part)
-                weight_off += abs(more) + abs(least)
-            weight, rest = normal(weight, rest)
-            sums_[0, i] = weight
-            is_sure[i] &= weight + (rest - weight_off) == weight + (rest + weight_off)
+        stops = (counts[0, i], n - counts[1, i], n)
+        weight, rest, weight_off, begin = 0.0, 0.0, 0.0, 0
+        for k in range(3):
+            part, part_rest, part_off = _added_up(weights[i], begin, stops[k])
+            begin = stops[k]
+            if k != 1:
+                sums_[1 if k == 0 else 2, i] = part + part_rest
+                is_sure[i] &= part + (part_rest - part_off) == part + (part_rest + part_off)
+            weight_off += part_off
+            rest, more = two_sum(rest, part_rest)
+            weight, part = two_sum(weight, part)
+            rest, least = two_sum(rest, part)
+            weight_off += abs(more) + abs(least)
+        weight, rest = normal(weight, rest)
+        sums_[0, i] = weight
+        is_sure[i] &= weight + (rest - weight_off) == weight + (rest + weight_off)
         n_above, n_below = counts[2, i], counts[3, i]
         if n_above or n_below:
             sums_[3, i] = np.nan if n_above and n_below else np.inf if n_above else -np.inf
@@ -210,14 +420,14 @@ def _summarize(
         if not is_usual or (is_whole and size >= 2.0**53):
             is_sure[i] = False
             continue
-        total = _weighed_total(row, weights, i, n, weighs)
+        total = _weighed_total(row, weights[i], n)
         pair = weight, rest, weight_off
         mean, sums_[3, i], is_one = _mean(total, pair, size)
         is_sure[i] &= is_one
         if row[0] == row[n - 1]:
             sums_[4, i] = 0.0
             continue
-        sums_[4, i], is_one = _deviation(row, weights, i, n, weighs, mean, pair)
+        sums_[4, i], is_one = _deviation(row, weights[i], n, mean, pair)
         is_sure[i] &= is_one
 
 
@@ -232,16 +442,14 @@ def _added_up(weights: Any, start: int, stop: int) -> Any:
 
 
 @called_by_kernels
-def _weighed_total(row: Any, weights: Any, i: int, n: int, weighs: bool) -> Any:
+def _weighed_total(row: Any, weights: Any, n: int) -> Any:
     """Sum the elements times their weights as a pair of floats; also return an error bound."""
     total, rest, off = 0.0, 0.0, 0.0
     for j in range(n):
-        value, more = np.float64(row[j]), 0.0
-        if weighs:
-            value, more = two_product(value, weights[i, j])
-            if row[j] != 0 and abs(value) < 2.0**-960:
-                # The product may lose bits below the smallest float.
-                off += 2.0**-1000
+        value, more = two_product(np.float64(row[j]), weights[j])
+        if row[j] != 0 and abs(value) < 2.0**-960:
+            # The product may lose bits below the smallest float.
+            off += 2.0**-1000
         total, rest, off = added(total, rest, off, value)
         rest, least = two_sum(rest, more)
         off += abs(least)
@@ -281,7 +489,7 @@ def _mean(total: Any, weight: Any, size: Any) -> Any:
 
 
 @called_by_kernels
-def _deviation(row: Any, weights: Any, i: int, n: int, weighs: bool, mean: Any, weight: Any) -> Any:
+def _deviation(row: Any, weights: Any, n: int, mean: Any, weight: Any) -> Any:
     """Compute the standard deviation, and whether it is proven to be rounded correctly.
 
     Distances from a mean with an error e have a sum of squares that is too large by the weight
@@ -295,8 +503,7 @@ def _deviation(row: Any, weights: Any, i: int, n: int, weighs: bool, mean: Any, 
         distance, lower = normal(distance, lower - mean_rest)
         own, own_rest = two_product(distance, distance)
         own_rest += 2 * distance * lower
-        if weighs:
-            own, own_rest = times(own, own_rest, weights[i, j], 0.0)
+        own, own_rest = times(own, own_rest, weights[j], 0.0)
         square, more = two_sum(square, own)
         square_rest += more + own_rest
     square, square_rest = normal(square, square_rest)
@@ -304,6 +511,16 @@ def _deviation(row: Any, weights: Any, i: int, n: int, weighs: bool, mean: Any, 
         return np.nan, False
     variance, variance_rest = over(square, square_rest, weight, rest)
     error = (16.0 + n) * (16.0 + n) * LOST + weight_off / weight + weight * off * off / square
+    return _root(variance, variance_rest, error)
+
+
+@called_by_kernels
+def _root(variance: Any, variance_rest: Any, error: Any) -> Any:
+    """Round the root of a pair once, and return whether that is correct.
+
+    `error` bounds the relative error of the pair.
+    """
+    error += 16 * LOST
     root = np.sqrt(variance)
     high, low = two_product(root, root)
     root_rest = (((variance - high) - low) + variance_rest) / (2 * root)

@@ -8,8 +8,8 @@ are expanded for one tile at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import in_kind, to_host
 from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, unstretched
 from dask_gpuselect.kernels.compiling import until_compiled
-from dask_gpuselect.kernels.cpu import few, long_lanes, narrow, weighed_lanes
+from dask_gpuselect.kernels.cpu import few, lane_runs, long_lanes, narrow, weighed_lanes
 from dask_gpuselect.kernels.cpu.few import tiles
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
+from dask_gpuselect.kernels.cpu.lane_runs import LaneRuns, pick_from_runs
 from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths.cuts import IntArray
@@ -92,26 +93,34 @@ def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
     """Find the elements of some ranks in every lane; see `reference.lanes.lanes`.
 
     Lanes are copied side by side into a tile that stays in the cache, and sorted there by NumPy's
-    vectorised sort, which puts NaN and NaT last and releases the GIL. Three cases are faster
-    otherwise: few ranks of long lanes are found by narrowing with samples, lanes of few elements
-    are sorted side by side, and integers of one and two bytes by counting. Scratch: the tile, or
-    three lanes if that is more.
+    vectorised sort, which puts NaN and NaT last and releases the GIL. Four cases are faster
+    otherwise: few ranks of lanes of several runs are found in the sorted runs, or by narrowing with
+    samples if lanes are long; lanes of few elements are sorted side by side, and integers of one
+    and two bytes by counting. Scratch: the tile, or three lanes if that is more.
     """
+    n_answers = len(ranks(np.ones(1, np.int64))[0])
     if isinstance(parts[0], Accompanied):
-        return join([pick(table, ranks) for table in sorted_lanes(parts)])
+        return join([_pick(table, ranks) for table in _tables(parts, n_answers)])
     if few.is_few(parts):
         return few.lanes(parts, ranks)
     n = sum(part.shape[-1] for part in parts)
     dtype = parts[0].dtype
-    if dtype.kind not in "Mm" and n and not narrow.is_narrow(dtype):
-        n_answers = len(ranks(np.array([n]))[0])
-        if long_lanes.is_selected_faster(n, dtype.itemsize, n_answers):
-            return join([_selected(rows, ranks) for rows in tiles(parts)])
-    return join([_sorted_and_picked(rows, ranks) for rows in tiles(parts)])
+    if _is_selected(dtype) and long_lanes.is_selected_faster(n, dtype.itemsize, n_answers):
+        return join([_selected(rows, ranks) for rows in tiles(parts)])
+    return join([_pick(table, ranks) for table in _tables(parts, n_answers)])
+
+
+def _is_selected(dtype: np.dtype[Any]) -> bool:
+    """Return whether kernels select lanes of a dtype; dates and narrow integers are sorted."""
+    return dtype.kind not in "Mm" and not narrow.is_narrow(dtype)
+
+
+def _pick(table: SortedLanes | LaneRuns, ranks: RanksOfLanes) -> Lanes:
+    return pick_from_runs(table, ranks) if isinstance(table, LaneRuns) else pick(table, ranks)
 
 
 def _sorted_and_picked(rows: NDArray[Any], ranks: RanksOfLanes) -> Lanes:
-    return pick(SortedLanes.of_rows(sort_rows(rows)), ranks)
+    return pick(_sorted(rows), ranks)
 
 
 @until_compiled(_sorted_and_picked)
@@ -126,17 +135,18 @@ def answer_lanes(column: ChunkColumn, question: LaneOrder) -> Any:
     """
     parts = parts_of(column)
     if isinstance(parts[0], Accompanied):
-        elements = join([_picked(table, question) for table in sorted_lanes(parts)])
+        tables = _tables(parts, question.n_answers)
+        elements = join([_picked(table, question) for table in tables])
         return in_kind(question.lane_answer(elements), column.chunks[0].values)
     if few.is_few(parts):
         return few.answer_lanes(parts, question)
     return question.lane_answer(lanes(parts, question.lane_ranks))
 
 
-def _picked(table: SortedLanes, question: Any) -> Lanes:
+def _picked(table: SortedLanes | LaneRuns, question: Any) -> Lanes:
     """Find the elements that answer a question, by weight if the lanes have weights."""
-    if table.weights is None:
-        return pick(table, question.lane_ranks)
+    if isinstance(table, LaneRuns) or table.weights is None:
+        return _pick(table, question.lane_ranks)
     return weighed_lanes.pick(table, question.wanted)
 
 
@@ -150,7 +160,7 @@ def answers_and_ends(
     answers = []
 
     def pieces() -> Iterator[LaneEnds]:
-        for table in sorted_lanes(parts_of(column)):
+        for table in _tables(parts_of(column), question.n_answers):
             answers.append(question.lane_answer(_picked(table, question)).astype(np.float64))
             bounds = Bounds(*bounds_of(answers[-1]), table.values.dtype)
             yield ends_of_sorted(table, bounds, most, are_whole=True)
@@ -177,22 +187,49 @@ def lane_ends(parts: Sequence[Part], bounds: Bounds, most: int) -> LaneEnds:
 
 def sorted_lanes(parts: Sequence[Part]) -> Iterator[SortedLanes]:
     """Yield tables of sorted lanes; see `reference.lanes.sorted_lanes`. Scratch as for `lanes`."""
-    if isinstance(parts[0], Accompanied):
-        return _sorted_together(parts)
-    rows = few.sorted_tiles(parts) if few.is_few(parts) else map(sort_rows, tiles(parts))
-    return map(SortedLanes.of_rows, rows)
-
-
-def _sorted_together(parts: Sequence[Any]) -> Iterator[SortedLanes]:
-    """Yield tables of sorted lanes with companions."""
+    if not isinstance(parts[0], Accompanied):
+        if few.is_few(parts):
+            return map(SortedLanes.of_rows, few.sorted_tiles(parts))
+        return map(_sorted, tiles(parts))
     if parts[0].weights is None:
-        left_out = np.sum([_left_out(part) for part in parts], axis=0)
-        start = 0
-        for rows in tiles(parts, _put):
-            stop = start + len(rows)
-            yield SortedLanes.of_rows(sort_rows(rows), left_out[start:stop])
-            start = stop
-        return
+        return _masked(parts, _sorted)
+    return _sorted_with_weights(parts)
+
+
+def _tables(parts: Sequence[Part], n_answers: int) -> Iterator[SortedLanes | LaneRuns]:
+    """Yield tables of lanes, sorted as is best for some answers. Scratch as for `lanes`."""
+    first = parts[0]
+    is_masked = isinstance(first, Accompanied)
+    n = sum(part.shape[-1] for part in parts)
+    if not _is_selected(first.dtype) or not lane_runs.is_faster(n, first.dtype.itemsize, n_answers):
+        return sorted_lanes(parts)
+    if not is_masked:
+        return map(LaneRuns.of_rows, tiles(parts))
+    # Masked integers are not told from others in a run.
+    if first.weights is not None or first.dtype.kind != "f":
+        return sorted_lanes(parts)
+    return _masked(parts, LaneRuns.of_rows)
+
+
+def _sorted(rows: NDArray[Any], n_left_out: IntArray | None = None) -> SortedLanes:
+    return SortedLanes.of_rows(sort_rows(rows), n_left_out)
+
+
+T = TypeVar("T")
+
+
+def _masked(parts: Sequence[Any], table_of: Callable[[NDArray[Any], IntArray], T]) -> Iterator[T]:
+    """Yield tables of lanes with masks, made by a function of rows and their masked elements."""
+    left_out = np.sum([_left_out(part) for part in parts], axis=0)
+    start = 0
+    for rows in tiles(parts, _put):
+        stop = start + len(rows)
+        yield table_of(rows, left_out[start:stop])
+        start = stop
+
+
+def _sorted_with_weights(parts: Sequence[Any]) -> Iterator[SortedLanes]:
+    """Yield tables of sorted lanes with weights."""
     is_whole = any(part.weights.dtype.kind == "i" for part in parts)
     exact = np.int64 if is_whole else np.float64
     weights = [part.weights.astype(exact, copy=False) for part in parts]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.compiling import called_by_kernels, kernel
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.draws import hashed, sampled_place
+from dask_gpuselect.kernels.cpu.lane_runs import RUN
 from dask_gpuselect.kernels.cpu.scalars import is_missing
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import IntArray
@@ -24,15 +25,15 @@ SEED = secrets.randbits(62)  # seed of the places of samples; no answer depends 
 
 
 def is_selected_faster(n: int, itemsize: int, n_answers: int) -> bool:
-    """Return whether selecting the answers of lanes of n elements is faster than sorting the lanes.
+    """Return whether selecting the answers of lanes of n elements is faster than sorting runs.
 
-    In nanoseconds an element, for 365 to 1e5 float32 and float64: sorting takes about ``0.55 *
-    log2(n / 128) - 1.5`` for each byte of the element (AVX2; up to 128 elements by networks).
-    Selecting one answer takes 5.4 of 365 elements, 3.2 of 1,000, 2.3 of 3,650 and 1.2 of 1e5.
+    In nanoseconds an element, selecting one answer takes ``1.5 + 1500 / n``. Sorting lanes of more
+    than one run, and finding answers in the runs, takes as long as `lane_runs.is_faster` says.
     """
-    if n <= 128:
+    if n * itemsize <= RUN:
         return False
-    return 0.55 * itemsize * math.log2(n / 128) - 1.5 > n_answers * (1.5 + 1500 / n)
+    in_runs = 0.4 * itemsize + n_answers * (0.1 * itemsize + 400 / n)
+    return in_runs > n_answers * (1.5 + 1500 / n)
 
 
 def select(rows: NDArray[Any], ranks: RanksOfLanes, seed: int) -> tuple[Lanes, IntArray]:

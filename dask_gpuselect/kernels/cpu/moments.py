@@ -189,16 +189,9 @@ def _add_run(run: Any, chosen: Any, digits: Any, others: Any, scratch: Any, of_e
     alone, bits, marks, sums = scratch
     n_fit = np.int64(0)
     if n_pieces:
-        # If the last bit of an element is at or above this power of two, it is a multiple of the
-        # unit of the last piece.
-        least = math.ldexp(1.0, _unit(top, n_pieces - 1) + _last_bit(run))
+        least = least_of(run, top, n_pieces)
         most = math.ldexp(1.0, top)
-        if n_pieces == 2:
-            n_fit = _cut_in_two(run, top, least, most, sums)
-        elif n_pieces == 3:
-            n_fit = _cut_in_three(run, top, least, most, sums)
-        else:
-            n_fit = _cut_in_four(run, top, least, most, sums)
+        n_fit = cut_up(run, top, n_pieces, least, sums)
         n_alone = _leave(run, least, most, alone, marks) if n_fit < run.size else 0
     else:
         n_alone = run.size
@@ -281,6 +274,25 @@ def _cutter(n_pieces: int) -> Any:
 
 
 _cut_in_two, _cut_in_three, _cut_in_four = _cutter(2), _cutter(3), _cutter(4)
+
+
+@called_by_kernels
+def least_of(run: Any, top: Any, n_pieces: Any) -> Any:
+    """Return a power of two from which on floats are multiples of the unit of the last piece."""
+    return math.ldexp(1.0, _unit(top, n_pieces - 1) + _last_bit(run))
+
+
+@called_by_kernels
+def cut_up(run: Any, top: Any, n_pieces: Any, least: Any, sums: Any) -> Any:
+    """Cut a block below a power of two, and add up the pieces of elements that are not too small.
+
+    Returns the number of these elements. See `_cutter`.
+    """
+    if n_pieces == 2:
+        return _cut_in_two(run, top, least, math.ldexp(1.0, top), sums)
+    if n_pieces == 3:
+        return _cut_in_three(run, top, least, math.ldexp(1.0, top), sums)
+    return _cut_in_four(run, top, least, math.ldexp(1.0, top), sums)
 
 
 @called_by_kernels
