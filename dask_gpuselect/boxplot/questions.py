@@ -86,13 +86,16 @@ class BoxQuestion(Question):
     def answer_alone(self, values: Any, dtype: np.dtype[Any]) -> Boxes | None:
         order = self.lanes.order
         box = None if self.weighs else kernels.box_alone(values, dtype, order, self.rule)
-        return None if box is None else BoxesThere.waiting(box, (), self.source_dtype)
+        return None if box is None else self.of_box(box)
+
+    def of_box(self, box: LaneBoxes) -> Boxes:
+        return BoxesThere.waiting(box, (), self.source_dtype)
 
     def guess(self, ordered: Any, rate: float) -> Brackets:
         return bracket_from_sample(*valid_in(ordered, rungs_of), rate, self.rule)
 
     def guess_there(self, size: int, rate: float) -> BoxGuess | None:
-        return box_guess(self.rule, size, rate)
+        return box_guess(self.rule, self.lanes.order, size, rate)
 
     def bracket(self, cuts: Cuts) -> Brackets:
         return bracket_from_cuts(cuts, self.rule)

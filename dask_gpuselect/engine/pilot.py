@@ -23,6 +23,7 @@ from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import PILOT_SIZE, pilot_room
 from dask_gpuselect.maths.weight_guess import refined
@@ -140,8 +141,11 @@ class Guessed(NamedTuple):
     sums: Moments | None = None
 
 
-def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed | None:
-    """Guess brackets and measure there, if an array is small or a pilot pays off; else None."""
+def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed | LaneBoxes | None:
+    """Guess brackets and measure there, if an array is small or a pilot pays off; else None.
+
+    If a device has then found all of a box plot, return that.
+    """
     if not question.defines("guess"):
         return None
     size = math.prod(values.shape)
@@ -163,6 +167,8 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
         about = room, question.first_ranks
         if there is not None:
             measured = kernels.guess_and_sums(values, dtype, sample, there, *about)
+            if isinstance(measured, LaneBoxes):
+                return measured
             if measured is not None:
                 return Guessed(*measured)
         guess = question.guess(sample, rate)

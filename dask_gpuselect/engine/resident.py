@@ -20,6 +20,7 @@ from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.kernels.companions import parts_of
 from dask_gpuselect.kernels.values import value_counts
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, merge
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.sizes import MOST_SORTED, pilot_room
 from dask_gpuselect.maths.value_counts import is_countable
 
@@ -84,6 +85,8 @@ def answer_in_place(
         if answer is not None:
             return answer
     guess = pilot.guess_now(values, dtype, question)
+    if isinstance(guess, LaneBoxes):
+        return question.of_box(guess)
     room = pilot_room(pilot.GUESSED, math.prod(values.shape))
     gather = partial(kernels.tally, values, dtype, most=room)
     resolved = None if guess is None else pilot.settled(*guess[:2], question, gather)

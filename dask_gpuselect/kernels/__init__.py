@@ -413,16 +413,17 @@ def guess_and_sums(
     guess: BoxGuess,
     most: int,
     ranks: Callable[[int], IntArray],
-) -> tuple[Brackets, Tally | None, Moments] | None:
+) -> tuple[Brackets, Tally | None, Moments] | LaneBoxes | None:
     """Find brackets from a sorted sample on the array's device, tally the array there and sum it.
 
-    None if the device cannot do all that without the host, or if the sample is not of the usual
-    kind. See `tally_and_sums`.
+    Return the box alone if the device has found all of it. None if the device cannot do all that
+    without the host, or if the sample is not of the usual kind. See `tally_and_sums`.
     """
     values, n_nat = elements_of(array, dtype)
+    assert not n_nat  # boxes of dates are refused
     guessed = backend_for(values).sampling.guess_and_sums(values, sample, guess, most, ranks)
-    if guessed is None:
-        return None
+    if guessed is None or isinstance(guessed, LaneBoxes):
+        return guessed
     brackets, tally, sums = guessed
     return brackets, _with_others(tally, array, n_nat), sums
 

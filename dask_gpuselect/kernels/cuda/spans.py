@@ -24,6 +24,7 @@ from dask_gpuselect.kernels.cuda.candidates import (
 from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, Elements, masked, n_unmasked, on_host
 from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device, places_in
 from dask_gpuselect.kernels.cuda.moments import N_DIGITS, N_SUMS, moments, moments_of
+from dask_gpuselect.kernels.cuda.only_lane import BOX_RESULTS
 from dask_gpuselect.kernels.cuda.source import cut_for
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
@@ -142,7 +143,7 @@ def summed_tally(
     `host` is a copy of the sheet on which kernels wrote, and of the sums behind it.
     """
     size = layout.dtype.itemsize
-    sums = moments_of(host[None, size:].view(np.int64), n)
+    sums = moments_of(host[None, size : size + 8 * N_SUMS].view(np.int64), n)
     sheet = host[:size].view(layout.dtype)[0]
     tally = tally_of(sheet, spans, candidates, n)
     if tally is None:
@@ -320,6 +321,7 @@ def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int, n_places: int = 0
         ("n_missing", "i8"),
         ("n_found", "i8"),
         ("held", "i8", (2 * n_ends + 1,)),  # by each segment
+        ("box", BOX_RESULTS),  # of all elements; sums and listed elements are behind it
     ]
     return Layout(np.dtype(fields, align=True), n_spans, room, n_ends)
 
