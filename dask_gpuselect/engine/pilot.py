@@ -174,7 +174,7 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
         guess = question.guess(sample, rate)
         return Guessed(guess, *kernels.tally_and_sums(values, dtype, guess, *about))
     guess = question.guess(sample, rate)
-    tally = kernels.tally_in_place(values, dtype, guess, room)
+    tally = kernels.tally_in_place(values, dtype, guess, room, question.first_ranks)
     if question.wants_squares and tally is not None:
         tally = replace(tally, square=kernels.weight_squares(values, dtype, tally))
     return Guessed(*_narrowed(guess, tally, question))

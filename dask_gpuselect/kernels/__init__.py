@@ -206,10 +206,16 @@ def tally(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Ta
 
 @one_way
 @each_slot
-def tally_in_place(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Tally | None:
+def tally_in_place(
+    chunk: Any,
+    dtype: np.dtype[Any],
+    brackets: Brackets,
+    most: int,
+    ranks: Callable[[int], IntArray] | None = None,
+) -> Tally | None:
     """Tally a chunk of any shape and leave the candidates on its device.
 
-    None if there are more than `most`.
+    None if there are more than `most`. `ranks` are as for `tally_and_sums`.
     """
     if _is_weighted(chunk):
         chunk = checked_chunk(chunk, dtype)
@@ -218,7 +224,7 @@ def tally_in_place(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: i
         )
         return answer
     values, n_nat = elements_of(chunk, dtype)
-    counts = backend_for(values).selection.tally_in_place(values, brackets, most)
+    counts = backend_for(values).selection.tally_in_place(values, brackets, most, ranks)
     return _with_others(counts, chunk, n_nat)
 
 

@@ -32,7 +32,7 @@ from dask_gpuselect.kernels.cuda.launch import (
     on_device,
     places_in,
 )
-from dask_gpuselect.kernels.cuda.moments import N_SUMS
+from dask_gpuselect.kernels.cuda.moments import N_SUMS, moments_of
 from dask_gpuselect.kernels.cuda.only_box import box_of, most_listed
 from dask_gpuselect.kernels.cuda.only_lane import wanted_of
 from dask_gpuselect.kernels.cuda.source import digits
@@ -45,9 +45,10 @@ from dask_gpuselect.kernels.cuda.spans import (
     room_for,
     start_located,
     start_tally,
-    summed_tally,
+    sums_behind,
     tally_in_place,
     tally_of,
+    tally_with,
 )
 from dask_gpuselect.maths.boxes import BoxGuess
 from dask_gpuselect.maths.cuts import Brackets, IntArray, RanksOf, Tally
@@ -355,7 +356,8 @@ def guess_and_sums(
         if box is not None:
             return box
     brackets = guess.brackets(sheet["ends"].copy())
-    tally, sums = summed_tally(host, layout, spans, candidates, n, len(wanted))
+    tally = tally_with(host, layout, spans, candidates, n, len(wanted))
+    sums = moments_of(sums_behind(host, layout), n)
     return *((brackets, tally) if tally is None else _without_repeated(brackets, tally)), sums
 
 
