@@ -67,11 +67,14 @@ class BoxQuestion(Question):
         True if NaN are left out. Otherwise one of them makes every statistic NaN.
     source_dtype : dtype
         Dtype of the array.
+    stays : bool
+        True if the boxes of lanes may stay on the device of their chunks.
     """
 
     rule: Rule
     omits_nan: bool
     source_dtype: np.dtype[Any]
+    stays: bool = False
 
     wants_sums: ClassVar[bool] = True
     third: ClassVar[str] = "fences"
@@ -81,7 +84,8 @@ class BoxQuestion(Question):
 
     @property
     def lanes(self) -> BoxesOfLanes:
-        return LaneBoxQuestion.of(self.rule, self.source_dtype, omits_nan=self.omits_nan)
+        about = self.rule, self.source_dtype
+        return LaneBoxQuestion.of(*about, omits_nan=self.omits_nan, stays=self.stays)
 
     def answer_alone(self, values: Any, dtype: np.dtype[Any]) -> Boxes | None:
         order = self.lanes.order
@@ -169,20 +173,24 @@ class BoxesOfLanes(QuantileFields, LaneQuestion):
 
     Parameters
     ----------
-    rule, omits_nan
+    rule, omits_nan, stays
         As for `BoxQuestion`.
     """
 
     rule: Rule
     omits_nan: bool
+    stays: bool = False
 
     takes_runs: ClassVar[bool] = True
 
     @classmethod
-    def of(cls, rule: Rule, source_dtype: np.dtype[Any], *, omits_nan: bool) -> Self:
+    def of(
+        cls, rule: Rule, source_dtype: np.dtype[Any], *, omits_nan: bool, stays: bool = False
+    ) -> Self:
         is_element = METHODS[rule.method].discrete
         dtype = source_dtype.newbyteorder("=") if is_element else np.dtype(np.float64)
-        return cls(rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan)
+        about = rule.q, rule.method, True, source_dtype, dtype
+        return cls(*about, rule=rule, omits_nan=omits_nan, stays=stays)
 
     @property
     def further(self) -> FurtherLoad | None:
@@ -213,7 +221,8 @@ class BoxesOfLanes(QuantileFields, LaneQuestion):
         return np.asarray(self.order.lane_answer(lanes), np.float64)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
-        return self._block(Boxes.finished, chunks, dtype, shape)
+        table = BoxesThere.waiting if self.stays else Boxes.finished
+        return self._block(table, chunks, dtype, shape)
 
     def block_now(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
         return self._block(BoxesThere.waiting, chunks, dtype, shape)
@@ -275,7 +284,8 @@ class WeightedBoxQuestion(BoxQuestion):
 
     @property
     def lanes(self) -> WeightedLaneBoxQuestion:
-        return WeightedLaneBoxQuestion.of(self.rule, self.source_dtype, omits_nan=self.omits_nan)
+        about = self.rule, self.source_dtype
+        return WeightedLaneBoxQuestion.of(*about, omits_nan=self.omits_nan, stays=self.stays)
 
     def of_run(self, run: Runs) -> Boxes:
         boxes: Boxes = self.lanes.block([run], self.source_dtype, OF_ROWS)
