@@ -164,15 +164,15 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
     room = pilot_room(GUESSED, size)
     if question.wants_sums and not question.defines("summed") and not question.weighs:
         there = question.guess_there(math.prod(sample.shape), rate)
-        about = room, question.first_ranks
         if there is not None:
-            measured = kernels.guess_and_sums(values, dtype, sample, there, *about)
+            measured = kernels.guess_and_sums(values, dtype, sample, there, room)
             if isinstance(measured, LaneBoxes):
                 return measured
             if measured is not None:
                 return Guessed(*measured)
         guess = question.guess(sample, rate)
-        return Guessed(guess, *kernels.tally_and_sums(values, dtype, guess, *about))
+        about = values, dtype, guess, room, question.first_ranks
+        return Guessed(guess, *kernels.tally_and_sums(*about))
     guess = question.guess(sample, rate)
     tally = kernels.tally_in_place(values, dtype, guess, room, question.first_ranks)
     if question.wants_squares and tally is not None:

@@ -418,7 +418,6 @@ def guess_and_sums(
     sample: Any,
     guess: BoxGuess,
     most: int,
-    ranks: Callable[[int], IntArray],
 ) -> tuple[Brackets, Tally | None, Moments] | LaneBoxes | None:
     """Find brackets from a sorted sample on the array's device, tally the array there and sum it.
 
@@ -427,7 +426,7 @@ def guess_and_sums(
     """
     values, n_nat = elements_of(array, dtype)
     assert not n_nat  # boxes of dates are refused
-    guessed = backend_for(values).sampling.guess_and_sums(values, sample, guess, most, ranks)
+    guessed = backend_for(values).sampling.guess_and_sums(values, sample, guess, most)
     if guessed is None or isinstance(guessed, LaneBoxes):
         return guessed
     brackets, tally, sums = guessed

@@ -394,7 +394,7 @@ def bracket_from_sample(taken: NDArray[Any], size: int, rate: float, rule: Rule)
     return bracket_box(ladder, few, lo, hi, heavy, int(SAMPLED_ROOM * size))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class BoxGuess:
     """Places in a sorted sample where a device finds the ends of a box's brackets.
 

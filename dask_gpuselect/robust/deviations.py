@@ -567,7 +567,8 @@ def _at_places(
     The sequence has the gathered numbers, and a few points that occur many times (`weights`).
     """
     if weights.sum() <= FEW_TIED:  # faster than counting, on hosts and devices
-        return gathered.with_more(np.repeat(points, weights)).elements_at(places)
+        elements = gathered.with_more(np.repeat(points, weights)).elements_at(places.ravel())
+        return elements.reshape(places.shape)
     order = np.argsort(points, kind="stable")
     points, upto = points[order], np.cumsum(weights[order])
     count = gathered.counter(points)

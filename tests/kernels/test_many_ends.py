@@ -119,3 +119,19 @@ def test_two_launches_for_the_box_of_a_small_array(
     started = launched(ask, monkeypatch)
     assert started[:2] == ["only_lane", "only_box"]
     assert (len(started) == 2) == (change is not np.nan)
+
+
+@pytest.mark.parametrize(
+    ("n", "n_zeros", "n_kernels"),
+    [(0, 3, 1), (40, 0, 1), (9000, 5, 3), (40, 50_000, 1), (99_999, 9, 0)],
+)
+def test_records_are_arguments_of_kernels(
+    n: int, n_zeros: int, n_kernels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = own_module("cuda", "launch")
+    record = np.append(np.arange(n) % 250 + 1, np.zeros(n_zeros)).astype(np.uint8)
+    started = launched(lambda: launch.on_device(record, 7, room=2), monkeypatch)
+    assert started == ["place"] * n_kernels
+    passed = to_host(launch.on_device(record, 7, room=2))
+    assert len(passed) == n + n_zeros + 9
+    np.testing.assert_array_equal(passed[:-2], np.append(record, np.zeros(7)))

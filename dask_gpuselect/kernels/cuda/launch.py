@@ -226,18 +226,22 @@ def on_device(record: Any, n_zeros: int = 0, *, room: int = 0) -> Array:
     return out
 
 
-def copied_ahead(array: Array) -> Callable[[], Any]:
-    """Start a copy to the host that later work does not delay; return a function that waits."""
-    host = np.frombuffer(cupy.cuda.alloc_pinned_memory(array.nbytes), array.dtype, array.size)
-    array.get(out=host, blocking=False)
-    event = cupy.cuda.Event(disable_timing=True)
-    event.record()
+class PinnedNumber:
+    """A number in host memory that a kernel writes, for the host to read before later work ends."""
 
-    def wait() -> Any:
-        event.synchronize()
-        return host
+    def __init__(self) -> None:
+        self._memory = cupy.cuda.alloc_pinned_memory(8)
+        self.place = np.uint64(self._memory.ptr)
+        self._event = cupy.cuda.Event(disable_timing=True)
 
-    return wait
+    def record(self) -> None:
+        """Note that the kernels started so far write it."""
+        self._event.record()
+
+    def get(self) -> int:
+        """Return the number, after these kernels have ended."""
+        self._event.synchronize()
+        return int(np.frombuffer(self._memory, np.int64, 1)[0])
 
 
 def filled(record: np.dtype[Any], **fields: Any) -> Any:
@@ -250,7 +254,8 @@ def filled(record: np.dtype[Any], **fields: Any) -> Any:
 
 def places_in(array: Array, record: np.dtype[Any]) -> dict[str, np.uint64]:
     """Return the addresses of the fields of a record that is at the start of an array."""
-    return {name: np.uint64(array.data.ptr + at) for name, at in offsets(record).items()}
+    first = array.data.ptr
+    return {name: np.uint64(first + at) for name, at in offsets(record).items()}
 
 
 @lru_cache

@@ -26,7 +26,7 @@ from dask_gpuselect.kernels.cuda.candidates import (
 from dask_gpuselect.kernels.cuda.chunk import Chunk, Elements, masked, n_unmasked
 from dask_gpuselect.kernels.cuda.launch import (
     Array,
-    copied_ahead,
+    PinnedNumber,
     launch,
     offsets,
     on_device,
@@ -50,7 +50,7 @@ from dask_gpuselect.kernels.cuda.spans import (
     tally_of,
     tally_with,
 )
-from dask_gpuselect.maths.boxes import BoxGuess
+from dask_gpuselect.maths.boxes import BoxGuess, first_ranks
 from dask_gpuselect.maths.cuts import Brackets, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import guess_brackets
 from dask_gpuselect.maths.finish import are_gathered, order_statistics
@@ -303,11 +303,7 @@ def sorted_sample(values: Elements, size: int) -> tuple[Array, float]:
 
 
 def guess_and_sums(
-    values: Elements,
-    sample: Array,
-    guess: BoxGuess,
-    most: int,
-    ranks: Callable[[int], IntArray],
+    values: Elements, sample: Array, guess: BoxGuess, most: int
 ) -> tuple[Brackets, Tally | None, Moments] | LaneBoxes | None:
     """Find brackets by a sorted sample, tally the array there and sum it, without the host.
 
@@ -317,78 +313,106 @@ def guess_and_sums(
     for a box of 2^30 float32.
     """
     dtype, n = np.dtype(values.dtype), values.size
-    wanted = ranks(n)
-    if masked(values) or not 0 < len(wanted) <= most_selected():
+    plan = None if masked(values) else _plan_of_box(guess, n, np.dtype(sample.dtype))
+    if plan is None:
         return None
-    layout, spans, sheet = _sheet_of_box(guess, np.dtype(sample.dtype))
-    sheet = sheet.copy()
-    sheet["ranks"][: len(wanted)] = wanted
-    rule = guess.rule
-    k = most_listed(guess.order, n, rule)
-    described = wanted_of(guess.order, n, (k - 1, n - k)) if k else None
-    about = None if described is None else described[0]
-    device_sheet = on_device(sheet, 8 * N_SUMS, room=2 * k * sample.itemsize)
-    candidates = room_for(most, values)
-    at = places_in(device_sheet, layout.dtype)
-    pieces = source.pieces_of(dtype)
+    layout, spans = plan.layout, plan.spans
+    device_sheet = on_device(plan.sheet, 8 * N_SUMS, room=2 * plan.n_listed * sample.itemsize)
+    at, chosen, pieces = (
+        places_in(device_sheet, layout.dtype),
+        PinnedNumber(),
+        source.pieces_of(dtype),
+    )
     places = at["sample"] + np.uint64(offsets(SELECTION)["ranks"])
-    numbers = guess.n_extreme, guess.most_near, guess.most_tied, rule.whis
-    into = at["ends"], at["top"], at["form"]
+    numbers = guess.n_extreme, guess.most_near, guess.most_tied, guess.rule.whis
+    into = at["ends"], at["top"], at["form"], chosen.place
     given, made = (sample, sample.size, places, *numbers), (("PIECES", pieces),)
     launch(dtype, "guess_box", *given, *into, blocks=1, defined=made)
-    place = offsets(layout.dtype)["form"]
-    chosen = copied_ahead(device_sheet[place : place + 4])
+    chosen.record()
+    candidates = room_for(most, values)
     start = partial(start_tally, values, layout, device_sheet, "any", candidates, is_placed=True)
     likely = TallyForm(pieces, dtype.kind != "f")
     start(likely)
-    number = int(chosen().view(np.int32)[0])
+    number = chosen.get()
     if number == 0:
         return None
     if number != likely.number:
         start(TallyForm(number // 2, bool(number % 2)))
-    start_located(candidates, layout, device_sheet, len(wanted), is_placed=True)
-    if about is not None:
-        _start_box(candidates, layout, device_sheet, about, rule.whis, k)
+    start_located(candidates, layout, device_sheet, plan.n_ranks, is_placed=True)
+    if plan.wanted is not None:
+        _start_box(candidates, plan, device_sheet, guess.rule.whis)
     host = device_sheet.get()
     sheet = host[: layout.dtype.itemsize].view(layout.dtype)[0]
-    if about is not None and _is_box_known(sheet, about, k, candidates):
-        box = box_of(host[offsets(layout.dtype)["box"] :], n, rule, candidates.dtype)
+    if _is_box_known(sheet, plan, candidates):
+        box = box_of(host[offsets(layout.dtype)["box"] :], n, guess.rule, candidates.dtype)
         if box is not None:
             return box
     brackets = guess.brackets(sheet["ends"].copy())
-    tally = tally_with(host, layout, spans, candidates, n, len(wanted))
+    tally = tally_with(host, layout, spans, candidates, n, plan.n_ranks)
     sums = moments_of(sums_behind(host, layout), n)
     return *((brackets, tally) if tally is None else _without_repeated(brackets, tally)), sums
 
 
-def _start_box(
-    candidates: Array, layout: Layout, device_sheet: Array, about: Any, whis: Any, k: int
-) -> None:
-    """Start the kernel that finds the rest of a box on a sheet, after its selection.
+class PreparedBox(NamedTuple):
+    """The part of `guess_and_sums` that does not depend on the elements.
 
-    `about` tells how quartiles follow from the selected elements. `k` elements of each side are
-    listed.
+    `wanted` tells how quartiles follow from the selected elements; it is None if the kernel of
+    ``sampled_box.cu`` cannot find the box. `n_listed` elements of each side are listed.
     """
+
+    spans: list[Span]
+    layout: Layout
+    sheet: Any
+    n_ranks: int
+    wanted: Any
+    n_listed: int
+
+
+@lru_cache(maxsize=16)  # 0.2 ms, while the device waits
+def _plan_of_box(guess: BoxGuess, n: int, dtype: np.dtype[Any]) -> PreparedBox | None:
+    """Plan the box of n elements; None if too many ranks are wanted.
+
+    The sheet is for the brackets of the guess, whose ends the device finds.
+    """
+    ranks = first_ranks(guess.rule, n)
+    if len(ranks) > most_selected():
+        return None
+    spans = [(0, 2 * guess.n_ends)]
+    layout = layout_of(dtype, 1, guess.n_ends)
+    sheet = blank_sheet(layout, spans)
+    sheet["wanted"] = guess.brackets(sheet["ends"]).wanted
+    sheet["sample"]["ranks"][: len(guess.places)] = guess.places
+    sheet["ranks"][: len(ranks)] = ranks
+    k = most_listed(guess.order, n, guess.rule)
+    wanted, _ = (k and wanted_of(guess.order, n, (k - 1, n - k))) or (None, 0)
+    return PreparedBox(spans, layout, sheet, len(ranks), wanted, 0 if wanted is None else k)
+
+
+def _start_box(candidates: Array, plan: PreparedBox, device_sheet: Array, whis: Any) -> None:
+    """Start the kernel that finds the rest of a box on a sheet, after its selection."""
+    layout = plan.layout
     at, behind = places_in(device_sheet, layout.dtype), layout.dtype.itemsize + 8 * N_SUMS
     selected_keys = at["selection"] + np.uint64(offsets(SELECTION)["prefixes"])
     gathered = candidates, candidates.size, at["n_found"], at["form"], selected_keys
     counted = at["ends"], at["wanted"], at["held"], layout.n_ends
-    into = at["box"], device_sheet[behind:], k
-    made = (("ANSWER", 64), ("ONLY_MOST", len(about["ranks"])))
-    given = (*gathered, *counted, about, whis, *into)
+    into = at["box"], device_sheet[behind:], plan.n_listed
+    made = (("ANSWER", 64), ("ONLY_MOST", len(plan.wanted["ranks"])))
+    given = (*gathered, *counted, plan.wanted, whis, *into)
     launch(candidates.dtype, "sampled_box", *given, defined=made)
 
 
-def _is_box_known(sheet: Any, about: Any, k: int, candidates: Array) -> bool:
+def _is_box_known(sheet: Any, plan: PreparedBox, candidates: Array) -> bool:
     """Return whether the counts of a tally prove the box that a kernel found in its candidates.
 
     The quartiles must be candidates. So must be the elements beyond the fence of each side, or the
-    `k` most extreme ones.
+    most extreme ones.
     """
+    about, k = plan.wanted, plan.n_listed
     counts, is_wanted, box = sheet["held"], sheet["wanted"], sheet["box"]
     upto, n_found = counts.cumsum(), sheet["n_found"]
-    is_whole = upto[-1] == about["n"] and counts[::2][is_wanted].sum() == n_found
-    if not is_whole or n_found > candidates.size or box["is_unknown"]:
+    if about is None or n_found > candidates.size or box["is_unknown"]:
+        return False
+    if upto[-1] != about["n"] or counts[::2][is_wanted].sum() != n_found:
         return False
     ranks = about["ranks"][np.append(about["lower"][:3], about["upper"][:3])]
     segments = upto.searchsorted(ranks, side="right")
@@ -396,17 +420,6 @@ def _is_box_known(sheet: Any, about: Any, k: int, candidates: Array) -> bool:
         return False
     sides = zip((box["n_below"], box["n_above"]), counts[[0, -1]], box["n_listed"], strict=True)
     return all(tail >= k if n >= k else listed == n for n, tail, listed in sides)
-
-
-@lru_cache
-def _sheet_of_box(guess: BoxGuess, dtype: np.dtype[Any]) -> tuple[Layout, list[Span], Any]:
-    """Make a sheet for the brackets of a `BoxGuess`, whose ends the device finds."""
-    spans = [(0, 2 * guess.n_ends)]
-    layout = layout_of(dtype, 1, guess.n_ends)
-    sheet = blank_sheet(layout, spans)
-    sheet["wanted"] = guess.brackets(sheet["ends"]).wanted
-    sheet["sample"]["ranks"][: len(guess.places)] = guess.places
-    return layout, spans, sheet
 
 
 def _sorted(drawn: Array) -> Array:
