@@ -14,6 +14,7 @@ from dask_gpuselect.engine import pilot
 from dask_gpuselect.maths import sizes
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.quantiles.questions import Quantiles
 from tests.backends import CUPY, own_module
 from tests.data import hashed, make, normal
 from tests.kernels.test_cuda_answers import launched
@@ -96,6 +97,26 @@ def test_a_guess_of_many_brackets_does_not_wait_for_the_host(
     x = CUPY.asarray(normal(N).astype("f4"))
     started = launched(lambda: nanquantile(x, np.arange(1, 10) / 10), monkeypatch)
     assert [name for name in started if name != "place"][:3] == ["sample", "guess_placed", "tally"]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
+def test_candidates_of_many_brackets_are_sampled_before_the_host_knows_them(
+    dtype: str, sampled: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If they are fewer than expected, as with ties, they are sampled again."""
+    monkeypatch.setattr(sizes, "PILOT_SIGMA", 3)
+    own_module("cuda", "sampling")._plan.cache_clear()
+    values, q = (1e4 * normal(N)).astype(dtype), np.arange(1, 14) / 14
+    few = np.where(values > 0, values, np.round(values / 3000) * 3000).astype(dtype)
+    question = Quantiles(tuple(q), "lower", True, np.dtype(dtype), np.dtype(dtype))
+    for a in (values, few):
+        about = a.dtype, 9000, question.ranks_of_sample(N)
+        brackets, tally = kernels.pilot(CUPY.asarray(a), *about)
+        assert tally is not None
+        if a is values:
+            assert (np.diff(to_host(tally.candidates.sample)) >= 0).all()
+        expected = np.quantile(a, q, method="lower")
+        np.testing.assert_array_equal(nanquantile(CUPY.asarray(a), q, method="lower"), expected)
 
 
 def test_alike_chunks_are_sampled_at_other_places() -> None:

@@ -16,8 +16,10 @@ from dask_gpuselect.arrays import n_true
 from dask_gpuselect.kernels.companions import Accompanied, Several, parts_of
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.candidates import (
+    FEW_PLACES,
     SELECTION,
     DeviceCandidates,
+    OrderedDeviceCandidates,
     most_selected,
     select_few,
     selected,
@@ -68,6 +70,7 @@ SAMPLE_TIMES = 4
 # narrowed by a sample of their own; and how many candidates are worth that.
 MANY = 12
 WORTH_NARROWING = 1 << 22
+SURELY = 0.98  # share of the expected candidates that there surely are, without ties
 
 
 def sample(values: Elements, size: int) -> NDArray[Any]:
@@ -139,7 +142,7 @@ def pilot(values: Elements, size: int, ranks: RanksOf) -> tuple[Brackets, Tally 
     plan = _plan(ranks, n, size, selection_dtype(np.dtype(values.dtype))) if size else None
     guess = None if plan is None else _pilot_on_device(values, n, size, plan)
     brackets, tally = guess or _guessed(values, n, size, ranks)
-    if tally is not None and n_brackets > MANY:
+    if tally is not None and n_brackets > MANY and not isinstance(tally.candidates, ManyCandidates):
         tally = replace(tally, candidates=ManyCandidates(tally.candidates.elements))
     return brackets, tally
 
@@ -164,7 +167,9 @@ def _sample_for(n_brackets: int, n: int) -> int:
 
 @dataclass(frozen=True)
 class ManyCandidates(DeviceCandidates):
-    """Candidates on a device among which many places are wanted."""
+    """Candidates on a device among which many places are wanted, maybe with a sorted sample."""
+
+    sample: Array | None = None
 
     def elements_at(self, places: IntArray) -> NDArray[Any]:
         """Select the elements at the places, among the few that a sample of the candidates leaves.
@@ -177,22 +182,31 @@ class ManyCandidates(DeviceCandidates):
             return super().elements_at(places)
         is_apart = np.diff(wanted) > 1  # neighbours, as of a quantile, share a bracket
         first, last = wanted[np.append(True, is_apart)], wanted[np.append(is_apart, True)]
-        size = _sample_for(len(first), n)
+        size = _sample_for(len(first), n) if self.sample is None else self.sample.size
         first, last = ((each * (size / n)).astype(np.int64) for each in (first, last))
         plan = _planned(*pilot_bracket(first, last, size), wanted[:0], size, self.dtype)
-        guess = None if plan is None else _pilot_on_device(self.elements, n, size, plan)
-        if guess is None or not are_gathered(*guess, wanted).all():
+        about = self.elements, n, size
+        guess = None if plan is None else _pilot_on_device(*about, plan, self.sample)
+        if guess is None:
             return super().elements_at(places)
-        return order_statistics(*guess, wanted)[np.searchsorted(wanted, places)]
+        brackets, tally = guess
+        if wanted.size > FEW_PLACES:
+            elements = tally.candidates.elements
+            elements.sort()  # in place: `cupy.sort` takes a copy
+            tally = replace(tally, candidates=OrderedDeviceCandidates(elements))
+        if not are_gathered(brackets, tally, wanted).all():
+            return super().elements_at(places)
+        return order_statistics(brackets, tally, wanted)[np.searchsorted(wanted, places)]
 
 
 def _pilot_on_device(
-    values: Elements, n: int, size: int, plan: PreparedPilot
+    values: Elements, n: int, size: int, plan: PreparedPilot, drawn: Array | None = None
 ) -> tuple[Brackets, Tally] | None:
     """Run a `pilot` for n unmasked elements by kernels that are all started without waiting.
 
     They find brackets by the sample, the tally there, and the elements of the wanted ranks, which
     the tally's counts must then prove. With the host in between, the device would wait 0.4 ms.
+    `drawn` is a sorted sample if there is one.
 
     None if the sample has missing elements or is too small, or if ties make more candidates than
     expected.
@@ -201,10 +215,12 @@ def _pilot_on_device(
     device_sheet = on_device(plan.sheet)
     at = places_in(device_sheet, layout.dtype)
 
-    drawn = cupy.empty(size, dtype)
-    start_sample(values, _tries(values, n, size), drawn, at["is_in_vain"], at["n_drawn"])
+    if drawn is None:
+        drawn = cupy.empty(size, dtype)
+        start_sample(values, _tries(values, n, size), drawn, at["is_in_vain"], at["n_drawn"])
+        if plan.is_placed:
+            drawn.sort()
     if plan.is_placed:
-        drawn.sort()
         launch(dtype, "guess_placed", drawn, at["places"], layout.n_ends, at["ends"], blocks=1)
     else:
         start_selection(drawn, at["sample"], layout.n_ends)
@@ -216,6 +232,11 @@ def _pilot_on_device(
     start_tally(values, layout, device_sheet, *how, is_placed=plan.is_placed)
     if plan.n_ranks:
         start_located(candidates, layout, device_sheet, plan.n_ranks, is_placed=plan.is_placed)
+    del drawn
+    ahead = None
+    if plan.n_ahead:
+        ahead = drawn_from(candidates[: plan.n_ahead], plan.size_ahead)
+        ahead.sort()
 
     sheet = device_sheet.get().view(layout.dtype)[0]
     tally = tally_of(sheet, spans, candidates, n)
@@ -225,8 +246,10 @@ def _pilot_on_device(
     bounds = sheet["bounds"][: len(spans)].ravel()
     ends = sheet["ends"].copy() if plan.is_placed else bounds[plan.is_end]
     brackets, tally = _without_repeated(Brackets(ends, plan.wanted), tally)
-    known = selected(sheet["selection"], plan.n_ranks, dtype)
-    gathered = DeviceCandidates(tally.candidates.elements, known)
+    known, elements = selected(sheet["selection"], plan.n_ranks, dtype), tally.candidates.elements
+    gathered = DeviceCandidates(elements, known)
+    if ahead is not None and plan.n_ahead <= elements.size:
+        gathered = ManyCandidates(elements, known, ahead)
     return brackets, replace(tally, candidates=gathered)
 
 
@@ -252,11 +275,22 @@ class PreparedPilot(NamedTuple):
     share: float
     n_ranks: int  # wanted ranks that are selected; 0 if they are too many
     is_placed: bool  # with a table that finds the cells of elements
+    # Candidates that are expected, less a few, and the size of a sample of them that is drawn while
+    # the host waits for the tally. Both are 0 without one.
+    n_ahead: int = 0
+    size_ahead: int = 0
 
 
 @lru_cache  # cached, as arrays of one size are asked repeatedly; it takes 0.1 ms
 def _plan(ranks: RanksOf, n: int, size: int, dtype: np.dtype[Any]) -> PreparedPilot | None:
-    return _planned(*pilot_bracket(*ranks(size), size), np.unique(ranks(n)), size, dtype)
+    plan = _planned(*pilot_bracket(*ranks(size), size), np.unique(ranks(n)), size, dtype)
+    n_brackets = len(ranks(n)[0])
+    if plan is None or n_brackets <= MANY or plan.n_ranks:
+        return plan
+    expected = int(SURELY * plan.share * n)
+    if expected < WORTH_NARROWING:
+        return plan
+    return plan._replace(n_ahead=expected, size_ahead=_sample_for(n_brackets, expected))
 
 
 def _planned(
