@@ -216,11 +216,13 @@ def _first_distance(is_enough: Callable[[Any], bool], *ascending: NDArray[Any]) 
     zero = ascending[0].dtype.type(0)
     if is_enough(zero):
         return zero
-    first = None
+    last, first = zero, None  # not enough, and enough: each array narrows the range for the next
     for each in ascending:
-        place = bisect_left(each, True, int(each.searchsorted(zero, side="right")), key=is_enough)
-        if place < len(each) and (first is None or each[place] < first):
-            first = each[place]
+        begin = int(each.searchsorted(last, side="right"))
+        end = len(each) if first is None else int(each.searchsorted(first, side="left"))
+        place = bisect_left(each, True, begin, end, key=is_enough)
+        last = each[place - 1] if place > begin else last
+        first = each[place] if place < end else first
     return first
 
 
