@@ -127,6 +127,9 @@ class DeviationQuestion(Question):
         # The median is uncertain before the second load, and the shells more so.
         return bracket_from_cuts(cuts, self.dtype, most_cached(cuts))
 
+    def first_ranks(self, n: int) -> IntArray:
+        return np.unique(self.median.ranks(n))
+
     def resolve(self, brackets: Brackets, tally: Tally) -> ResolvedMedian:
         assert isinstance(brackets, DeviationBrackets)
 

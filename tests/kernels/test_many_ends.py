@@ -15,6 +15,7 @@ from dask_gpuselect.maths import sizes
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.quantiles.questions import Quantiles
+from dask_gpuselect.robust import mad
 from tests.backends import CUPY, own_module
 from tests.data import hashed, make, normal
 from tests.kernels.test_cuda_answers import launched
@@ -97,6 +98,21 @@ def test_a_guess_of_many_brackets_does_not_wait_for_the_host(
     x = CUPY.asarray(normal(N).astype("f4"))
     started = launched(lambda: nanquantile(x, np.arange(1, 10) / 10), monkeypatch)
     assert [name for name in started if name != "place"][:3] == ["sample", "guess_placed", "tally"]
+
+
+def test_mad_selects_the_median_before_the_host_knows_the_tally(
+    sampled: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sizes, "PILOT_SIGMA", 4)
+    monkeypatch.setattr(pilot, "PILOT_SIZE", 5 * N)
+    values = normal(10 * N)
+    x = CUPY.asarray(values)
+    started = launched(lambda: mad(x), monkeypatch)
+    selected = ["select_digit"] * 6
+    assert [name for name in started if name != "place"] == [
+        *("sample", "tally", "locate", *selected, *selected)
+    ]
+    assert to_host(mad(x)) == mad(values)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])

@@ -213,7 +213,7 @@ def on_device(record: Any, n_zeros: int = 0, *, room: int = 0) -> Array:
     content = np.ravel(record).view(np.uint8)
     n_out = content.size + n_zeros
     if content.size > PASSED:
-        content = content[: np.flatnonzero(content).max(initial=-1) + 1]
+        content = content[: content.size - int((content[::-1] != 0).argmax())]
     if content.size > MOST_PLACED * PASSED:
         return cupy.asarray(np.append(content, np.zeros(n_out + room - content.size, np.uint8)))
     out = cupy.empty(n_out + room, np.uint8)
