@@ -24,7 +24,7 @@ from dask_gpuselect.boxplot.questions import BoxQuestion, WeightedBoxQuestion
 from dask_gpuselect.boxplot.summary import Boxplot, BoxSource
 from dask_gpuselect.engine.asking import Asking, ask_each, by_group
 from dask_gpuselect.engine.resident import fit_one_device
-from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.interpolation import check_numbers, result_dtype
 from dask_gpuselect.maths.ranks import METHODS, check_method
@@ -219,7 +219,7 @@ LANE_BYTES = 72  # of the box of a lane on a device, besides its fliers
 def _may_stay(x: DaskArray, axes: tuple[int, ...], rule: Rule) -> bool:
     """Return whether the boxes of all lanes, and the chunks, fit one device."""
     sizes = [size for axis, size in enumerate(x.shape) if axis not in axes]
-    if not sizes:
+    if not (sizes and Source.of(x).is_on_device):
         return False
     n = math.prod(x.shape[axis] for axis in axes)
     fliers = min(2 * rule.max_fliers, n) * x.dtype.itemsize
