@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import accumulate, compress
 from typing import Any, NamedTuple
 
 import cupy
@@ -441,18 +443,20 @@ def _is_box_known(sheet: Any, plan: PreparedBox, candidates: Array) -> bool:
     The quartiles must be candidates. So must be the elements beyond the fence of each side, or the
     most extreme ones.
     """
-    about, k = plan.wanted, plan.n_listed
-    counts, is_wanted, box = sheet["held"], sheet["wanted"], sheet["box"]
-    upto, n_found = counts.cumsum(), sheet["n_found"]
+    about, k, box = plan.wanted, plan.n_listed, sheet["box"]
+    n_found = int(sheet["n_found"])
     if about is None or n_found > candidates.size or box["is_unknown"]:
         return False
-    if upto[-1] != about["n"] or counts[::2][is_wanted].sum() != n_found:
+    counts, is_wanted = sheet["held"].tolist(), sheet["wanted"].tolist()  # lists: few numbers
+    upto = list(accumulate(counts))
+    if upto[-1] != about["n"] or sum(compress(counts[::2], is_wanted)) != n_found:
         return False
-    ranks = about["ranks"][np.append(about["lower"][:3], about["upper"][:3])]
-    segments = upto.searchsorted(ranks, side="right")
-    if (segments % 2).any() or not is_wanted[segments // 2].all():
-        return False
-    sides = zip((box["n_below"], box["n_above"]), counts[[0, -1]], box["n_listed"], strict=True)
+    for place in (*about["lower"][:3].tolist(), *about["upper"][:3].tolist()):
+        segment = bisect_right(upto, int(about["ranks"][place]))
+        if segment % 2 or not is_wanted[segment // 2]:
+            return False
+    numbers = box["n_below"], box["n_above"]
+    sides = zip(numbers, (counts[0], counts[-1]), box["n_listed"], strict=True)
     return all(tail >= k if n >= k else listed == n for n, tail, listed in sides)
 
 
