@@ -80,7 +80,7 @@ class BoxQuestion(Question):
     third: ClassVar[str] = "fences"
     # Arrays of 2^22 float32 or 2^20 float64. On an H200 a box of 2^18 normal float32 takes 1.3 ms
     # instead of 2.3, and of 2^24 2.6 instead of 1.5.
-    whole_times: ClassVar[int] = 8
+    whole_times: ClassVar[int | None] = 8
 
     @property
     def lanes(self) -> BoxesOfLanes:

@@ -151,8 +151,8 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
     size = math.prod(values.shape)
     ranks = question.ranks_of_sample(size)
     first = ranks or question.first_ranks
-    is_whole = not question.weighs and kernels.is_best_whole(values, question.whole_times)
-    if is_whole and len(first(size)):
+    times = None if question.weighs else question.whole_times
+    if times is not None and kernels.is_best_whole(values, times) and len(first(size)):
         return Guessed(*kernels.whole(values, dtype, first))
     takes_many = ranks is not None and kernels.is_on_device(values)
     if not ((question.share == 1 or takes_many) and size >= PILOT_WORTH):

@@ -199,8 +199,11 @@ class Question(BaseQuestion, ABC):
         Raises `ChunksChangedError` if the brackets do not contain all that is needed.
         """
 
-    whole_times: ClassVar[int] = 1
-    """Cost of the question among all elements as candidates, over that of ranks."""
+    whole_times: ClassVar[int | None] = 1
+    """Cost of the question among all elements as candidates, over that of ranks.
+
+    None if it cannot be answered by one bracket of everything.
+    """
 
     wants_squares: ClassVar[bool] = False
     """True if `resolve` needs the sum of the squares of all weights."""

@@ -84,6 +84,7 @@ class DeviationQuestion(Question):
     scale: float
 
     third: ClassVar[str] = "distances"
+    whole_times: ClassVar[int | None] = None  # it needs shells
 
     @classmethod
     def of(

@@ -100,6 +100,13 @@ def test_a_guess_of_many_brackets_does_not_wait_for_the_host(
     assert [name for name in started if name != "place"][:3] == ["sample", "guess_placed", "tally"]
 
 
+@pytest.mark.parametrize("n", [0, 1, 30, 9_001, N])
+def test_mad_of_small_arrays(n: int) -> None:
+    """They are not taken as candidates as a whole."""
+    values = normal(N)[:n].astype("f4")
+    np.testing.assert_array_equal(to_host(mad(CUPY.asarray(values))), mad(values))
+
+
 def test_mad_selects_the_median_before_the_host_knows_the_tally(
     sampled: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
