@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
@@ -22,6 +23,8 @@ from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.boxplot.questions import BoxQuestion, WeightedBoxQuestion
 from dask_gpuselect.boxplot.summary import Boxplot, BoxSource
 from dask_gpuselect.engine.asking import Asking, ask_each, by_group
+from dask_gpuselect.engine.resident import fit_one_device
+from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.interpolation import check_numbers, result_dtype
 from dask_gpuselect.maths.ranks import METHODS, check_method
@@ -142,7 +145,8 @@ def describe_boxplot(
     about 200 bytes more for each, and up to 1.7 KB if its float64 are of all magnitudes. With
     weights, as for `quantile` with weights. The boxes of a plain CuPy array along an axis stay on
     the device: some 80 bytes and the fliers for each slice. A column of them is copied to the host
-    when it is first used.
+    when it is first used. So do those of CuPy chunks that fit ``dask_gpuselect.cache-limit``
+    together with their boxes, if one process computes them.
 
     Statistics are those of ``matplotlib.cbook.boxplot_stats`` on float64: no whisker ends inside
     the box, and an element beyond the end of a whisker is a flier. The mean and the standard
@@ -203,8 +207,23 @@ def _asking(array: Any, axis: Axis, kind: type[BoxQuestion], rule: Rule, nan_pol
     dtype = numpy_dtype(array)
     check_numbers(dtype, "box plots")
     result_dtype(dtype, METHODS[rule.method], weak_q=False)  # raises for other unsupported dtypes
-    question = kind(rule, nan_policy == "omit", dtype)
-    return Asking(array, question, reduced_axes(axis, array.ndim))
+    axes = reduced_axes(axis, array.ndim)
+    stays = isinstance(array, DaskArray) and _may_stay(array, axes, rule)
+    question = kind(rule, nan_policy == "omit", dtype, stays=stays)
+    return Asking(array, question, axes)
+
+
+LANE_BYTES = 72  # of the box of a lane on a device, besides its fliers
+
+
+def _may_stay(x: DaskArray, axes: tuple[int, ...], rule: Rule) -> bool:
+    """Return whether the boxes of all lanes, and the chunks, fit one device."""
+    sizes = [size for axis, size in enumerate(x.shape) if axis not in axes]
+    if not (sizes and Source.of(x).is_on_device):
+        return False
+    n = math.prod(x.shape[axis] for axis in axes)
+    fliers = min(2 * rule.max_fliers, n) * x.dtype.itemsize
+    return fit_one_device([x], math.prod(sizes) * (LANE_BYTES + fliers))
 
 
 def _rule(whis: Any, autorange: bool, max_fliers: int, method: str) -> Rule:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property, partial
 from typing import Any, Self
@@ -198,26 +198,40 @@ class Boxes(Arrays):
 
     @classmethod
     def concatenated(cls, tables: Sequence[Boxes], axis: int) -> Boxes:
-        """Concatenate tables whose shapes differ along an axis."""
+        """Concatenate tables whose shapes differ along an axis.
+
+        If all of them are on a device, a column is concatenated when it is first used.
+        """
         if len(tables) == 1:
             return tables[0]
-        columns = {
-            name: np.concatenate([getattr(table, name) for table in tables], axis)
-            for name in COLUMNS
-        }
-        # The fliers of each box go to the place of that box among all boxes.
-        first = itertools.accumulate((table.size for table in tables), initial=0)
-        numbers = [
-            np.arange(start, start + table.size).reshape(table.shape)
-            for start, table in zip(first, tables, strict=False)
-        ]
-        place = np.argsort(np.concatenate(numbers, axis), axis=None)
-        of_box = [np.ravel(table.listed_low + table.listed_high) for table in tables]
-        order = np.argsort(np.repeat(place, np.concatenate(of_box)), kind="stable")
-        fliers = np.concatenate([table.fliers for table in tables])
-        weights = [each.flier_weights for each in tables if each.flier_weights is not None]
-        flier_weights = np.concatenate(weights)[order] if weights else None
-        return cls(**columns, fliers=fliers[order], flier_weights=flier_weights)
+
+        def whole(name: str) -> NDArray[Any]:
+            return np.concatenate([getattr(table, name) for table in tables], axis)
+
+        @cache
+        def order() -> IntArray:
+            """Return the order in which each flier is at the place of its box among all boxes."""
+            first = itertools.accumulate((table.size for table in tables), initial=0)
+            numbers = [
+                np.arange(start, start + table.size).reshape(table.shape)
+                for start, table in zip(first, tables, strict=False)
+            ]
+            place = np.argsort(np.concatenate(numbers, axis), axis=None)
+            of_box = [np.ravel(table.listed_low + table.listed_high) for table in tables]
+            return np.argsort(np.repeat(place, np.concatenate(of_box)), kind="stable")
+
+        def ragged(name: str) -> NDArray[Any] | None:
+            columns = [getattr(table, name) for table in tables]
+            some = [each for each in columns if each is not None]
+            return np.concatenate(some)[order()] if some else None
+
+        columns: dict[str, ColumnOf] = {name: partial(whole, name) for name in COLUMNS}
+        columns |= {name: partial(ragged, name) for name in RAGGED}
+        if not all(isinstance(table, BoxesThere) for table in tables):
+            return cls(**{name: column() for name, column in columns.items()})
+        shape = list(tables[0].shape)
+        shape[axis] = sum(table.shape[axis] for table in tables)
+        return BoxesThere.of(columns, tuple(shape))
 
     @classmethod
     def without_boxes(cls, dtype: np.dtype[Any]) -> Boxes:
@@ -452,8 +466,13 @@ class BoxesThere(Boxes):
     @classmethod
     def waiting(cls, boxes: LaneBoxes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> BoxesThere:
         """Make the table of boxes of lanes, with their shape and the dtype of the data."""
+        return cls.of(columns_of(boxes, shape, dtype), shape)
+
+    @classmethod
+    def of(cls, columns: Mapping[str, ColumnOf], shape: tuple[int, ...]) -> BoxesThere:
+        """Make a table of a shape from functions that return its columns on the host."""
         table: BoxesThere = object.__new__(cls)
-        table.__dict__["_waiting"] = columns_of(boxes, shape, dtype), shape
+        table.__dict__["_waiting"] = columns, shape
         return table
 
     def __getattr__(self, name: str) -> Any:

@@ -23,6 +23,7 @@ from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import PILOT_SIZE, pilot_room
 from dask_gpuselect.maths.weight_guess import refined
@@ -136,15 +137,18 @@ The tally is None if the candidates did not fit. The sums are None unless the re
 """
 
 
-def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed | None:
-    """Guess brackets and measure there, if an array is small or a pilot pays off; else None."""
+def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed | LaneBoxes | None:
+    """Guess brackets and measure there, if an array is small or a pilot pays off; else None.
+
+    If a device has then found all of a box plot, return that.
+    """
     if not question.defines("guess"):
         return None
     size = math.prod(values.shape)
     ranks = question.ranks_of_sample(size)
     first = ranks or question.first_ranks
-    is_whole = not question.weighs and kernels.is_best_whole(values, question.whole_times)
-    if is_whole and len(first(size)):
+    times = None if question.weighs else question.whole_times
+    if times is not None and kernels.is_best_whole(values, times) and len(first(size)):
         return *kernels.whole(values, dtype, first), None
     takes_many = ranks is not None and kernels.is_on_device(values)
     if not ((question.share == 1 or takes_many) and size >= PILOT_WORTH):
@@ -156,15 +160,17 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
     room = pilot_room(GUESSED, size)
     if question.wants_sums and not question.defines("summed") and not question.weighs:
         there = question.guess_there(math.prod(sample.shape), rate)
-        about = room, question.first_ranks
         if there is not None:
-            measured = kernels.guess_and_sums(values, dtype, sample, there, *about)
+            measured = kernels.guess_and_sums(values, dtype, sample, there, room)
+            if isinstance(measured, LaneBoxes):
+                return measured
             if measured is not None:
                 return measured
         guess = question.guess(sample, rate)
-        return guess, *kernels.tally_and_sums(values, dtype, guess, *about)
+        about = values, dtype, guess, room, question.first_ranks
+        return guess, *kernels.tally_and_sums(*about)
     guess = question.guess(sample, rate)
-    tally = kernels.tally_in_place(values, dtype, guess, room)
+    tally = kernels.tally_in_place(values, dtype, guess, room, question.first_ranks)
     if question.wants_squares and tally is not None:
         tally = replace(tally, square=kernels.weight_squares(values, dtype, tally))
     return *_narrowed(guess, tally, question), None

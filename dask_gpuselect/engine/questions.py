@@ -27,6 +27,7 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import Ranges, find_brackets, guess_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import ElementOrder, LaneOrder
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs
@@ -198,8 +199,11 @@ class Question(BaseQuestion, ABC):
         Raises `ChunksChangedError` if the brackets do not contain all that is needed.
         """
 
-    whole_times: ClassVar[int] = 1
-    """Cost of the question among all elements as candidates, over that of ranks."""
+    whole_times: ClassVar[int | None] = 1
+    """Cost of the question among all elements as candidates, over that of ranks.
+
+    None if it cannot be answered by one bracket of everything.
+    """
 
     wants_squares: ClassVar[bool] = False
     """True if `resolve` needs the sum of the squares of all weights."""
@@ -210,6 +214,10 @@ class Question(BaseQuestion, ABC):
         At least one of them is valid. Where a device sorts fast, nothing has to be guessed.
         """
         raise TypeError(f"{type(self).__name__} does not define `of_run`")
+
+    def of_box(self, box: LaneBoxes) -> Any:
+        """Return the answer, in the form of that of `finish`, from a box by a device."""
+        raise TypeError(f"{type(self).__name__} does not define `of_box`")
 
     def first_ranks(self, n: int) -> IntArray:
         """Return the ranks that `resolve` needs first of `n` elements: devices may select them."""

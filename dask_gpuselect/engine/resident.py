@@ -20,6 +20,7 @@ from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.kernels.companions import parts_of
 from dask_gpuselect.kernels.values import value_counts
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, merge
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.sizes import MOST_SORTED, pilot_room
 from dask_gpuselect.maths.value_counts import is_countable
 
@@ -27,8 +28,8 @@ DEVICE_SHARE = 16
 """By default, all chunks of an array may take 1 / DEVICE_SHARE of the memory of a device."""
 
 
-def fit_one_device(arrays: Sequence[DaskArray]) -> bool:
-    """Return whether one device may hold all chunks of some arrays, for one task.
+def fit_one_device(arrays: Sequence[DaskArray], more: float = 0) -> bool:
+    """Return whether one device may hold all chunks of some arrays, and `more` bytes.
 
     They fit `cache-limit` together, and are there already, or made there by tasks in this process:
     workers of a cluster would send them to one of them.
@@ -40,7 +41,8 @@ def fit_one_device(arrays: Sequence[DaskArray]) -> bool:
     if made and not graphs.runs_in_threads():
         return False
     limit = settings.n_bytes("cache-limit", memory_bytes() // DEVICE_SHARE)
-    return bool(sum(x.size * x.element_bytes() for x in sources) <= limit)  # False if unknown
+    n_bytes = more + sum(x.size * x.element_bytes() for x in sources)
+    return bool(n_bytes <= limit)  # False if unknown
 
 
 def answer_in_memory(
@@ -84,6 +86,8 @@ def answer_in_place(
         if answer is not None:
             return answer
     guessed, sums = pilot.guess_now(values, dtype, question), None
+    if isinstance(guessed, LaneBoxes):
+        return question.of_box(guessed)
     if guessed is not None:
         guess, tally, sums = guessed
         room = pilot_room(pilot.GUESSED, math.prod(values.shape))

@@ -206,10 +206,16 @@ def tally(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Ta
 
 @one_way
 @each_slot
-def tally_in_place(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Tally | None:
+def tally_in_place(
+    chunk: Any,
+    dtype: np.dtype[Any],
+    brackets: Brackets,
+    most: int,
+    ranks: Callable[[int], IntArray] | None = None,
+) -> Tally | None:
     """Tally a chunk of any shape and leave the candidates on its device.
 
-    None if there are more than `most`.
+    None if there are more than `most`. `ranks` are as for `tally_and_sums`.
     """
     if _is_weighted(chunk):
         chunk = checked_chunk(chunk, dtype)
@@ -218,7 +224,7 @@ def tally_in_place(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: i
         )
         return answer
     values, n_nat = elements_of(chunk, dtype)
-    counts = backend_for(values).selection.tally_in_place(values, brackets, most)
+    counts = backend_for(values).selection.tally_in_place(values, brackets, most, ranks)
     return _with_others(counts, chunk, n_nat)
 
 
@@ -413,17 +419,17 @@ def guess_and_sums(
     sample: Any,
     guess: BoxGuess,
     most: int,
-    ranks: Callable[[int], IntArray],
-) -> tuple[Brackets, Tally | None, Moments] | None:
+) -> tuple[Brackets, Tally | None, Moments] | LaneBoxes | None:
     """Find brackets from a sorted sample on the array's device, tally the array there and sum it.
 
-    None if the device cannot do all that without the host, or if the sample is not of the usual
-    kind. See `tally_and_sums`.
+    Return the box alone if the device has found all of it. None if the device cannot do all that
+    without the host, or if the sample is not of the usual kind. See `tally_and_sums`.
     """
     values, n_nat = elements_of(array, dtype)
-    guessed = backend_for(values).sampling.guess_and_sums(values, sample, guess, most, ranks)
-    if guessed is None:
-        return None
+    assert not n_nat  # boxes of dates are refused
+    guessed = backend_for(values).sampling.guess_and_sums(values, sample, guess, most)
+    if guessed is None or isinstance(guessed, LaneBoxes):
+        return guessed
     brackets, tally, sums = guessed
     return brackets, _with_others(tally, array, n_nat), sums
 

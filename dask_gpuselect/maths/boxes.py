@@ -34,6 +34,7 @@ from dask_gpuselect.maths.envelope import (
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import are_gathered, order_statistics, unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
+from dask_gpuselect.maths.lane_cuts import ElementOrder
 from dask_gpuselect.maths.ranks import METHODS, Ranks, ranks_of
 from dask_gpuselect.maths.sizes import PILOT_SIGMA, pilot_bracket
 from dask_gpuselect.maths.weight_brackets import WeightEnvelope, no_brackets
@@ -393,7 +394,7 @@ def bracket_from_sample(taken: NDArray[Any], size: int, rate: float, rule: Rule)
     return bracket_box(ladder, few, lo, hi, heavy, int(SAMPLED_ROOM * size))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class BoxGuess:
     """Places in a sorted sample where a device finds the ends of a box's brackets.
 
@@ -406,8 +407,10 @@ class BoxGuess:
     ----------
     places : tuple of 6 ints
         Places of the ends of the quartiles' brackets.
-    whis : float
-        Length of the whiskers in interquartile ranges.
+    rule : Rule
+        The whiskers are some interquartile ranges long.
+    order : ElementOrder
+        How the quartiles follow from elements.
     n_extreme : int
         Number of sampled elements that may be among the most extreme ones of a side.
     most_near : int
@@ -417,7 +420,8 @@ class BoxGuess:
     """
 
     places: tuple[int, ...]
-    whis: float
+    rule: Rule
+    order: ElementOrder
     n_extreme: int
     most_near: int
     most_tied: int
@@ -433,10 +437,11 @@ class BoxGuess:
 
 
 @lru_cache(maxsize=16)  # arrays of the same size are asked about again and again
-def box_guess(rule: Rule, size: int, rate: float) -> BoxGuess | None:
+def box_guess(rule: Rule, order: ElementOrder, size: int, rate: float) -> BoxGuess | None:
     """Prepare a guess for a device, for a sample of `size` elements; None in unusual cases.
 
-    `rate` is the share of all elements that is in the sample.
+    `order` tells how quartiles follow from elements, and `rate` is the share of all elements that
+    is in the sample.
     """
     if isinstance(rule.whis, tuple) or size == 0:
         return None
@@ -451,7 +456,7 @@ def box_guess(rule: Rule, size: int, rate: float) -> BoxGuess | None:
     if n_extreme == most_near:
         return None
     places = tuple(np.stack([lo, hi], axis=1).ravel().tolist())
-    return BoxGuess(places, rule.whis, n_extreme, most_near, max(size // HEAVY_SHARE, 1))
+    return BoxGuess(places, rule, order, n_extreme, most_near, max(size // HEAVY_SHARE, 1))
 
 
 def ladder_of_sample(taken: NDArray[Any], size: int) -> tuple[Ladder, IntArray, Ladder]:

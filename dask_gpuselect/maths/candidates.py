@@ -77,6 +77,9 @@ class Candidates(Protocol):
     def distances(self, centre: Any) -> Candidates:
         """Compute the distances from a floating-point number, in its dtype, on the same device."""
 
+    def with_more(self, elements: NDArray[Any]) -> Candidates:
+        """Add a few elements."""
+
     def ordered(self, by: Sort = ...) -> OrderedCandidates:
         """Sort the candidates, with the fastest sort unless another one is given."""
 
@@ -151,6 +154,9 @@ class HostCandidates:
     def distances(self, centre: Any) -> HostCandidates:
         with np.errstate(over="ignore", invalid="ignore"):
             return HostCandidates(np.abs(self.elements.astype(centre.dtype) - centre))
+
+    def with_more(self, elements: NDArray[Any]) -> HostCandidates:
+        return HostCandidates(np.concatenate([self.elements, elements]))
 
     def ordered(self, by: Sort = np.sort) -> OrderedHostCandidates:
         return OrderedHostCandidates(by(self.elements))

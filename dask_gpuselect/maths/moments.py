@@ -146,10 +146,7 @@ class RoundedMoments(Arrays):
 
 def integer_of(digits: IntArray) -> int:
     """Return the number with some digits of 32 bits, the lowest first. They may be any int64."""
-    number = 0
-    for digit in reversed(digits.tolist()):
-        number = (number << DIGIT) + digit
-    return number
+    return sum(int(digits[i]) << DIGIT * i for i in np.flatnonzero(digits).tolist())
 
 
 def rounded(n: int, total: int, square: int) -> tuple[float, float]:

@@ -287,7 +287,7 @@ def ranks(n: int | NDArray[np.int64], q: ArrayLike, method: str | Method) -> Ran
 
 T = TypeVar("T")
 Wanted = Callable[[tuple[float, ...], Method, int], T]
-REMEMBERED = 128  # most quantiles of a question whose ranks are cached
+REMEMBERED = 512  # most quantiles of a question whose ranks are cached
 
 
 def remembered(function: Wanted[T]) -> Wanted[T]:

@@ -51,6 +51,8 @@ HEAVY_SHARE = 16  # a value that more than this part of the room has is counted,
 PARTS = (1, 8, 32)
 MANY_PARTS = 8  # if there are more, two of them are tried first to save time
 
+FEW_TIED = 1 << 12  # ends of brackets, with ties, that are selected among candidates as elements
+
 # Number of values of a ladder that stay for a third load. Chunks have fewer pivots.
 MOST_STEPS = 1 << 16
 
@@ -214,11 +216,13 @@ def _first_distance(is_enough: Callable[[Any], bool], *ascending: NDArray[Any]) 
     zero = ascending[0].dtype.type(0)
     if is_enough(zero):
         return zero
-    first = None
+    last, first = zero, None  # not enough, and enough: each array narrows the range for the next
     for each in ascending:
-        place = bisect_left(each, True, int(each.searchsorted(zero, side="right")), key=is_enough)
-        if place < len(each) and (first is None or each[place] < first):
-            first = each[place]
+        begin = int(each.searchsorted(last, side="right"))
+        end = len(each) if first is None else int(each.searchsorted(first, side="left"))
+        place = bisect_left(each, True, begin, end, key=is_enough)
+        last = each[place - 1] if place > begin else last
+        first = each[place] if place < end else first
     return first
 
 
@@ -564,6 +568,9 @@ def _at_places(
 
     The sequence has the gathered numbers, and a few points that occur many times (`weights`).
     """
+    if weights.sum() <= FEW_TIED:  # faster than counting, on hosts and devices
+        elements = gathered.with_more(np.repeat(points, weights)).elements_at(places.ravel())
+        return elements.reshape(places.shape)
     order = np.argsort(points, kind="stable")
     points, upto = points[order], np.cumsum(weights[order])
     count = gathered.counter(points)

@@ -71,6 +71,7 @@ class DeviationQuestion(Question):
     scale: float
 
     third: ClassVar[str] = "distances"
+    whole_times: ClassVar[int | None] = None  # it needs shells
 
     @classmethod
     def of(
@@ -114,6 +115,9 @@ class DeviationQuestion(Question):
     def keep(self, cuts: Cuts) -> DeviationBrackets:
         # The median is uncertain before the second load, and the shells more so.
         return bracket_from_cuts(cuts, self.dtype, most_cached(cuts))
+
+    def first_ranks(self, n: int) -> IntArray:
+        return np.unique(self.median.ranks(n))
 
     def resolve(self, brackets: Brackets, tally: Tally) -> ResolvedMedian:
         assert isinstance(brackets, DeviationBrackets)

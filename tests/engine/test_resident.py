@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import dask
@@ -16,6 +17,7 @@ from dask_gpuselect import (
     quantile,
     to_gpu,
 )
+from dask_gpuselect.boxplot import tables
 from dask_gpuselect.engine import graphs, pilot, source
 from dask_gpuselect.engine.source import Source
 from dask_gpuselect.sorting import sort
@@ -23,7 +25,9 @@ from tests.backends import CUPY, kernel_module, own_module
 from tests.data import normal
 from tests.engine.test_pilot import watched_guesses
 from tests.graphs import names_of
+from tests.limits import configured
 from tests.sources import Source as Counted
+from tests.spies import noted
 
 pytestmark = [pytest.mark.gpu, pytest.mark.legacy]
 
@@ -161,3 +165,23 @@ def test_one_task_sorts_what_one_device_holds() -> None:
     wrong = da.Array(x.dask, x.name, ((13_000, 1, 1, 16_999),), meta=x._meta)
     with pytest.raises(ValueError, match="give the array the right chunks"):
         sort(wrong).compute(scheduler="sync")
+
+
+@pytest.mark.parametrize("limit", ["10 MB", "1 kB"])
+def test_boxes_stay_on_the_device_of_chunks_that_fit_it(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Columns are copied to the host when they are used; the tables of several chunks, too."""
+    values = normal(8 * 700).reshape(8, 20, 35).astype("f4")
+    x = CUPY.held(values, (8, (9, 11), 12))
+    copied = noted(monkeypatch, tables, "to_host", lambda _, column: np.shape(column))
+    with configured(cache_limit=limit):
+        (boxes,) = describe_boxplot(x, 0, max_fliers=1).compute(scheduler="sync").tables
+    assert bool(copied) == (limit == "1 kB")
+    assert boxes.shape == (20, 35)
+    (right,) = describe_boxplot(values, 0, max_fliers=1).tables
+    restored = pickle.loads(pickle.dumps(boxes))
+    for name in (*tables.COLUMNS, "fliers"):
+        np.testing.assert_array_equal(getattr(boxes, name), getattr(right, name), name)
+        np.testing.assert_array_equal(getattr(restored, name), getattr(right, name), name)
+    assert copied

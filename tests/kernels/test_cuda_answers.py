@@ -19,8 +19,9 @@ from dask_gpuselect.boxplot.questions import BoxQuestion
 from dask_gpuselect.boxplot.tables import COLUMNS
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths.boxes import Rule
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.robust import mad
-from tests.backends import CUPY
+from tests.backends import CUPY, own_module
 from tests.data import hashed, make, names_of, normal, uniform
 from tests.matrix.laws import same_computed
 from tests.spies import noted
@@ -337,7 +338,9 @@ GUESSED: dict[str, Callable[[Array], Array]] = {
 @pytest.mark.parametrize("rule", [{}, {"max_fliers": 3, "whis": 0.3, "method": "weibull"}])
 @pytest.mark.parametrize("kind", GUESSED)
 @pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i4", "i8", "u2"])
-def test_a_device_guesses_boxes_by_a_sample(dtype: str, kind: str, rule: dict[str, Any]) -> None:
+def test_a_device_guesses_boxes_by_a_sample(
+    dtype: str, kind: str, rule: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In one read, without the host: not of many ties."""
     scale = 1.0 if dtype[0] == "f" else 200.0
     with np.errstate(all="ignore"):
@@ -348,16 +351,23 @@ def test_a_device_guesses_boxes_by_a_sample(dtype: str, kind: str, rule: dict[st
     sample, rate = kernels.sorted_sample(x, x.dtype, 1 << 15)
     there = question.guess_there(sample.size, rate)
     assert there is not None
-    about = x.size // 2, question.first_ranks
-    measured = kernels.guess_and_sums(x, x.dtype, sample, there, *about)
-    if measured is None:  # ties, or much of the sample may be near a fence
-        assert dtype[0] != "f" or dtype == "f2" or kind == "fliers on one side" or rule
-        return
-    brackets, tally, sums = measured
-    box = question.finish(question.resolve(brackets, tally), sums)
     (right,) = describe_boxplot(a, **rule).tables
-    for name in (*COLUMNS, "fliers"):
-        np.testing.assert_array_equal(getattr(box, name), getattr(right, name), name)
+    for is_known in (True, False):  # by the device, or by the host from the tally
+        if not is_known:
+            monkeypatch.setattr(own_module("cuda", "sampling"), "_is_box_known", lambda *_: False)
+        measured = kernels.guess_and_sums(x, x.dtype, sample, there, x.size // 2)
+        if measured is None:  # ties, or much of the sample may be near a fence
+            assert dtype[0] != "f" or dtype == "f2" or kind == "fliers on one side" or rule
+            return
+        if isinstance(measured, LaneBoxes):
+            assert is_known
+            box = question.of_box(measured)
+        else:
+            assert not is_known or dtype[0] != "f"
+            brackets, tally, sums = measured
+            box = question.finish(question.resolve(brackets, tally), sums)
+        for name in (*COLUMNS, "fliers"):
+            np.testing.assert_array_equal(getattr(box, name), getattr(right, name), name)
 
 
 def test_a_long_masked_lane_is_selected_by_the_whole_device(

@@ -12,6 +12,8 @@ from dask_gpuselect import describe_boxplot, kernels, nanquantile
 from dask_gpuselect.arrays import to_host
 from dask_gpuselect.engine import pilot
 from dask_gpuselect.maths import sizes
+from dask_gpuselect.quantiles.questions import Quantiles
+from dask_gpuselect.robust import mad
 from tests.backends import CUPY, own_module
 from tests.data import hashed, make, names_of, normal
 from tests.kernels.test_cuda_answers import launched
@@ -65,6 +67,48 @@ def test_a_guess_of_many_brackets_does_not_wait_for_the_host(
     assert [name for name in started if name != "place"][:3] == ["sample", "guess_placed", "tally"]
 
 
+@pytest.mark.parametrize("n", [0, 1, 30, 9_001, N])
+def test_mad_of_small_arrays(n: int) -> None:
+    """They are not taken as candidates as a whole."""
+    values = normal(N)[:n].astype("f4")
+    np.testing.assert_array_equal(to_host(mad(CUPY.asarray(values))), mad(values))
+
+
+def test_mad_selects_the_median_before_the_host_knows_the_tally(
+    sampled: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sizes, "PILOT_SIGMA", 4)
+    monkeypatch.setattr(pilot, "PILOT_SIZE", 5 * N)
+    values = normal(10 * N)
+    x = CUPY.asarray(values)
+    started = launched(lambda: mad(x), monkeypatch)
+    selected = ["select_digit"] * 6
+    assert [name for name in started if name != "place"] == [
+        *("sample", "tally", "locate", *selected, *selected)
+    ]
+    assert to_host(mad(x)) == mad(values)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
+def test_candidates_of_many_brackets_are_sampled_before_the_host_knows_them(
+    dtype: str, sampled: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If they are fewer than expected, as with ties, they are sampled again."""
+    monkeypatch.setattr(sizes, "PILOT_SIGMA", 3)
+    own_module("cuda", "sampling")._plan.cache_clear()
+    values, q = (1e4 * normal(N)).astype(dtype), np.arange(1, 17) / 17
+    few = np.where(values > 0, values, np.round(values / 3000) * 3000).astype(dtype)
+    question = Quantiles(tuple(q), "linear", True, np.dtype(dtype), np.dtype("f8"))
+    for a in (values, few):
+        about = a.dtype, 9000, question.ranks_of_sample(N)
+        brackets, tally = kernels.pilot(CUPY.asarray(a), *about)
+        assert tally is not None
+        if a is values:
+            assert (np.diff(to_host(tally.candidates.sample)) >= 0).all()
+        answer = to_host(nanquantile(CUPY.asarray(a), q))
+        np.testing.assert_array_equal(answer, nanquantile(a, q))
+
+
 def test_alike_chunks_are_sampled_at_other_places() -> None:
     """A sample of chunks that are the same tells as much as one of different chunks."""
     chunk = CUPY.asarray(np.arange(4096, dtype="f4"))
@@ -86,3 +130,19 @@ def test_two_launches_for_the_box_of_a_small_array(
     started = launched(ask, monkeypatch)
     assert started[:2] == ["only_lane", "only_box"]
     assert (len(started) == 2) == (change is not np.nan)
+
+
+@pytest.mark.parametrize(
+    ("n", "n_zeros", "n_kernels"),
+    [(0, 3, 1), (40, 0, 1), (9000, 5, 3), (40, 50_000, 1), (99_999, 9, 0)],
+)
+def test_records_are_arguments_of_kernels(
+    n: int, n_zeros: int, n_kernels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = own_module("cuda", "launch")
+    record = np.append(np.arange(n) % 250 + 1, np.zeros(n_zeros)).astype(np.uint8)
+    started = launched(lambda: launch.on_device(record, 7, room=2), monkeypatch)
+    assert started == ["place"] * n_kernels
+    passed = to_host(launch.on_device(record, 7, room=2))
+    assert len(passed) == n + n_zeros + 9
+    np.testing.assert_array_equal(passed[:-2], np.append(record, np.zeros(7)))

@@ -119,6 +119,10 @@ class DeviceCandidates:
     def distances(self, centre: Any) -> DeviceCandidates:
         return DeviceCandidates(distances_from(self.elements, centre, centre.dtype))
 
+    def with_more(self, elements: NDArray[Any]) -> DeviceCandidates:
+        more = on_device(elements).view(self.dtype)
+        return DeviceCandidates(cupy.concatenate([self.elements, more]))
+
     def ordered(self, by: Sort = cupy.sort) -> OrderedDeviceCandidates:
         return OrderedDeviceCandidates(by(self.elements))
 

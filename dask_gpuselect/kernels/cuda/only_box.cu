@@ -2,53 +2,20 @@
 // the fences, the nearest ones inside, and sums, in one read. The host gets all of it in its own memory.
 
 #include "sums.cuh"
-#include "tops.cuh"
+#include "beyond.cuh"
 
-// Behind it are the digits of the sums, three counts, and the listed elements of both sides. All of that
-// is zero before and after.
-struct BoxFound {
-    // Quartiles, and the last elements from below and from above that may be listed.
-    double answers[5];
-    u64 n_below, n_above;  // elements beyond the fences
-    u64 least, most;  // keys of the nearest elements inside; of the least one all bits are inverted
-    u64 n_listed[2];
-    u64 n_left;  // blocks that have finished
-};
+// Behind `BoxFound` are the digits of the sums, three counts, and the listed elements of both sides. All
+// of that is zero before and after.
 constexpr int FOUND_WORDS = sizeof(BoxFound) / 8 + TOTAL_DIGITS + SQUARE_DIGITS + 3;
 
-struct Beyond {
+struct BeyondAndSums {
+    Beyond beyond;
     Sums sums;
-    double low, high, last_low, last_high;
-    u32 n_below, n_above;
-    Key least, most;
-    BoxFound* found;
-    Value* listed;
-    u64 room;
 
     template <int N>
     __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
-#pragma unroll
-        for (int e = 0; e < N; ++e) {
-            Value value = value_of(words[e]);
-            double number = as_double(value);
-            Key key = key_of(words[e]);
-            bool is_below = present[e] && number < low, is_above = present[e] && number > high;
-            n_below += is_below;
-            n_above += is_above;
-            if (present[e] && !is_below) least = min(least, key);
-            if (present[e] && !is_above) most = max(most, key);
-            if (!__any_sync(ALL_LANES, is_below || is_above)) continue;
-            list(0, is_below && number < last_low, value);
-            list(1, is_above && number > last_high, value);
-        }
+        beyond(words, present);
         sums(words, present);
-    }
-
-    __device__ __forceinline__ void list(int side, bool is_listed, Value value) {
-        u32 holders = __ballot_sync(ALL_LANES, is_listed);
-        if (holders == 0) return;
-        u64 at = reserved(&found->n_listed[side], __popc(holders)) + n_before(holders);
-        if (is_listed && at < room) listed[side * room + at] = value;
     }
 
     __device__ __forceinline__ void pause() { sums.pause(); }
@@ -63,32 +30,14 @@ extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) only_box(
     __shared__ u64 digits[MOMENTS_THREADS / 32][N_DIGITS];
     clear<MOMENTS_THREADS>(digits);
     const double* answers = found->answers;
-    double q1 = answers[0], q3 = answers[2];
-    // As `Rule.fences`. The compiler does not fuse these intrinsics.
-    double reach = __dmul_rn(whis, __dadd_rn(q3, -q1));
     int top = 0;
     find_top_near(5, [&](int i) { return answers[i]; }, PIECES, &top);
-    Beyond mine;
-    mine.low = fmin(__dadd_rn(q1, -reach), q1);
-    mine.high = fmax(__dadd_rn(q3, reach), q3);
-    mine.last_low = answers[3];
-    mine.last_high = answers[4];
-    mine.n_below = mine.n_above = 0;
-    mine.least = (Key)~Key(0);
-    mine.most = 0;
-    mine.found = found;
-    mine.listed = listed;
-    mine.room = room;
+    BeyondAndSums mine;
+    mine.beyond.start(answers, whis, found, listed, room);
     mine.sums.start(top, digits[threadIdx.x / 32]);
     visit_all<MOMENTS_THREADS, SUMS_EACH>(elements, n, nullptr, nullptr, mine);
     mine.sums.finish(counts);
-    add_over_warp(&found->n_below, mine.n_below);
-    add_over_warp(&found->n_above, mine.n_above);
-    Key least = least_over_warp(mine.least), most = largest_over_warp(mine.most);
-    if (threadIdx.x % 32 == 0) {
-        atomicMax(&found->least, ~(u64)least);
-        atomicMax(&found->most, (u64)most);
-    }
+    mine.beyond.finish();
     write<MOMENTS_THREADS>(digits, out);
     if (!is_last_block(&found->n_left)) return;
     // Elements without room were not listed.

@@ -1,4 +1,7 @@
-"""The box plot of a small array by two launches and one wait. The host side of ``only_box.cu``."""
+"""The box plot of a small array by two launches and one wait. The host side of ``only_box.cu``.
+
+Also the box of any array, from what kernels find.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +33,10 @@ def box_alone(values: Array, question: ElementOrder, rule: Rule) -> LaneBoxes | 
     are elements or infinite.
     """
     dtype, n = np.dtype(values.dtype), values.size
-    k = min(max(rule.max_fliers, 1), n)
-    mixes = question.mixes and question.dtype == np.float64
-    if isinstance(rule.whis, tuple) or k > MOST_LISTED or not mixes:
-        return None
-    started = Started.of(values, question, (k - 1, n - k))
+    k = most_listed(question, n, rule)
+    started = Started.of(values, question, (k - 1, n - k)) if k else None
     if started is None:
         return None
-    listed = selection_dtype(dtype)
     room = started.room
     started.start(int(room.box) + offsets(BOX_RESULTS)["answers"])
     given, made = (values, n, rule.whis, room.box, k), (("PIECES", source.pieces_of(dtype)),)
@@ -46,19 +45,36 @@ def box_alone(values: Array, question: ElementOrder, rule: Rule) -> LaneBoxes | 
             dtype, "only_box", *given, room.box_results_at, n_threads=-(-n // EACH), defined=made
         )
         cupy.cuda.get_current_stream().synchronize()
-    host, sums_at = room.box_results, BOX_RESULTS.itemsize
+    if not started.is_complete():
+        return None
+    return box_of(room.box_results, n, rule, selection_dtype(dtype))
+
+
+def most_listed(order: ElementOrder, n: int, rule: Rule) -> int:
+    """Return how many elements of each side kernels list for a box; 0 if they cannot find it."""
+    k = min(max(rule.max_fliers, 1), n)
+    mixes = order.mixes and order.dtype == np.float64
+    return 0 if isinstance(rule.whis, tuple) or k > MOST_LISTED or not mixes else k
+
+
+def box_of(host: NDArray[Any], n: int, rule: Rule, dtype: np.dtype[Any]) -> LaneBoxes | None:
+    """Make the box of n elements of a `selection_dtype` from the bytes of kernels: `BoxFound`.
+
+    None if quartiles are infinite, or whiskers reach the extremes because quartiles are equal.
+    """
+    sums_at, k = BOX_RESULTS.itemsize, min(max(rule.max_fliers, 1), n)
     listed_at = sums_at + 8 * N_SUMS
     results = host[:sums_at].view(BOX_RESULTS)[0]
-    q = results["answers"][:3].copy()
+    answers = results["answers"]
+    q = answers[:3].copy()
     is_open = rule.autorange and q[0] == q[2]
-    if not started.is_complete() or is_open or not np.isfinite(q).all():
+    if is_open or not np.isfinite(q).all():
         return None
-    elements = host[listed_at:].view(listed)[: 2 * k].reshape(2, k)
-    nearest = unsigned_zero(from_keys(np.array([~results["least"], results["most"]]), listed))
-    last = results["answers"][3:].astype(listed)
+    elements = host[listed_at:].view(dtype)[: 2 * k].reshape(2, k)
+    nearest = unsigned_zero(from_keys(np.array([~results["least"], results["most"]]), dtype))
     numbers = int(results["n_below"]), int(results["n_above"])
     low, high = (
-        _outermost(elements[i, : results["n_listed"][i]], numbers[i], k, nearest[i], last[i])
+        _outermost(elements[i, : results["n_listed"][i]], numbers[i], k, nearest[i], answers[3 + i])
         for i in range(2)
     )
     mean, deviation = _moments(host[sums_at:listed_at].view(np.int64), n).mean_and_std()
@@ -97,6 +113,6 @@ def _outermost(listed: NDArray[Any], number: int, k: int, nearest: Any, last: An
     At least one is returned. `listed` are the elements beyond both the fence and `last`, the k-th.
     """
     if number == 0:
-        return np.array([nearest if k > 1 else last], listed.dtype)
-    tied = np.full(k - len(listed) if number >= k else 0, last, listed.dtype)
+        return np.array([nearest], listed.dtype)
+    tied = np.repeat(last, k - len(listed) if number >= k else 0).astype(listed.dtype)
     return unsigned_zero(np.sort(np.concatenate([listed, tied])))

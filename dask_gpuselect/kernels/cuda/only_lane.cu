@@ -1,21 +1,9 @@
 // Quantiles of an array that is one lane, by one launch. All blocks count a digit, wait for each other,
 // and look up the digit of each rank; then comes the next digit. It is started cooperatively, so that
 // all blocks run at the same time.
-//
-// Defined before this text: ONLY_MOST, the largest number of ranks and answers of this kernel.
 
 #include "lanes.cuh"
 #include "digits.cuh"
-
-// The wanted ranks, ascending and distinct, if no element is missing; and for each answer the indices
-// of its lower and upper rank.
-struct OnlyWanted {
-    i64 n;
-    i64 ranks[ONLY_MOST];
-    double weights[ONLY_MOST];  // weights of the upper elements
-    int lower[ONLY_MOST], upper[ONLY_MOST];
-    int n_ranks, n_answers, mixes;
-};
 
 // Counters that the blocks share; zero before and after.
 struct OnlyShared {

@@ -67,7 +67,7 @@ class Started:
         n_digits = len(source.digits(np.dtype(values.dtype)))
         if not is_dense or not 0 < n_digits * values.nbytes <= MOST_READ:
             return None
-        wanted = _wanted(question, values.size, more)
+        wanted = wanted_of(question, values.size, more)
         return None if wanted is None else cls(values, question, *wanted)
 
     def start(self, answers: int) -> None:
@@ -136,7 +136,7 @@ _ROOMS = _Rooms()
 
 
 @lru_cache  # cached, because arrays of one size are asked repeatedly
-def _wanted(question: ElementOrder, n: int, more: tuple[int, ...]) -> tuple[Any, int] | None:
+def wanted_of(question: ElementOrder, n: int, more: tuple[int, ...]) -> tuple[Any, int] | None:
     """Describe the wanted ranks of n elements, and return their number; None if too many.
 
     The elements of the ranks in `more` follow the answers.

@@ -127,10 +127,10 @@ __device__ __forceinline__ bool are_few_near(const Value* drawn, i64 size, const
 }
 
 // Find the ends of a box's brackets in a sorted sample, and choose the form of the kernel that counts and
-// sums: see `BoxGuess`. The form stays 0 if the sample is not of the usual kind. One warp.
+// sums: see `BoxGuess`. The form is 0 if the sample is not of the usual kind; the host is told. One warp.
 extern "C" __global__ void __launch_bounds__(32) guess_box(
     const Value* drawn, i64 size, const i64* quartiles, i64 n_extreme, i64 most_near, i64 most_tied,
-    double whis, Value* all_ends, int* top, int* form
+    double whis, Value* all_ends, int* top, int* form, i64* told
 ) {
     constexpr int N_ENDS = 12, FIRST = 3, LAST = 8;  // the ends of quartiles are those from FIRST to LAST
     double low = as_double(drawn[quartiles[0]]), low_most = as_double(drawn[quartiles[1]]);
@@ -175,5 +175,7 @@ extern "C" __global__ void __launch_bounds__(32) guess_box(
 #pragma unroll
     for (int e = 0; e < N_ENDS; ++e) all_ends[e] = ends[e];
     *top = found;
-    if (chosen) *form = 2 * chosen + is_keyed;
+    *form = chosen ? 2 * chosen + is_keyed : 0;
+    *told = *form;
+    __threadfence_system();
 }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import accumulate, compress
 from typing import Any, NamedTuple
 
 import cupy
@@ -16,8 +18,10 @@ from dask_gpuselect.arrays import n_true
 from dask_gpuselect.kernels.companions import Accompanied, Several, parts_of
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.candidates import (
+    FEW_PLACES,
     SELECTION,
     DeviceCandidates,
+    OrderedDeviceCandidates,
     most_selected,
     select_few,
     selected,
@@ -26,13 +30,15 @@ from dask_gpuselect.kernels.cuda.candidates import (
 from dask_gpuselect.kernels.cuda.chunk import Chunk, Elements, masked, n_unmasked
 from dask_gpuselect.kernels.cuda.launch import (
     Array,
-    copied_ahead,
+    PinnedNumber,
     launch,
     offsets,
     on_device,
     places_in,
 )
-from dask_gpuselect.kernels.cuda.moments import N_SUMS
+from dask_gpuselect.kernels.cuda.moments import N_SUMS, moments_of
+from dask_gpuselect.kernels.cuda.only_box import box_of, most_listed
+from dask_gpuselect.kernels.cuda.only_lane import wanted_of
 from dask_gpuselect.kernels.cuda.source import digits
 from dask_gpuselect.kernels.cuda.spans import (
     Layout,
@@ -43,15 +49,17 @@ from dask_gpuselect.kernels.cuda.spans import (
     room_for,
     start_located,
     start_tally,
-    summed_tally,
+    sums_behind,
     tally_in_place,
     tally_of,
+    tally_with,
 )
-from dask_gpuselect.maths.boxes import BoxGuess
+from dask_gpuselect.maths.boxes import BoxGuess, first_ranks
 from dask_gpuselect.maths.cuts import Brackets, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import guess_brackets
 from dask_gpuselect.maths.finish import are_gathered, order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import pilot_bracket, pilot_room
 
@@ -64,6 +72,7 @@ SAMPLE_TIMES = 4
 # narrowed by a sample of their own; and how many candidates are worth that.
 MANY = 12
 WORTH_NARROWING = 1 << 22
+SURELY = 0.98  # share of the expected candidates that there surely are, without ties
 
 
 def sample(values: Elements, size: int) -> NDArray[Any]:
@@ -135,7 +144,7 @@ def pilot(values: Elements, size: int, ranks: RanksOf) -> tuple[Brackets, Tally 
     plan = _plan(ranks, n, size, selection_dtype(np.dtype(values.dtype))) if size else None
     guess = None if plan is None else _pilot_on_device(values, n, size, plan)
     brackets, tally = guess or _guessed(values, n, size, ranks)
-    if tally is not None and n_brackets > MANY:
+    if tally is not None and n_brackets > MANY and not isinstance(tally.candidates, ManyCandidates):
         tally = replace(tally, candidates=ManyCandidates(tally.candidates.elements))
     return brackets, tally
 
@@ -160,7 +169,9 @@ def _sample_for(n_brackets: int, n: int) -> int:
 
 @dataclass(frozen=True)
 class ManyCandidates(DeviceCandidates):
-    """Candidates on a device among which many places are wanted."""
+    """Candidates on a device among which many places are wanted, maybe with a sorted sample."""
+
+    sample: Array | None = None
 
     def elements_at(self, places: IntArray) -> NDArray[Any]:
         """Select the elements at the places, among the few that a sample of the candidates leaves.
@@ -173,22 +184,31 @@ class ManyCandidates(DeviceCandidates):
             return super().elements_at(places)
         is_apart = np.diff(wanted) > 1  # neighbours, as of a quantile, share a bracket
         first, last = wanted[np.append(True, is_apart)], wanted[np.append(is_apart, True)]
-        size = _sample_for(len(first), n)
+        size = _sample_for(len(first), n) if self.sample is None else self.sample.size
         first, last = ((each * (size / n)).astype(np.int64) for each in (first, last))
         plan = _planned(*pilot_bracket(first, last, size), wanted[:0], size, self.dtype)
-        guess = None if plan is None else _pilot_on_device(self.elements, n, size, plan)
-        if guess is None or not are_gathered(*guess, wanted).all():
+        about = self.elements, n, size
+        guess = None if plan is None else _pilot_on_device(*about, plan, self.sample)
+        if guess is None:
             return super().elements_at(places)
-        return order_statistics(*guess, wanted)[np.searchsorted(wanted, places)]
+        brackets, tally = guess
+        if wanted.size > FEW_PLACES:
+            elements = tally.candidates.elements
+            elements.sort()  # in place: `cupy.sort` takes a copy
+            tally = replace(tally, candidates=OrderedDeviceCandidates(elements))
+        if not are_gathered(brackets, tally, wanted).all():
+            return super().elements_at(places)
+        return order_statistics(brackets, tally, wanted)[np.searchsorted(wanted, places)]
 
 
 def _pilot_on_device(
-    values: Elements, n: int, size: int, plan: PreparedPilot
+    values: Elements, n: int, size: int, plan: PreparedPilot, drawn: Array | None = None
 ) -> tuple[Brackets, Tally] | None:
     """Run a `pilot` for n unmasked elements by kernels that are all started without waiting.
 
     They find brackets by the sample, the tally there, and the elements of the wanted ranks, which
     the tally's counts must then prove. With the host in between, the device would wait 0.4 ms.
+    `drawn` is a sorted sample if there is one.
 
     None if the sample has missing elements or is too small, or if ties make more candidates than
     expected.
@@ -197,10 +217,12 @@ def _pilot_on_device(
     device_sheet = on_device(plan.sheet)
     at = places_in(device_sheet, layout.dtype)
 
-    drawn = cupy.empty(size, dtype)
-    start_sample(values, _tries(values, n, size), drawn, at["is_in_vain"], at["n_drawn"])
+    if drawn is None:
+        drawn = cupy.empty(size, dtype)
+        start_sample(values, _tries(values, n, size), drawn, at["is_in_vain"], at["n_drawn"])
+        if plan.is_placed:
+            drawn.sort()
     if plan.is_placed:
-        drawn.sort()
         launch(dtype, "guess_placed", drawn, at["places"], layout.n_ends, at["ends"], blocks=1)
     else:
         start_selection(drawn, at["sample"], layout.n_ends)
@@ -212,6 +234,11 @@ def _pilot_on_device(
     start_tally(values, layout, device_sheet, *how, is_placed=plan.is_placed)
     if plan.n_ranks:
         start_located(candidates, layout, device_sheet, plan.n_ranks, is_placed=plan.is_placed)
+    del drawn
+    ahead = None
+    if plan.n_ahead:
+        ahead = drawn_from(candidates[: plan.n_ahead], plan.size_ahead)
+        ahead.sort()
 
     sheet = device_sheet.get().view(layout.dtype)[0]
     tally = tally_of(sheet, spans, candidates, n)
@@ -221,8 +248,10 @@ def _pilot_on_device(
     bounds = sheet["bounds"][: len(spans)].ravel()
     ends = sheet["ends"].copy() if plan.is_placed else bounds[plan.is_end]
     brackets, tally = _without_repeated(Brackets(ends, plan.wanted), tally)
-    known = selected(sheet["selection"], plan.n_ranks, dtype)
-    gathered = DeviceCandidates(tally.candidates.elements, known)
+    known, elements = selected(sheet["selection"], plan.n_ranks, dtype), tally.candidates.elements
+    gathered = DeviceCandidates(elements, known)
+    if ahead is not None and plan.n_ahead <= elements.size:
+        gathered = ManyCandidates(elements, known, ahead)
     return brackets, replace(tally, candidates=gathered)
 
 
@@ -248,11 +277,22 @@ class PreparedPilot(NamedTuple):
     share: float
     n_ranks: int  # wanted ranks that are selected; 0 if they are too many
     is_placed: bool  # with a table that finds the cells of elements
+    # Candidates that are expected, less a few, and the size of a sample of them that is drawn while
+    # the host waits for the tally. Both are 0 without one.
+    n_ahead: int = 0
+    size_ahead: int = 0
 
 
 @lru_cache  # cached, as arrays of one size are asked repeatedly; it takes 0.1 ms
 def _plan(ranks: RanksOf, n: int, size: int, dtype: np.dtype[Any]) -> PreparedPilot | None:
-    return _planned(*pilot_bracket(*ranks(size), size), np.unique(ranks(n)), size, dtype)
+    plan = _planned(*pilot_bracket(*ranks(size), size), np.unique(ranks(n)), size, dtype)
+    n_brackets = len(ranks(n)[0])
+    if plan is None or n_brackets <= MANY or plan.n_ranks:
+        return plan
+    expected = int(SURELY * plan.share * n)
+    if expected < WORTH_NARROWING:
+        return plan
+    return plan._replace(n_ahead=expected, size_ahead=_sample_for(n_brackets, expected))
 
 
 def _planned(
@@ -299,60 +339,125 @@ def sorted_sample(values: Elements, size: int) -> tuple[Array, float]:
 
 
 def guess_and_sums(
-    values: Elements,
-    sample: Array,
-    guess: BoxGuess,
-    most: int,
-    ranks: Callable[[int], IntArray],
-) -> tuple[Brackets, Tally | None, Moments] | None:
+    values: Elements, sample: Array, guess: BoxGuess, most: int
+) -> tuple[Brackets, Tally | None, Moments] | LaneBoxes | None:
     """Find brackets by a sorted sample, tally the array there and sum it, without the host.
 
-    See `reference.sampling.guess_and_sums`. None if the sample has missing elements, infinities or
-    many ties, or if much of it is near a fence: then the array was not read. On an H100 the
-    device waited 0.9 ms for a guess on the host, out of 5.5 ms for a box of 2^30 float32.
+    See `reference.sampling.guess_and_sums`. Return the box alone if it is known then. None if the
+    sample has missing elements, infinities or many ties, or if much of it is near a fence: then the
+    array was not read. On an H100 the device waited 0.9 ms for a guess on the host, out of 5.5 ms
+    for a box of 2^30 float32.
     """
     dtype, n = np.dtype(values.dtype), values.size
-    wanted = ranks(n)
-    if masked(values) or not 0 < len(wanted) <= most_selected():
+    plan = None if masked(values) else _plan_of_box(guess, n, np.dtype(sample.dtype))
+    if plan is None:
         return None
-    layout, spans, sheet = _sheet_of_box(guess, np.dtype(sample.dtype))
-    sheet = sheet.copy()
-    sheet["ranks"][: len(wanted)] = wanted
-    device_sheet, candidates = on_device(sheet, 8 * N_SUMS), room_for(most, values)
-    at = places_in(device_sheet, layout.dtype)
-    pieces = source.pieces_of(dtype)
+    layout, spans = plan.layout, plan.spans
+    device_sheet = on_device(plan.sheet, 8 * N_SUMS, room=2 * plan.n_listed * sample.itemsize)
+    at, chosen, pieces = (
+        places_in(device_sheet, layout.dtype),
+        PinnedNumber(),
+        source.pieces_of(dtype),
+    )
     places = at["sample"] + np.uint64(offsets(SELECTION)["ranks"])
-    numbers = guess.n_extreme, guess.most_near, guess.most_tied, guess.whis
-    into = at["ends"], at["top"], at["form"]
+    numbers = guess.n_extreme, guess.most_near, guess.most_tied, guess.rule.whis
+    into = at["ends"], at["top"], at["form"], chosen.place
     given, made = (sample, sample.size, places, *numbers), (("PIECES", pieces),)
     launch(dtype, "guess_box", *given, *into, blocks=1, defined=made)
-    place = offsets(layout.dtype)["form"]
-    chosen = copied_ahead(device_sheet[place : place + 4])
+    chosen.record()
+    candidates = room_for(most, values)
     start = partial(start_tally, values, layout, device_sheet, "any", candidates, is_placed=True)
     likely = TallyForm(pieces, dtype.kind != "f")
     start(likely)
-    number = int(chosen().view(np.int32)[0])
+    number = chosen.get()
     if number == 0:
         return None
     if number != likely.number:
         start(TallyForm(number // 2, bool(number % 2)))
-    start_located(candidates, layout, device_sheet, len(wanted), is_placed=True)
+    start_located(candidates, layout, device_sheet, plan.n_ranks, is_placed=True)
+    if plan.wanted is not None:
+        _start_box(candidates, plan, device_sheet, guess.rule.whis)
     host = device_sheet.get()
     sheet = host[: layout.dtype.itemsize].view(layout.dtype)[0]
+    if _is_box_known(sheet, plan, candidates):
+        box = box_of(host[offsets(layout.dtype)["box"] :], n, guess.rule, candidates.dtype)
+        if box is not None:
+            return box
     brackets = guess.brackets(sheet["ends"].copy())
-    tally, sums = summed_tally(host, layout, spans, candidates, n, len(wanted))
+    tally = tally_with(host, layout, spans, candidates, n, plan.n_ranks)
+    sums = moments_of(sums_behind(host, layout), n)
     return *((brackets, tally) if tally is None else _without_repeated(brackets, tally)), sums
 
 
-@lru_cache
-def _sheet_of_box(guess: BoxGuess, dtype: np.dtype[Any]) -> tuple[Layout, list[Span], Any]:
-    """Make a sheet for the brackets of a `BoxGuess`, whose ends the device finds."""
+class PreparedBox(NamedTuple):
+    """The part of `guess_and_sums` that does not depend on the elements.
+
+    `wanted` tells how quartiles follow from the selected elements; it is None if the kernel of
+    ``sampled_box.cu`` cannot find the box. `n_listed` elements of each side are listed.
+    """
+
+    spans: list[Span]
+    layout: Layout
+    sheet: Any
+    n_ranks: int
+    wanted: Any
+    n_listed: int
+
+
+@lru_cache(maxsize=16)  # 0.2 ms, while the device waits
+def _plan_of_box(guess: BoxGuess, n: int, dtype: np.dtype[Any]) -> PreparedBox | None:
+    """Plan the box of n elements; None if too many ranks are wanted.
+
+    The sheet is for the brackets of the guess, whose ends the device finds.
+    """
+    ranks = first_ranks(guess.rule, n)
+    if len(ranks) > most_selected():
+        return None
     spans = [(0, 2 * guess.n_ends)]
     layout = layout_of(dtype, 1, guess.n_ends)
     sheet = blank_sheet(layout, spans)
     sheet["wanted"] = guess.brackets(sheet["ends"]).wanted
     sheet["sample"]["ranks"][: len(guess.places)] = guess.places
-    return layout, spans, sheet
+    sheet["ranks"][: len(ranks)] = ranks
+    k = most_listed(guess.order, n, guess.rule)
+    wanted, _ = (k and wanted_of(guess.order, n, (k - 1, n - k))) or (None, 0)
+    return PreparedBox(spans, layout, sheet, len(ranks), wanted, 0 if wanted is None else k)
+
+
+def _start_box(candidates: Array, plan: PreparedBox, device_sheet: Array, whis: Any) -> None:
+    """Start the kernel that finds the rest of a box on a sheet, after its selection."""
+    layout = plan.layout
+    at, behind = places_in(device_sheet, layout.dtype), layout.dtype.itemsize + 8 * N_SUMS
+    selected_keys = at["selection"] + np.uint64(offsets(SELECTION)["prefixes"])
+    gathered = candidates, candidates.size, at["n_found"], at["form"], selected_keys
+    counted = at["ends"], at["wanted"], at["held"], layout.n_ends
+    into = at["box"], device_sheet[behind:], plan.n_listed
+    made = (("ANSWER", 64), ("ONLY_MOST", len(plan.wanted["ranks"])))
+    given = (*gathered, *counted, plan.wanted, whis, *into)
+    launch(candidates.dtype, "sampled_box", *given, defined=made)
+
+
+def _is_box_known(sheet: Any, plan: PreparedBox, candidates: Array) -> bool:
+    """Return whether the counts of a tally prove the box that a kernel found in its candidates.
+
+    The quartiles must be candidates. So must be the elements beyond the fence of each side, or the
+    most extreme ones.
+    """
+    about, k, box = plan.wanted, plan.n_listed, sheet["box"]
+    n_found = int(sheet["n_found"])
+    if about is None or n_found > candidates.size or box["is_unknown"]:
+        return False
+    counts, is_wanted = sheet["held"].tolist(), sheet["wanted"].tolist()  # lists: few numbers
+    upto = list(accumulate(counts))
+    if upto[-1] != about["n"] or sum(compress(counts[::2], is_wanted)) != n_found:
+        return False
+    for place in (*about["lower"][:3].tolist(), *about["upper"][:3].tolist()):
+        segment = bisect_right(upto, int(about["ranks"][place]))
+        if segment % 2 or not is_wanted[segment // 2]:
+            return False
+    numbers = box["n_below"], box["n_above"]
+    sides = zip(numbers, (counts[0], counts[-1]), box["n_listed"], strict=True)
+    return all(tail >= k if n >= k else listed == n for n, tail, listed in sides)
 
 
 def _sorted(drawn: Array) -> Array:

@@ -24,6 +24,7 @@ from dask_gpuselect.kernels.cuda.candidates import (
 from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, Elements, masked, n_unmasked, on_host
 from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device, places_in
 from dask_gpuselect.kernels.cuda.moments import N_DIGITS, N_SUMS, moments, moments_of
+from dask_gpuselect.kernels.cuda.only_lane import BOX_RESULTS
 from dask_gpuselect.kernels.cuda.source import cut_for
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
@@ -49,9 +50,20 @@ def tally(values: Elements, brackets: Brackets, most: int) -> Tally | None:
     return tallied and replace(tallied, candidates=HostCandidates(tallied.candidates.on_host()))
 
 
-def tally_in_place(values: Elements, brackets: Brackets, most: int) -> Tally | None:
-    """Count elements at the ends; candidates stay on the device. Scratch: `most` elements."""
-    return tally_on_device(values, brackets, most)
+Ranks = Callable[[int], IntArray] | None
+"""Function from a number of elements to the ranks that will be wanted first, if they are known."""
+
+
+def tally_in_place(
+    values: Elements, brackets: Brackets, most: int, ranks: Ranks = None
+) -> Tally | None:
+    """Count elements at the ends; candidates stay on the device. Scratch: `most` elements.
+
+    The elements of the ranks are selected as in `tally_and_sums`.
+    """
+    if len(brackets.ends) > source.MOST_ENDS:
+        return tally_on_device(values, brackets, most)
+    return _tally_few(values, brackets, most, ranks)[0]
 
 
 def merged(parts: Sequence[Tally]) -> Tally:
@@ -74,7 +86,7 @@ def tally_on_device(values: Elements, brackets: Brackets, most: int) -> Tally | 
         cells = wanted[first : stop + 1].copy()
         cells[0] &= start == 0
         cells[-1] &= stop == len(ends)
-        part = _tally_few(values, Brackets(ends[first:stop], cells), most)
+        part, _ = _tally_few(values, Brackets(ends[first:stop], cells), most)
         if part is None:
             return None
         most -= len(part.candidates)
@@ -92,17 +104,8 @@ def tally_on_device(values: Elements, brackets: Brackets, most: int) -> Tally | 
     )
 
 
-def _tally_few(values: Elements, brackets: Brackets, most: int) -> Tally | None:
-    spans, layout, sheet = _sheet_of(brackets)
-    device_sheet = on_device(sheet)
-    candidates = room_for(most, values)
-    how = _kinds(brackets, spans), candidates
-    start_tally(values, layout, device_sheet, *how, is_placed=_is_placed(brackets, spans))
-    return tally_of(device_sheet.get().view(layout.dtype)[0], spans, candidates, n_unmasked(values))
-
-
 def tally_and_sums(
-    values: Elements, brackets: Brackets, most: int, ranks: Callable[[int], IntArray]
+    values: Elements, brackets: Brackets, most: int, ranks: Ranks
 ) -> tuple[Tally | None, Moments]:
     """Count elements at the ends, with candidates on the device, and sum the array exactly.
 
@@ -112,44 +115,56 @@ def tally_and_sums(
     if len(brackets.ends) > source.MOST_ENDS:
         sums = Moments.merge([moments(part, brackets.ends) for part in parts_of(values)])
         return tally_on_device(values, brackets, most), sums
+    tally, summed = _tally_few(values, brackets, most, ranks, is_summed=True)
+    return tally, moments_of(summed, n_unmasked(values))
+
+
+def _tally_few(
+    values: Elements,
+    brackets: Brackets,
+    most: int,
+    ranks: Ranks = None,
+    *,
+    is_summed: bool = False,
+) -> tuple[Tally | None, IntArray]:
+    """Tally an array at few ends; return the tally, and the digits of sums if it is summed."""
     spans, layout, sheet = _sheet_of(brackets)
     kinds, is_placed = _kinds(brackets, spans), _is_placed(brackets, spans)
-    n = n_unmasked(values)
-    wanted = ranks(n)
-    is_found = (kinds == "cells" or is_placed) and len(wanted) <= most_selected()
-    n_ranks = len(wanted) if is_found else 0
+    n, form = n_unmasked(values), None
+    wanted = np.empty(0, np.int64) if ranks is None else ranks(n)
+    is_located = (kinds == "cells" or is_placed) and len(wanted) <= most_selected()
+    n_ranks = len(wanted) if is_located else 0
     sheet["ranks"][:n_ranks] = wanted[:n_ranks]
-    pieces, sheet["top"] = cut_for(brackets.ends, np.dtype(values.dtype))
-    form = TallyForm(pieces, is_placed)
-    sheet["form"] = form.number
-    device_sheet, candidates = on_device(sheet, 8 * N_SUMS), room_for(most, values)
+    if is_summed:
+        pieces, sheet["top"] = cut_for(brackets.ends, np.dtype(values.dtype))
+        form = TallyForm(pieces, is_placed)
+        sheet["form"] = form.number
+    device_sheet = on_device(sheet, 8 * N_SUMS * is_summed)
+    candidates = room_for(most, values)
     start_tally(values, layout, device_sheet, kinds, candidates, form, is_placed=is_placed)
     if n_ranks:
         start_located(candidates, layout, device_sheet, n_ranks, is_placed=is_placed)
-    return summed_tally(device_sheet.get(), layout, spans, candidates, n, n_ranks)
+    host = device_sheet.get()
+    return tally_with(host, layout, spans, candidates, n, n_ranks), sums_behind(host, layout)
 
 
-def summed_tally(
-    host: Any,
-    layout: Layout,
-    spans: list[Span],
-    candidates: Array,
-    n: int,
-    n_ranks: int,
-) -> tuple[Tally | None, Moments]:
-    """Read the tally of n elements, with those of the wanted ranks, and the sums.
-
-    `host` is a copy of the sheet on which kernels wrote, and of the sums behind it.
-    """
-    size = layout.dtype.itemsize
-    sums = moments_of(host[None, size:].view(np.int64), n)
-    sheet = host[:size].view(layout.dtype)[0]
+def tally_with(
+    host: Any, layout: Layout, spans: list[Span], candidates: Array, n: int, n_ranks: int
+) -> Tally | None:
+    """Read the tally of n elements, with those of the wanted ranks, from a copy of the sheet."""
+    sheet = host[: layout.dtype.itemsize].view(layout.dtype)[0]
     tally = tally_of(sheet, spans, candidates, n)
-    if tally is None:
-        return None, sums
+    if tally is None or not n_ranks:
+        return tally
     known = selected(sheet["selection"], n_ranks, candidates.dtype)
-    chosen = DeviceCandidates(tally.candidates.elements, known)
-    return replace(tally, candidates=chosen), sums
+    return replace(tally, candidates=DeviceCandidates(tally.candidates.elements, known))
+
+
+def sums_behind(host: Any, layout: Layout) -> IntArray:
+    """Return the sums behind a copy of a sheet, a row."""
+    size = layout.dtype.itemsize
+    sums: IntArray = host[None, size : size + 8 * N_SUMS].view(np.int64)
+    return sums
 
 
 class TallyForm(NamedTuple):
@@ -303,7 +318,6 @@ def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int, n_places: int = 0
     fields = [
         ("bounds", dtype, (room, 2)),
         ("segments", "i4", (room, 2)),
-        ("ends", dtype, (n_ends,)),
         ("wanted", "?", (n_ends + 1,)),
         # Fields of a pilot: the sample's elements at the ends, a flag for an unusual sample, whose
         # elements are misplaced, and the answer.
@@ -314,12 +328,14 @@ def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int, n_places: int = 0
         ("form", "i4"),  # of the kernel that sums; 0 if the sample is not of the usual kind
         ("ranks", "i8", (source.MOST_SELECTED,)),
         ("places", "i8", (n_places,)),  # of the ends in a sorted sample
+        ("ends", dtype, (n_ends,)),
         ("selection", SELECTION),
         # `totals` of the kernel:
         ("below", "i8", (room,)),
         ("n_missing", "i8"),
         ("n_found", "i8"),
         ("held", "i8", (2 * n_ends + 1,)),  # by each segment
+        ("box", BOX_RESULTS),  # of all elements; sums and listed elements are behind it
     ]
     return Layout(np.dtype(fields, align=True), n_spans, room, n_ends)
 

@@ -154,7 +154,11 @@ def _tally_of_sorted(ordered: Array, n_missing: int, brackets: Brackets, most: i
     return Tally(below, upto, candidates, n_valid, n_missing)
 
 
-tally_in_place = tally  # candidates leave the array's device here
+def tally_in_place(values: Array, brackets: Brackets, most: int, _: Any = None) -> Tally | None:
+    """Tally an array; candidates leave its device here."""
+    return tally(values, brackets, most)
+
+
 merged = Tally.merge
 
 
