@@ -40,6 +40,7 @@ from dask_gpuselect.kernels.cuda.source import (
     row_sums,
     select_memory,
     sizes_for,
+    sort_kernel,
     source,
     tally_memory,
 )
@@ -133,7 +134,7 @@ def test_a_kernel_is_alone_in_its_source() -> None:
 OTHERS = {
     *("lanes.cu", "lane_boxes.cu", "lane_passes.cu", "lane_answers.cu"),
     *("residuals.cu", "lower_sets.cu", "windows.cu"),
-    *("weighed_lanes.cu", "weighed_shares.cu"),
+    *("weighed_lanes.cu", "weighed_shares.cu", "weighed_sorts.cu"),
 }
 OF_SPANS: tuple[Defined, ...] = tuple(
     (("SPANS", n), ("SPANS_ARE", kind)) for n in SPANS for kind in SPANS_ARE.values()
@@ -198,6 +199,9 @@ def of_weighted_lanes(dtype: str) -> Sources:
         assert kernel is not None
         if dtype != "f8" or (n % 10 + side_by_side) % 2:
             yield "reach_lanes", kernel.defined(**how)
+        kernel = sort_kernel(np.dtype(dtype), n, SHARED["sm_90"], **how)
+        if kernel is not None and (n + side_by_side) % 2:
+            yield ("sort_and_mean", "sort_and_reach")[side_by_side], kernel.defined(**how)
 
 
 def of_windows(dtype: str) -> Sources:

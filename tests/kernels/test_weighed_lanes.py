@@ -29,6 +29,7 @@ from tests.backends import CUPY
 
 LANES = 12
 Q = (0.5, 0.1, 1 / 3, 0.0, 1.0, 1e-300, 1 - 2.0**-53)
+MANY = tuple(np.linspace(0, 1, 21))
 rng = np.random.default_rng(49)
 
 VALUES = {
@@ -165,8 +166,10 @@ def test_a_device_finds_what_integers_say(method: str, dtype: str) -> None:
             ways = [
                 (Q, sorted_by),
                 (Q, sorted_together),
-                (Q[3:], reached),
-                ((0.5, 0.1, 1.0), reached),
+                (Q[3:], partial(reached, by_sorting=False)),
+                ((0.5, 0.1, 1.0), partial(reached, by_sorting=False)),
+                (Q, partial(reached, by_sorting=True)),
+                (MANY, partial(reached, by_sorting=True)),
             ]
             for q, by in ways:
                 if by is sorted_together and dtype == "i8":
@@ -196,8 +199,13 @@ def sorted_by(table: Any, wanted: WantedQuantiles) -> Any:
     return on_device()._sorted(table, wanted)
 
 
-def reached(table: Any, wanted: WantedQuantiles) -> Any:
-    lanes, is_plain = on_device()._reached(table, wanted)
+def reached(table: Any, wanted: WantedQuantiles, *, by_sorting: bool) -> Any:
+    """As few quantiles, or as many, for which the kernel sorts the lanes."""
+    least = (1 if by_sorting else len(wanted.q) + 1,) * 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(on_device(), "MANY", least)
+        patch.setattr(on_device(), "MANY_MEANS", least)
+        lanes, is_plain = on_device()._reached(table, wanted)
     assert is_plain == ((lanes.n_valid > 0) & (lanes.n_missing == 0)).all()
     return lanes
 

@@ -44,6 +44,7 @@ WEIGH_THREADS = 512
 ONCE_THREADS = 256
 ENDS_THREADS = 128
 REACH_WORKING = 44  # registers of a thread of ``reach_lanes`` besides keys and weights
+SORT_WORKING = 38  # registers of a thread of ``weighed_sorts.cu`` besides its elements
 FETCHED_ROWS = 8  # rows of a thread that it fetches together for others
 REACH_SUMS = 5  # words of 8 bytes that the threads of a lane of ``reach_lanes`` find together
 FINISH_THREADS = 128
@@ -323,6 +324,10 @@ REACH_WORDS, REACH_WORDS_OF_MOST = 64, 40
 """Keys and rounded weights in the registers of a thread, in words of 4 bytes; of 1,024 threads."""
 
 
+REACH_BUCKETS = 4096, 1024
+"""Numbers of buckets for the keys of a lane that a block has for itself, if there is room."""
+
+
 class ReachKernel(NamedTuple):
     """The definitions and launch sizes of a kernel of weighted lanes."""
 
@@ -361,7 +366,7 @@ def reach_kernel(
     each, threads = -(-n // group), max(group, 512 if group > 64 else 256)
     each += each % 2 if each > 8 else 0  # for fewer kernels
     keys = rounded = "in registers"
-    own, lanes, warps = 0, threads // group, group // 32
+    own, lanes, warps, buckets = 0, threads // group, group // 32, 0
     if warps > 1:
         own += lanes * warps * REACH_SUMS * 2 * 8
     if warps and is_side_by_side and lanes > 1:
@@ -370,16 +375,51 @@ def reach_kernel(
         own, rounded = own + 4 * n, "in shared memory"
         if each * words > REACH_WORDS_OF_MOST:
             own, keys, rounded, each = own + (4 * words - 4) * n, "in shared memory", "made", 1
+        room = (shared - STATIC) // 1024 * 1024 - own
+        buckets = next((size for size in REACH_BUCKETS if 4 * size <= room), 0)
+        own += 4 * buckets
     registers = threads * (each * (words + 1) + REACH_WORKING)
     more = (
         ("GROUP", group),
         ("EACH", each),
         ("KEYS_ARE", REACHED_ARE[keys]),
         ("ROUNDED_ARE", REACHED_ARE[rounded]),
+        ("BUCKETS", buckets),
         ("MIN_BLOCKS", max(REGISTERS // registers, 1)),
     )
     own = -(-own // 1024) * 1024  # not a preparation for every number
     return ReachKernel(threads, lanes, own, more) if own + STATIC <= shared else None
+
+
+SORT_EACH = {4: 30, 8: 25}
+"""Elements of a lane that a thread of ``weighed_sorts.cu`` sorts, at most, by bytes of a key."""
+MOST_COMMON = 4096
+"""Weights of all lanes that are in shared memory, at most."""
+
+
+def sort_kernel(
+    dtype: np.dtype[Any], n: int, shared: int, *, is_side_by_side: bool, is_common: bool = False
+) -> ReachKernel | None:
+    """Choose the kernel that sorts lanes of n weighted elements; None if one exceeds a block.
+
+    If all lanes have the same weights (`is_common`), these are in shared memory too.
+    """
+    group, most = 1, SORT_EACH[key_size(dtype)]
+    while not is_side_by_side and group < 32 and 8 * group < n:
+        group *= 2  # so that neighbouring threads read neighbouring elements
+    while group < MOST_THREADS and -(-n // group) > most:
+        group *= 2
+    each, threads = -(-n // group), max(group, 512 if group > 64 else 256)
+    each += each % 2 == 0 and group > 1
+    lanes, words = threads // group, key_size(dtype) // 4
+    own = 16 * (threads + lanes) + lanes * (group * each + 1) * (key_size(dtype) + 2)
+    common = -(-n // 128) * 128 if is_common and n <= MOST_COMMON else 0
+    own = -(-(own + 8 * common) // 1024) * 1024  # not a preparation for every number
+    registers = threads * (each * (words + 1) + SORT_WORKING)
+    n_blocks = max(min(REGISTERS // registers, shared // (own + STATIC)), 1)
+    more = ("GROUP", group), ("EACH", each), ("MIN_BLOCKS", n_blocks), ("COMMON", common)
+    fits = own + STATIC <= shared and each <= most
+    return ReachKernel(threads, lanes, own, more) if fits else None
 
 
 ORDER_ROOM, ORDER_LANES = 24 << 10, 64

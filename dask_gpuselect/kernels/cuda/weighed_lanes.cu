@@ -4,7 +4,6 @@
 // power of two; SIDE_BY_SIDE, 1 if neighbouring lanes are nearer to each other than rows are; and IN_PAIRS,
 // 1 if sums of products are pairs of floats, with a bound of their error, and 0 if they are exact.
 
-#include "pairs.cuh"
 #include "weighed_lanes.cuh"
 
 constexpr int STEP = REACH_THREADS / A_BLOCK;  // threads of a lane, which take every STEP-th row
@@ -47,6 +46,8 @@ struct Ends {
         }
         if (x == 0.0) return;
         double error, own = product_of(x, x, error);
+        // The square of a float32 is a float64.
+        if (BITS < 32 || (BITS == 32 && KIND == FLOATING)) error = 0.0;
 #if IN_PAIRS
         next_total.add_product(w, x), next_square.add_product(w, own);
         if (error != 0.0) next_square.add_product(w, error);
@@ -152,10 +153,39 @@ struct FlierList {
     u64* n;
 };
 
+constexpr int AHEAD = 4;  // rows that a thread reads before it needs them
+
+// Visit every STEP-th row of a lane: its element and its weight.
+template <class Visit>
+__device__ __forceinline__ void visit_rows(
+    const ReachLanes& lanes, const Word* values, const double* weights, i64 first, i64 n, Visit visit
+) {
+    Word words[AHEAD];
+    double own[AHEAD];
+    int n_left = n > first ? (int)((n - first - 1) / STEP) + 1 : 0, n_unread = n_left;
+    const i64 jump = STEP * lanes.row, weights_jump = STEP * lanes.weights_row;
+    values += first * lanes.row, weights += first * lanes.weights_row;
+    auto read = [&](int k) {
+        if (n_unread > 0) words[k] = __ldg(values), own[k] = __ldg(weights);
+        --n_unread, values += jump, weights += weights_jump;
+    };
+#pragma unroll
+    for (int k = 0; k < AHEAD; ++k) read(k);
+#pragma unroll 1
+    for (; n_left > 0; --n_left) {
+        Word word = words[0];
+        double w = own[0];
+#pragma unroll
+        for (int k = 1; k < AHEAD; ++k) words[k - 1] = words[k], own[k - 1] = own[k];
+        read(AHEAD - 1);
+        visit(word, w);
+    }
+}
+
 // Find what lanes have at their ends, one or several threads for each. The numbers are weight, weight
 // below and above the bounds, mean and deviation; the extremes are the least and the largest element,
 // and the nearest inside the bounds.
-extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_ends(
+extern "C" __global__ void __launch_bounds__(REACH_THREADS, 4) reach_ends(
     const Word* values, const double* weights, const ReachLanes* told, const double* lows,
     const double* highs, const FlierList* list, double* numbers, Word* extremes, unsigned char* are_unsure
 ) {
@@ -175,22 +205,29 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_ends(
         const double* own = weights;
         if (is_one) own += place_of_lane(lanes, number, lanes.weights_outer, lanes.weights_inner);
         Ends ends;
-        for (i64 row = first; row < n; row += STEP) {
-            ends.add(its[row * lanes.row], own[row * lanes.weights_row], low, high);
-        }
+        visit_rows(lanes, its, own, first, n, [&](Word word, double w) { ends.add(word, w, low, high); });
         ends.finish();
+        // The first thread of a warp takes places for the fliers of all.
+        u32 n_upto = ends.n_beyond;
+        const int me = threadIdx.x % 32;
+#pragma unroll
+        for (int by = 1; by < 32; by *= 2) {
+            u32 before = __shfl_up_sync(ALL_LANES, n_upto, by);
+            n_upto += me >= by ? before : 0;
+        }
+        u32 n_all = __shfl_sync(ALL_LANES, n_upto, 31);
+        i64 place = n_all && me == 0 ? atomicAdd(fliers.n, (u64)n_all) : 0;
+        place = __shfl_sync(ALL_LANES, place, 0) + n_upto - ends.n_beyond;
         if (ends.n_beyond) {
-            i64 place = atomicAdd(fliers.n, (u64)ends.n_beyond);
-            for (i64 row = first; row < n; row += STEP) {
-                Word word = its[row * lanes.row];
-                double w = own[row * lanes.weights_row], x = as_double(value_of(word));
-                if (!(w > 0 && (x < low || x > high))) continue;
+            visit_rows(lanes, its, own, first, n, [&](Word word, double w) {
+                double x = as_double(value_of(word));
+                if (!(w > 0 && (x < low || x > high))) return;
                 if (place < fliers.room) {
                     fliers.elements[place] = word, fliers.weights[place] = w;
                     fliers.sides[place] = 2 * number + (x > high);
                 }
                 ++place;
-            }
+            });
         }
         if (STEP > 1) {
             __syncthreads();

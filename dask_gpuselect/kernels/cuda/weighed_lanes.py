@@ -39,10 +39,11 @@ REACH_TARGET = source.record("weighed_shares.cu", "ReachTarget")
 FLIER_LIST = source.record("weighed_lanes.cu", "FlierList")
 # Elements that are sorted together, with 40 bytes of scratch each.
 TILE = 1 << 27
-# Quantiles up to which each is found by itself. Sorting in shared memory takes as long as 25 of
-# them, or as 16 means over windows, and other sorting as long as 30 to 40. Where one thread takes a
-# lane, it never pays.
-FEW, FEW_MEANS, FEW_LONG, ALL_FOR = 24, 16, 40, 32
+# Quantiles from which on lanes are sorted once: of lanes up to SHORT_UP_TO, and longer ones.
+# Sorting takes as long as 3 and as 7 quantiles; means over windows take longer than others.
+MANY, MANY_MEANS = (4, 7), (1, 2)
+SHORT_UP_TO = 1024
+FEW_LONG = 40  # quantiles up to which each is found by itself where no kernel sorts
 FEW_WEIGHTS = 1 << 16  # weights that are checked on the host
 MOST_DECIDED = 1 << 14  # elements of lanes whose ends the host decides if pairs of floats do not
 SORTED_AGAIN = (
@@ -298,6 +299,11 @@ class _Layout(NamedTuple):
         outer, row, _ = self.values.strides
         return self.values.shape[2] > 1 or row > outer
 
+    @property
+    def are_weights_common(self) -> bool:
+        outer, _, inner = self.weights.strides
+        return not (outer or inner)
+
     def arguments(self, n_targets: int = 0, *how: float) -> tuple[Any, ...]:
         """Return the first arguments of a kernel: elements, weights, and `ReachLanes`."""
         _, n, inner = self.values.shape
@@ -308,29 +314,30 @@ class _Layout(NamedTuple):
         return self.values.chunk, self.weights.chunk, cupy.asarray(record.view(np.uint8))
 
 
-def _targets(table: Weighed, wanted: WantedQuantiles) -> list[tuple[float, bool]]:
-    """List the shares to reach, and those to pass, which only exact sums tell from the former."""
-    passes = wanted.method == "averaged_inverted_cdf" and table.is_whole
+def _targets(wanted: WantedQuantiles, *, tells_passed: bool) -> list[tuple[float, bool]]:
+    """List the shares to reach, and those to pass if the kernel can tell these from the former."""
+    passes = wanted.method == "averaged_inverted_cdf" and tells_passed
     passed = [(q, True) for q in wanted.q if passes and 0 < q < 1]
     return [*((q, False) for q in wanted.q), *passed]
 
 
 def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | None:
-    """Find the answers by kernels that do not sort, and whether all lanes are complete.
+    """Find the answers by kernels that sum pairs of floats, and whether all lanes are complete.
 
     None if there is no kernel for lanes so long, or for so many quantiles. Reads the elements once.
     Scratch: copies where lanes are not evenly spaced.
     """
     layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
     shared = most_shared(cupy.cuda.Device().id)
-    is_mean = wanted.method == lane_weights.TYPE_7
-    most = FEW_LONG
-    if source.order_kernel(dtype, table.n, shared) is not None:
-        most = FEW_MEANS if is_mean else FEW
-    if len(wanted.q) > most and table.n > ALL_FOR:
-        return None
+    is_mean, n_wanted = wanted.method == lane_weights.TYPE_7, len(wanted.q)
     how: dict[str, Any] = {"is_side_by_side": layout.is_side_by_side}
-    kernel = source.reach_kernel(dtype, table.n, shared, **how)
+    kernel = None
+    if n_wanted >= (MANY_MEANS if is_mean else MANY)[table.n > SHORT_UP_TO]:
+        is_common = layout.are_weights_common
+        kernel = source.sort_kernel(dtype, table.n, shared, **how, is_common=is_common)
+    sorts = kernel is not None
+    if kernel is None and n_wanted <= FEW_LONG:
+        kernel = source.reach_kernel(dtype, table.n, shared, **how)
     if kernel is None:
         return None
     n_lanes = layout.n_lanes
@@ -345,15 +352,17 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
         shares = cupy.asarray(np.array(wanted.q, np.float64))
         numbers = shares, len(wanted.q), wanted.dtype.itemsize
         *arrays, given = layout.arguments(0, 0.0, table.scale)
-        launch(dtype, "reach_means", *arrays, keeps, given, *numbers, lower, *results, **start)
+        name = "sort_and_mean" if sorts else "reach_means"
+        launch(dtype, name, *arrays, keeps, given, *numbers, lower, *results, **start)
     else:
-        targets = _targets(table, wanted)
+        targets = _targets(wanted, tells_passed=table.is_whole or sorts)
         elements = cupy.empty((len(targets), n_lanes), selection_dtype(dtype))
         # Each thread adds so many weights one after the other, and its sum is merged ten times.
         slack = 0.0 if table.is_whole else (-(-table.n // kernel.group) + 16) * 2.0**-52
         *arrays, given = layout.arguments(len(targets), slack, table.scale)
         records = cupy.asarray(np.array(targets, REACH_TARGET).view(np.uint8))
-        launch(dtype, "reach_lanes", *arrays, keeps, given, records, elements, *results, **start)
+        name = "sort_and_reach" if sorts else "reach_lanes"
+        launch(dtype, name, *arrays, keeps, given, records, elements, *results, **start)
         lower = upper = elements[: len(wanted.q)].T
         if wanted.method == "averaged_inverted_cdf":
             place_of = {target: place for place, target in enumerate(targets)}

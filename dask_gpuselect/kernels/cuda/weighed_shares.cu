@@ -14,9 +14,9 @@
 //   EACH: rows of a thread, at most
 //   MIN_BLOCKS: blocks at the same time on a multiprocessor
 //   KEYS_ARE, ROUNDED_ARE: where a thread finds keys, and the rounded weights
+//   BUCKETS: into which the keys of a lane that a block has for itself are distributed, or 0
 //   SIDE_BY_SIDE: 1 if neighbouring lanes are nearer to each other than rows are
 
-#include "pairs.cuh"
 #include "weighed_lanes.cuh"
 
 constexpr int IN_REGISTERS = 0;
@@ -32,13 +32,7 @@ constexpr int APART = SIDE_BY_SIDE && GROUP < 32 ? 32 / GROUP : 1;
 // In wider groups, threads fetch elements for other threads, because they read rows in the order of memory.
 constexpr bool ARE_FETCHED = SIDE_BY_SIDE && GROUP >= 32 && LANES > 1;
 constexpr int FETCHED_PITCH = GROUP + 32 / (LANES < 32 ? LANES : 32);
-constexpr Key NO_KEY = ~Key(0);  // of elements that take no part; no element has a larger one
 constexpr int STEPS = 4;  // from one element to the next, before the bracket is halved
-
-struct ReachTarget {  // the first element up to which the weights reach a share, or pass it
-    double share;  // 0 and 1 are those of the first and of the last element, however little these weigh
-    i64 is_passed;
-};
 
 // --- What the threads of a lane find together -------------------------------------------------------
 
@@ -172,10 +166,13 @@ struct Own {
     double scale;
     u64 kept;  // a bit for each row, 0 if a mask leaves it out
     int n, me;
+    u32* buckets;  // the rounded weight up to each bucket of 2**shift keys, from `least` on
+    Key least;
+    int shift;
 
     __device__ __forceinline__ Own(u64* all_parts, const ReachLanes& lanes)
         : all_keys((Key*)(all_parts + LANES * PARTS)), all_rounded((u32*)(all_parts + LANES * PARTS)),
-          jump(GROUP * lanes.weights_row), scale(lanes.scale) {}
+          jump(GROUP * lanes.weights_row), scale(lanes.scale), buckets(KEYS_ARE == IN_MEMORY ? (u32*)(all_keys + lanes.n) : all_rounded + lanes.n) {}
 
     __device__ __forceinline__ int row(int j) const { return me + j * GROUP; }
     __device__ __forceinline__ Key& key(int j) {
@@ -229,6 +226,31 @@ struct Own {
             all.least = min(all.least, key(j)), all.most = max(all.most, key(j));
         });
         return all;
+    }
+
+    // Sum the rounded weights of the keys of each bucket, up to it.
+    __device__ __forceinline__ void distribute(const Totals& all) {
+        constexpr int SPAN = BUCKETS / GROUP;
+        u32* mine = buckets + me * SPAN;
+        least = all.least, shift = 0;
+        while ((all.most - least) >> shift >= BUCKETS && all.n_valid) ++shift;
+        for (int i = 0; i < SPAN; ++i) mine[i] = 0;
+        named_barrier(1, GROUP);
+        visit<ROUNDED_ARE == MADE>([&](int j, double w) {
+            bool is_one = row(j) < n && its_rounded(j, w) > 0 && (KIND != FLOATING || key(j) != NO_KEY);
+            if (is_one) atomicAdd(buckets + ((key(j) - least) >> shift), its_rounded(j, w));
+        });
+        named_barrier(1, GROUP);
+        for (int i = 1; i < SPAN; ++i) mine[i] += mine[i - 1];
+        u32 own_total = mine[SPAN - 1], total = own_total;
+        for (int by = 1; by < GROUP; by *= 2) {
+            named_barrier(1, GROUP);
+            u32 other = me >= by ? mine[-by * SPAN + SPAN - 1] : 0;
+            named_barrier(1, GROUP);
+            mine[SPAN - 1] = total += other;
+        }
+        for (int i = 0; i + 1 < SPAN; ++i) mine[i] += total - own_total;
+        named_barrier(1, GROUP);
     }
 
     __device__ __forceinline__ Guess guess(Key pivot) {
@@ -376,6 +398,14 @@ __device__ __forceinline__ void guess(Own& own, Group& group, const Totals& all,
     bool is_open = all.n_valid > 0 && guessed.key < all.most, was_enough = false;
     Key low = guessed.key, high = all.most;
     u32 before = guessed.before, upto = all.rounded;
+    if constexpr (BUCKETS > 0) {
+        const u32* sums = own.buckets;
+        u32 bucket = first_not(0u, BUCKETS - 1u, [&](u32 i) { return is_passed ? sums[i] <= near : sums[i] < near; });
+        Key start = all.least + ((Key)bucket << own.shift);
+        if (is_open && start > low) low = start, before = sums[bucket - 1];
+        if (is_open && all.most - start >> own.shift) high = start + ((Key)1 << own.shift) - 1, upto = sums[bucket];
+        is_open = is_open && low < high;
+    }
     float aim = (float)near - 0.5f * ((float)all.rounded / (float)all.n_valid);
     float less = aim - (float)before, more = (float)all.rounded - aim;  // the weight up to the ends, from there
 #pragma unroll 1
@@ -428,18 +458,6 @@ __device__ __forceinline__ Key reached(
     return key;
 }
 
-// Write down what a lane has, and whether some lane is unsure, or is not complete.
-__device__ __forceinline__ void write(
-    const Totals& all, i64 number, bool is_unsure, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags
-) {
-    bool is_nothing = !all.n_valid && !all.n_missing;
-    n_valid[number] = all.n_valid;
-    n_missing[number] = is_nothing && all.n_idle ? ALL_IDLE : all.n_missing;
-    are_unsure[number] = is_unsure && all.n_valid;
-    if (is_unsure && all.n_valid) flags[0] = 1;
-    if (!all.n_valid || all.n_missing) flags[1] = 1;
-}
-
 extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_lanes(
     const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const ReachTarget* targets,
     Value* found, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags
@@ -453,6 +471,7 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_la
         bool is_one = load(lanes, values, weights, keeps, start, group, own), is_unsure = false;
         Totals all = own.start();
         group.together(all);
+        if constexpr (BUCKETS > 0) own.distribute(all);
         Guessed first(all);
         double before = 0;
 #pragma unroll 1
@@ -473,19 +492,15 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_la
 // --- Means over windows -----------------------------------------------------------------------------
 
 constexpr int STEPS_UP = 16, STEPS_DOWN = 3;  // elements of a window, and those before it, that are looked at
-constexpr double LEAST_MEAN = 0x1p-900;
 
-// The mean over the window of a share q: the first element in it, and each step to the next element
-// times the part of the window that is behind it. Let W be the weight and S the sum of the squares of all
-// weights: in units of W * W, the window begins at `q (W * W - S)` and is S wide.
 __device__ __forceinline__ double mean_of_window(
     Own& own, Group& group, const Totals& all, const Squares& squares, double q, int answer_size, Guessed& guessed,
     bool& sure
 ) {
-    Pair weight = squares.weight.tidy(), square = squares.square.tidy(), whole = product_of(weight, weight);
-    Pair first = product_of(sum_of(whole, negative(square)), Pair(q)), stop = sum_of(first, square);
     // Each thread adds so many weights one after the other, and merges sums a few times.
-    double size = own.n / GROUP + 28.0, error = size * size * PAIR_ERROR * whole.high, share = first.high / whole.high;
+    Window window(squares.weight, squares.square, q, own.n / GROUP + 28.0);
+    const Pair& weight = window.weight;
+    double share = window.first.high / (weight.high * weight.high);
     guess(own, group, all, share * all.rounded, false, guessed);
     Key key = guessed.key;
     Below before;
@@ -496,12 +511,12 @@ __device__ __forceinline__ double mean_of_window(
         group.together(found);
         if (!is_open) continue;
         before = found;
-        is_open = key > all.least && !(product_of(before.weight.tidy(), weight).high < first.high - error);
+        bool is_before = product_of(before.weight.tidy(), weight).high < window.first.high - window.error;
+        is_open = key > all.least && !is_before;
         if (is_open && step == STEPS_DOWN) sure = is_open = false;
         if (is_open) key = found.last;
     }
-    double base = as_double(value_of(word_of(key))), last = base;
-    Pair mean(base);
+    window.start(key);
     is_open = all.n_valid > 0 && key < all.most;
 #pragma unroll 1
     for (int step = 0; group.any(is_open); ++step) {
@@ -509,28 +524,15 @@ __device__ __forceinline__ double mean_of_window(
         group.together(found);
         if (!is_open) continue;
         key = before.next, before.next = found.next, before.weight.add(found.weight);
-        Pair left = sum_of(stop, negative(product_of(before.weight.tidy(), weight))), part(1), more;
-        is_open = !(left.high < -error);
+        Pair left = window.behind(before.weight);
+        is_open = !(left.high < -window.error);
         if (!is_open) continue;
-        bool is_all = left.high > square.high || (left.high == square.high && left.low >= square.low);
-        if (!is_all) part = quotient_of(left, square);
-        double value = as_double(value_of(word_of(key)));
-        more.high = two_sum(value, -last, more.low);
-        mean = sum_of(mean, product_of(part, more)), last = value;
+        window.step(key, left);
         is_open = key < all.most;
         if (is_open && step == STEPS_UP) sure = is_open = false;
     }
     sure = sure && !squares.lost && (q == 0.0 || q > LEAST_SHARE);
-    if (last == base) return base;
-    double largest = fmax(fabs(base), fabs(last));
-    error = (last - base) * 2.0 * error / square.high + largest * PAIR_ERROR;
-    double found = rounded_once(mean, error, sure);
-    sure = sure && fabs(found) > LEAST_MEAN && largest < (KIND == FLOATING ? FARTHEST_ENDS : 0x1p53);
-    // Rounding again is right unless the first rounding has made a tie.
-    u64 bits = (u64)__double_as_longlong(found);
-    bool is_tie = !(bits & ((1ull << 28) - 1)), is_float = !(bits & ((1ull << 29) - 1)) && fabs(found) > 0x1p-126;
-    sure = sure && (answer_size == 8 || !is_tie || (answer_size == 4 && is_float));
-    return found;
+    return window.rounded(answer_size, sure);
 }
 
 extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_means(
@@ -547,6 +549,7 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_me
         bool is_one = load(lanes, values, weights, keeps, start, group, own), sure = true;
         Totals all = own.start();
         group.together(all);
+        if constexpr (BUCKETS > 0) own.distribute(all);
         Squares squares = own.squares();
         group.together(squares);
         Guessed guessed(all);
