@@ -32,6 +32,7 @@ from dask_gpuselect.kernels.cuda.source import (
     choose_memory,
     classify_memory,
     digits,
+    key_size,
     lane_kernel,
     long_lane_kernel,
     most_selected,
@@ -237,6 +238,24 @@ def test_weighted_lanes_fit_a_block(dtype: str, is_side_by_side: bool) -> None:
             assert kernel.threads == kernel.lanes * made["GROUP"] <= 1024
             assert made["KEYS_ARE"] or made["GROUP"] * made["EACH"] >= n
             assert kernel.lanes == 1 or not (made["KEYS_ARE"] or made["ROUNDED_ARE"])
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "u1"])
+@pytest.mark.parametrize("is_side_by_side", [True, False])
+def test_lanes_to_sort_fit_a_block(dtype: str, is_side_by_side: bool) -> None:
+    how: dict[str, Any] = {"is_side_by_side": is_side_by_side}
+    for shared, is_common in itertools.product(SHARED.values(), (False, True)):
+        for n in (1, 2, 9, 24, 31, 365, 1290, 3650, 10_000, 20_000, 40_000):
+            kernel = sort_kernel(np.dtype(dtype), n, shared, **how, is_common=is_common)
+            if kernel is None:
+                # Besides the elements and their rows: sums, and elements that fill up a lane.
+                assert 1.1 * n * (key_size(np.dtype(dtype)) + 2) > shared - (24 << 10) or n > 25_600
+                continue
+            made = dict(kernel.more)
+            assert kernel.shared <= shared
+            assert kernel.threads == kernel.lanes * made["GROUP"] <= 1024
+            assert n <= made["GROUP"] * made["EACH"] < 2**16 - 1
+            assert made["COMMON"] == 0 or made["COMMON"] >= n
 
 
 # By a thread, a part of a warp, a warp or two, a block; and whether lanes are side by side.

@@ -195,6 +195,26 @@ def test_a_device_finds_what_integers_say(method: str, dtype: str) -> None:
                     np.testing.assert_array_equal(found.n_missing.get(), lanes.n_missing)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize(("n", "dtype"), [(17_000, "f4"), (21_000, "f8"), (17_000, "u1")])
+@pytest.mark.parametrize("method", METHODS[::2])
+def test_lanes_that_a_block_has_for_itself(method: str, n: int, dtype: str) -> None:
+    """Their elements are distributed into buckets, some of which have few and some have many."""
+    values, weights = np.empty((4, n)), rng.random((4, n))
+    values[0], values[1], values[2] = (
+        VALUES[name](n)[0] for name in ("normal", "few integers", "all magnitudes")
+    )
+    values[3] = np.where(rng.random(n) < 0.5, 7.0, rng.standard_normal(n))
+    weights[:, ::9] = 0
+    values = np.clip(values, 0, 255).astype(dtype) if dtype == "u1" else values.astype(dtype)
+    lanes = SortedLanes.weighed(values.copy(), weights.copy())
+    wanted = WantedQuantiles((0.7, 0.1, 0.5, 0.0, 1.0, 0.999), method, np.dtype("f8"))
+    expected = lane_weights.pick(lanes, wanted)
+    chunk = Accompanied(CUPY.asarray(values), None, CUPY.asarray(weights))
+    found = reached(on_device().Weighed.of([chunk], (1,)), wanted, by_sorting=False)
+    np.testing.assert_array_equal(found.lower.get(), expected.lower)
+
+
 def sorted_by(table: Any, wanted: WantedQuantiles) -> Any:
     return on_device()._sorted(table, wanted)
 
@@ -213,7 +233,7 @@ def reached(table: Any, wanted: WantedQuantiles, *, by_sorting: bool) -> Any:
 def sorted_together(table: Any, wanted: WantedQuantiles) -> Any:
     """As lanes that exceed shared memory."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(on_device().source, "order_kernel", lambda *_: None)
+        patch.setattr(on_device().source, "sort_kernel", lambda *_, **__: None)
         return on_device()._sorted(table, wanted)
 
 

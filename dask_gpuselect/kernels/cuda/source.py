@@ -410,29 +410,21 @@ def sort_kernel(
     while group < MOST_THREADS and -(-n // group) > most:
         group *= 2
     each, threads = -(-n // group), max(group, 512 if group > 64 else 256)
-    each += each % 2 == 0 and group > 1
-    lanes, words = threads // group, key_size(dtype) // 4
-    own = 16 * (threads + lanes) + lanes * (group * each + 1) * (key_size(dtype) + 2)
+    # An odd number, for the banks of shared memory; or an even one, for fewer kernels.
+    each += each % 2 == 0 if group > 1 else each % 2 and each > 8
+    size = key_size(dtype)
+    each_lane = 16 * (group + 1) + (group * each + 1) * (size + 2)
+    while threads > max(group, 32) and threads // group * each_lane + STATIC > shared:
+        threads //= 2
+    own = threads // group * each_lane
     common = -(-n // 128) * 128 if is_common and n <= MOST_COMMON else 0
+    common *= own + 8 * common + 1024 + STATIC <= shared
     own = -(-(own + 8 * common) // 1024) * 1024  # not a preparation for every number
-    registers = threads * (each * (words + 1) + SORT_WORKING)
+    registers = threads * (each * (size // 4 + 1) + SORT_WORKING)
     n_blocks = max(min(REGISTERS // registers, shared // (own + STATIC)), 1)
     more = ("GROUP", group), ("EACH", each), ("MIN_BLOCKS", n_blocks), ("COMMON", common)
     fits = own + STATIC <= shared and each <= most
-    return ReachKernel(threads, lanes, own, more) if fits else None
-
-
-ORDER_ROOM, ORDER_LANES = 24 << 10, 64
-"""Shared bytes and number of the lanes that a block of `reach_order` sorts together, at most."""
-
-
-def order_kernel(dtype: np.dtype[Any], n: int, shared: int) -> ReachKernel | None:
-    """Choose the kernel that sorts lanes of n elements; None if one exceeds `shared` bytes."""
-    own, pairs = (n | 1) * 2 * key_size(dtype), 1 << (max(n, 2) - 1).bit_length() - 1
-    lanes = 1 << min(max(ORDER_ROOM // own, 1), ORDER_LANES).bit_length() - 1
-    own = -(-own * lanes // 1024) * 1024
-    threads = min(max(lanes * pairs // 4, 64), 1024)
-    return ReachKernel(threads, lanes, own) if own + STATIC <= shared else None
+    return ReachKernel(threads, threads // group, own, more) if fits else None
 
 
 SORTED_KERNEL = ReachKernel(ENDS_THREADS, ENDS_THREADS, 0)

@@ -40,14 +40,20 @@ struct ReachTarget {  // the first element up to which the weights reach a share
     i64 is_passed;
 };
 
+// Write down how many valid and missing elements a lane has.
+template <class Numbers>
+__device__ __forceinline__ void count(const Numbers& all, i64 number, i64* n_valid, i64* n_missing) {
+    bool is_nothing = !all.n_valid && !all.n_missing;
+    n_valid[number] = all.n_valid;
+    n_missing[number] = is_nothing && all.n_idle ? ALL_IDLE : all.n_missing;
+}
+
 // Write down what a lane has, and whether some lane is unsure, or is not complete.
 template <class Numbers>
 __device__ __forceinline__ void write(
     const Numbers& all, i64 number, bool is_unsure, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags
 ) {
-    bool is_nothing = !all.n_valid && !all.n_missing;
-    n_valid[number] = all.n_valid;
-    n_missing[number] = is_nothing && all.n_idle ? ALL_IDLE : all.n_missing;
+    count(all, number, n_valid, n_missing);
     are_unsure[number] = is_unsure && all.n_valid;
     if (is_unsure && all.n_valid) flags[0] = 1;
     if (!all.n_valid || all.n_missing) flags[1] = 1;

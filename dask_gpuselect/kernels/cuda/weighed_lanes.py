@@ -81,11 +81,13 @@ def box_lanes(
     if not omits_nan:
         is_none |= lanes.n_missing > 0
     q = as_float64(_answers(lanes, question, is_plain=is_plain))
-    q[:, is_none] = np.nan
+    if not is_plain:  # selecting by a mask waits for the device
+        q[:, is_none] = np.nan
     low, high = rule.fences(q)
     numbers, extremes, fliers = _ends(table, low, high)
     if dtype.kind == "f":
-        extremes[:2, is_none], numbers[3:, is_none] = np.nan, np.nan
+        if not is_plain:
+            extremes[:2, is_none], numbers[3:, is_none] = np.nan, np.nan
         # No element is inside a fence that is made from infinite quartiles.
         for fence, nearest in zip((low, high), extremes[2:], strict=True):
             nearest[cupy.isnan(fence)] = np.nan
@@ -304,6 +306,16 @@ class _Layout(NamedTuple):
         outer, _, inner = self.weights.strides
         return not (outer or inner)
 
+    @property
+    def mask(self) -> Array | None:
+        """The mask as a kernel takes it."""
+        return None if self.keeps is None else self.keeps.chunk.view(np.uint8)
+
+    def defined(self, kernel: source.ReachKernel) -> source.Defined:
+        """Return the definitions with which a kernel is compiled."""
+        made = kernel.defined(is_side_by_side=self.is_side_by_side)
+        return made if self.keeps is None else (*made, *source.KEEPS)
+
     def arguments(self, n_targets: int = 0, *how: float) -> tuple[Any, ...]:
         """Return the first arguments of a kernel: elements, weights, and `ReachLanes`."""
         _, n, inner = self.values.shape
@@ -344,9 +356,8 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
     n_valid, n_missing = cupy.empty((2, n_lanes), np.int64)
     is_unsure, flags = cupy.empty(n_lanes, np.bool_), cupy.zeros(2, np.uint32)
     results = n_valid, n_missing, is_unsure, flags
-    defined = (*kernel.defined(**how), *(() if layout.keeps is None else source.KEEPS))
-    start: dict[str, Any] = {"shared": kernel.shared, "defined": defined}
-    keeps = None if layout.keeps is None else layout.keeps.chunk.view(np.uint8)
+    start: dict[str, Any] = {"shared": kernel.shared, "defined": layout.defined(kernel)}
+    keeps = layout.mask
     if is_mean:
         lower = upper = cupy.empty((len(wanted.q), n_lanes)).T
         shares = cupy.asarray(np.array(wanted.q, np.float64))
@@ -422,12 +433,14 @@ def _sorted(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
     table = table.without_mask()
     layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
     given, n_lanes = layout.arguments(), layout.n_lanes
-    kernel = source.order_kernel(dtype, table.n, most_shared(cupy.cuda.Device().id))
+    how: dict[str, Any] = {"is_side_by_side": layout.is_side_by_side}
+    kernel = source.sort_kernel(dtype, table.n, most_shared(cupy.cuda.Device().id), **how)
     kind = _sorted_as(dtype)
     if kernel is not None:
         counts, places = cupy.empty((2, n_lanes), np.int64), cupy.empty((n_lanes, table.n), "u4")
-        made = kernel.defined(is_side_by_side=layout.is_side_by_side)
-        launch(dtype, "reach_order", *given, places, *counts, shared=kernel.shared, defined=made)
+        *arrays, about = given
+        start: dict[str, Any] = {"shared": kernel.shared, "defined": layout.defined(kernel)}
+        launch(dtype, "sort_and_place", *arrays, None, about, places, *counts, **start)
     elif kind is not None:
         tiles = zip(*(_order(tile, kind) for tile in _tiles(table)), strict=True)
         places, counts = (cupy.concatenate(each, axis=-1) for each in tiles)
@@ -498,14 +511,14 @@ def _ends(table: Weighed, low: Array, high: Array) -> tuple[Array, Array, dict[s
     Returns the numbers and the extremes of ``reach_ends``, a row for each, and the columns of
     fliers. The host waits once, and twice if more than a fifth of all elements are fliers.
     """
-    table = table.without_mask()
     layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
     n_lanes = layout.n_lanes
     kernel = source.ends_kernel(table.n, n_lanes, is_side_by_side=layout.is_side_by_side)
-    made = kernel.defined(is_side_by_side=layout.is_side_by_side)
+    made = layout.defined(kernel)
     numbers, extremes = cupy.empty((5, n_lanes)), cupy.empty((4, n_lanes), dtype)
     is_unsure = cupy.empty(n_lanes, np.bool_)
-    given, bounds = layout.arguments(), (cupy.ascontiguousarray(low), cupy.ascontiguousarray(high))
+    *arrays, about = layout.arguments()
+    bounds = (cupy.ascontiguousarray(low), cupy.ascontiguousarray(high))
     room = n_lanes * table.n // FLIERS_SHARE + 1
     ways = [(("IN_PAIRS", 1),), (("IN_PAIRS", 0),)]
     while ways:
@@ -514,7 +527,7 @@ def _ends(table: Weighed, low: Array, high: Array) -> tuple[Array, Array, dict[s
         counter = cupy.zeros(1, np.uint64)
         places = (*(each.data.ptr for each in fliers.values()), room, counter.data.ptr)
         record = cupy.asarray(np.array([places], FLIER_LIST).view(np.uint8))
-        arguments = (*given, *bounds, record, numbers, extremes, is_unsure)
+        arguments = (*arrays, layout.mask, about, *bounds, record, numbers, extremes, is_unsure)
         defined = (*made, *ways[0])
         launch(dtype, "reach_ends", *arguments, shared=kernel.shared, defined=defined)
         n, n_unsure = cupy.stack(

@@ -33,8 +33,10 @@ struct Item {
     u32 row;
 };
 
+// The largest integers are as large as NO_KEY, and elements that take no part are behind them.
 __device__ __forceinline__ void exchange(Item& a, Item& b, bool, Plain) {
-    Item first = b.key < a.key ? b : a, second = b.key < a.key ? a : b;
+    bool swaps = b.key < a.key || (KIND != FLOATING && b.key == a.key && b.row < a.row);
+    Item first = swaps ? b : a, second = swaps ? a : b;
     a = first, b = second;
 }
 
@@ -69,16 +71,20 @@ struct Lane {
     __device__ __forceinline__ void merge(int by, Item (&items)[EACH]) const {
         const int start = (me & -2 * by) * EACH, size = by * EACH, diagonal = (me & (2 * by - 1)) * EACH;
         const Key *low = keys + start, *high = low + size;
+        const Row* its_rows = rows + start;
+        auto is_second_first = [&](int a, Key of_a, int b, Key of_b) {
+            return of_b < of_a || (KIND != FLOATING && of_b == of_a && its_rows[size + b] < its_rows[a]);
+        };
         int a = first_not(max(0, diagonal - size), min(diagonal, size), [&](int i) {
-            return low[i] <= high[diagonal - 1 - i];
+            return !is_second_first(i, low[i], diagonal - 1 - i, high[diagonal - 1 - i]);
         });
         int b = diagonal - a;
         Key of_a = low[a], of_b = high[b];
 #pragma unroll
         for (int j = 0; j < EACH; ++j) {
-            bool takes_b = b < size && (a >= size || of_b < of_a);
+            bool takes_b = b < size && (a >= size || is_second_first(a, of_a, b, of_b));
             int place = takes_b ? size + b : a;
-            items[j].key = takes_b ? of_b : of_a, items[j].row = rows[start + place];
+            items[j].key = takes_b ? of_b : of_a, items[j].row = its_rows[place];
             Key next = low[place + 1];
             if (takes_b) ++b, of_b = next;
             else ++a, of_a = next;
@@ -183,12 +189,10 @@ struct Notes {
     u32 n_valid, n_missing, n_idle, is_unsure;  // idle: valid elements without weight
 };
 
-// Read lanes, sort them, and let `find` answer for each, given the sum of the weights, and that of their
-// squares if NEEDS_SQUARES.
-template <bool NEEDS_SQUARES, class Find>
+// Read lanes, sort them, and let `find` answer for each, given the items of the thread.
+template <class Find, class Write>
 __device__ __forceinline__ void sort_lanes(
-    const Word* values, const double* weights, const Keep* keeps, const ReachLanes& lanes, i64* n_valid, i64* n_missing,
-    unsigned char* are_unsure, u32* flags, Find find
+    const Word* values, const double* weights, const Keep* keeps, const ReachLanes& lanes, Find find, Write write
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     __shared__ Notes all_notes[LANES];
@@ -231,27 +235,14 @@ __device__ __forceinline__ void sort_lanes(
         if (mine.n_idle) atomicAdd(&its_notes.n_idle, mine.n_idle);
         __syncthreads();
         number = start + slot;
-        bool is_one = number < lanes.n_lanes, sure = true;
+        bool is_one = number < lanes.n_lanes;
         lane.n = notes.n_valid, lane.weights = weights;
         if (is_one) lane.weights += place_of_lane(lanes, number, lanes.weights_outer, lanes.weights_inner);
         Item items[EACH];
         lane.sort(items);
-        Pair weight, square;
-#pragma unroll
-        for (int j = 0; j < EACH; ++j) {
-            double w = lane.weight(items[j].row), error;
-            weight.add(w);
-            if (!NEEDS_SQUARES || items[j].row == ABSENT) continue;
-            double own = product_of(w, w, error);
-            square.add(Pair(own, error));
-            sure = sure && w <= FARTHEST_ENDS && w >= 1.0 / FARTHEST_ENDS;
-        }
-        if (NEEDS_SQUARES) square = lane.scan(square), lane.sync();
-        weight = lane.scan(weight);
-        if (lane.n) find(lane, number, weight, square, sure);
-        if (!sure) notes.is_unsure = 1;
+        if (!find(lane, number, items)) notes.is_unsure = 1;
         lane.sync();
-        if (is_one && me == 0) write(notes, number, notes.is_unsure, n_valid, n_missing, are_unsure, flags);
+        if (is_one && me == 0) write(notes, number);
     }
 }
 
@@ -260,13 +251,21 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) sort_and
     Value* found, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags
 ) {
     const ReachLanes lanes = *told;
-    auto find = [&](const Lane& lane, i64 number, const Pair& weight, const Pair&, bool& sure) {
-        double size = ADDED, error = lanes.slack > 0 ? size * size * PAIR_ERROR * weight.high : 0.0;
-        for (i64 t = lane.me; t < lanes.n_targets; t += GROUP) {
+    auto find = [&](Lane& lane, i64 number, const Item (&items)[EACH]) {
+        bool sure = true;
+        Pair weight;
+#pragma unroll
+        for (int j = 0; j < EACH; ++j) weight.add(lane.weight(items[j].row));
+        weight = lane.scan(weight);
+        double error = lanes.slack > 0 ? ADDED * ADDED * PAIR_ERROR * weight.high : 0.0;
+        for (i64 t = lane.me; t < lanes.n_targets && lane.n; t += GROUP) {
             found[t * lanes.n_lanes + number] = value_of(word_of(reached(lane, weight, targets[t], error, sure)));
         }
+        return sure;
     };
-    sort_lanes<false>(values, weights, keeps, lanes, n_valid, n_missing, are_unsure, flags, find);
+    sort_lanes(values, weights, keeps, lanes, find, [&](const Notes& notes, i64 number) {
+        write(notes, number, notes.is_unsure, n_valid, n_missing, are_unsure, flags);
+    });
 }
 
 extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) sort_and_mean(
@@ -275,11 +274,44 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) sort_and
     u32* flags
 ) {
     const ReachLanes lanes = *told;
-    auto find = [&](const Lane& lane, i64 number, const Pair& weight, const Pair& square, bool& sure) {
-        for (int k = lane.me; k < n_shares; k += GROUP) {
+    auto find = [&](Lane& lane, i64 number, const Item (&items)[EACH]) {
+        bool sure = true;
+        Pair weight, square;
+#pragma unroll
+        for (int j = 0; j < EACH; ++j) {
+            double w = lane.weight(items[j].row), error;
+            if (!(w > 0)) continue;
+            double own = product_of(w, w, error);
+            weight.add(w), square.add(Pair(own, error));
+            sure = sure && w <= FARTHEST_ENDS && w >= 1.0 / FARTHEST_ENDS;
+        }
+        square = lane.scan(square), lane.sync(), weight = lane.scan(weight);
+        for (int k = lane.me; k < n_shares && lane.n; k += GROUP) {
             double mean = mean_of_window(lane, weight, square, shares[k], answer_size, sure);
             means[k * lanes.n_lanes + number] = mean;
         }
+        return sure;
     };
-    sort_lanes<true>(values, weights, keeps, lanes, n_valid, n_missing, are_unsure, flags, find);
+    sort_lanes(values, weights, keeps, lanes, find, [&](const Notes& notes, i64 number) {
+        write(notes, number, notes.is_unsure, n_valid, n_missing, are_unsure, flags);
+    });
+}
+
+// Find the places of the elements of each lane in their order, and count them.
+extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) sort_and_place(
+    const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, u32* places, i64* n_valid,
+    i64* n_missing
+) {
+    const ReachLanes lanes = *told;
+    auto find = [&](Lane& lane, i64 number, const Item (&items)[EACH]) {
+#pragma unroll
+        for (int j = 0; j < EACH; ++j) {
+            int place = lane.me * EACH + j;
+            if (place < lane.n) places[number * lanes.n + place] = items[j].row;
+        }
+        return true;
+    };
+    sort_lanes(values, weights, keeps, lanes, find, [&](const Notes& notes, i64 number) {
+        count(notes, number, n_valid, n_missing);
+    });
 }
