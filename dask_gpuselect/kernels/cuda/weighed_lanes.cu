@@ -172,12 +172,14 @@ __device__ __forceinline__ void visit_rows(
 ) {
     Word words[AHEAD];
     double own[AHEAD];
+    Keep kept[AHEAD];
     int n_left = n > first ? (int)((n - first - 1) / STEP) + 1 : 0, n_unread = n_left;
     const i64 jump = STEP * lanes.row, weights_jump = STEP * lanes.weights_row;
     values += first * lanes.row, weights += first * lanes.weights_row;
     if (KEEPS) keeps += first * lanes.keeps_row;
     auto read = [&](int k) {
-        if (n_unread > 0) words[k] = __ldg(values), own[k] = !KEEPS || __ldg(keeps) ? __ldg(weights) : LEFT_OUT;
+        if (n_unread > 0) words[k] = __ldg(values), own[k] = __ldg(weights);
+        if (KEEPS && n_unread > 0) kept[k] = __ldg(keeps);
         --n_unread, values += jump, weights += weights_jump;
         if (KEEPS) keeps += STEP * lanes.keeps_row;
     };
@@ -186,9 +188,9 @@ __device__ __forceinline__ void visit_rows(
 #pragma unroll 1
     for (; n_left > 0; --n_left) {
         Word word = words[0];
-        double w = own[0];
+        double w = !KEEPS || kept[0] ? own[0] : LEFT_OUT;
 #pragma unroll
-        for (int k = 1; k < AHEAD; ++k) words[k - 1] = words[k], own[k - 1] = own[k];
+        for (int k = 1; k < AHEAD; ++k) words[k - 1] = words[k], own[k - 1] = own[k], kept[k - 1] = kept[k];
         read(AHEAD - 1);
         visit(word, w);
     }
@@ -233,15 +235,19 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, 4) reach_ends(
         i64 place = n_all && me == 0 ? atomicAdd(fliers.n, (u64)n_all) : 0;
         place = __shfl_sync(ALL_LANES, place, 0) + n_upto - ends.n_beyond;
         if (ends.n_beyond) {
-            visit_rows(lanes, its, own, kept, first, n, [&](Word word, double w) {
+#pragma unroll 4
+            for (i64 row = first; row < n; row += STEP) {
+                Word word = __ldg(its + row * lanes.row);
                 double x = as_double(value_of(word));
-                if (!(w > 0 && (x < low || x > high))) return;
+                if (!(x < low || x > high) || (KEEPS && !__ldg(kept + row * lanes.keeps_row))) continue;
+                double w = __ldg(own + row * lanes.weights_row);
+                if (!(w > 0)) continue;
                 if (place < fliers.room) {
                     fliers.elements[place] = word, fliers.weights[place] = w;
                     fliers.sides[place] = 2 * number + (x > high);
                 }
                 ++place;
-            });
+            }
         }
         if (STEP > 1) {
             __syncthreads();

@@ -40,8 +40,8 @@ FLIER_LIST = source.record("weighed_lanes.cu", "FlierList")
 # Elements that are sorted together, with 40 bytes of scratch each.
 TILE = 1 << 27
 # Quantiles from which on lanes are sorted once: of lanes up to SHORT_UP_TO, and longer ones.
-# Sorting takes as long as 3 and as 7 quantiles; means over windows take longer than others.
-MANY, MANY_MEANS = (4, 7), (1, 2)
+# Sorting takes as long as 3 and as 6 quantiles; means over windows take longer than others.
+MANY, MANY_MEANS = (3, 6), (1, 2)
 SHORT_UP_TO = 1024
 FEW_LONG = 40  # quantiles up to which each is found by itself where no kernel sorts
 FEW_WEIGHTS = 1 << 16  # weights that are checked on the host
