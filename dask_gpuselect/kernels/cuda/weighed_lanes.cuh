@@ -33,7 +33,7 @@ __device__ __forceinline__ i64 place_of_lane(const ReachLanes& lanes, i64 number
 // --- Quantiles --------------------------------------------------------------------------------------
 
 constexpr Key NO_KEY = ~Key(0);  // of elements that take no part; no element has a larger one
-constexpr double LEAST_MEAN = 0x1p-900;
+constexpr double LEAST_MEAN = 0x1p-700;  // so that products of squares and steps are no denormal numbers
 
 struct ReachTarget {  // the first element up to which the weights reach a share, or pass it
     double share;  // 0 and 1 are those of the first and of the last element, however little these weigh
@@ -63,7 +63,8 @@ __device__ __forceinline__ void write(
 // weights: in units of W * W, it begins at `q (W * W - S)` and is S wide. The mean is the first element in
 // it, and each step to the next element times the part of the window that is behind it.
 struct Window {
-    Pair weight, square, first, stop, mean;
+    Pair weight, square, first, stop;
+    Pair moved;  // the steps, times the parts of the window behind them
     double error, base, last;  // error: a bound of that of sums of weights, times the weight
 
     // `size` is a bound of how many weights are added one after the other.
@@ -74,7 +75,7 @@ struct Window {
         error = size * size * PAIR_ERROR * whole.high;
     }
 
-    __device__ __forceinline__ void start(Key key) { mean = base = last = as_double(value_of(word_of(key))); }
+    __device__ __forceinline__ void start(Key key) { base = last = as_double(value_of(word_of(key))); }
 
     // The window behind elements whose weight is `upto`.
     __device__ __forceinline__ Pair behind(const Pair& upto) const {
@@ -83,20 +84,19 @@ struct Window {
 
     // Step to the next element, with so much of the window behind it.
     __device__ __forceinline__ void step(Key key, const Pair& left) {
-        Pair part(1), more;
         bool is_all = left.high > square.high || (left.high == square.high && left.low >= square.low);
-        if (!is_all) part = quotient_of(left, square);
         double value = as_double(value_of(word_of(key)));
+        Pair more;
         more.high = two_sum(value, -last, more.low);
-        mean = sum_of(mean, product_of(part, more)), last = value;
+        moved = sum_of(moved, product_of(is_all ? square : left, more)), last = value;
     }
 
     // Round the mean, whose dtype has `answer_size` bytes.
     __device__ __forceinline__ double rounded(int answer_size, bool& sure) const {
         if (last == base) return base;
         double largest = fmax(fabs(base), fabs(last));
-        double off = (last - base) * 2.0 * error / square.high + largest * PAIR_ERROR;
-        double found = rounded_once(mean, off, sure);
+        double off = (last - base) * 2.0 * error / square.high + 16.0 * largest * PAIR_ERROR;
+        double found = rounded_once(sum_of(Pair(base), quotient_of(moved, square)), off, sure);
         sure = sure && fabs(found) > LEAST_MEAN && largest < (KIND == FLOATING ? FARTHEST_ENDS : 0x1p53);
         // Rounding again is right unless the first rounding has made a tie.
         u64 bits = (u64)__double_as_longlong(found);

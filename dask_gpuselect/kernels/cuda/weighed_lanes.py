@@ -1,8 +1,9 @@
-"""Weighted lanes of CuPy chunks: the host side of ``weighed_shares.cu`` and ``weighed_lanes.cu``.
+"""Weighted lanes of CuPy chunks: the host side of ``weighed_*.cu``.
 
 Sums of weights are floats, or several floats together, which are exact. The host finds the answers
-that they cannot tell by integers. Lanes are sorted for the estimator of type 7, if the kernel has
-no room for them, or if many quantiles are wanted.
+that they cannot tell by integers. ``weighed_sorts.cu`` sorts the lanes if several quantiles are
+wanted, and ``weighed_shares.cu`` finds each quantile by itself. CuPy sorts lanes that exceed shared
+memory.
 """
 
 from __future__ import annotations
