@@ -245,7 +245,7 @@ def test_weighted_lanes_fit_a_block(dtype: str, is_side_by_side: bool) -> None:
 def test_lanes_to_sort_fit_a_block(dtype: str, is_side_by_side: bool) -> None:
     how: dict[str, Any] = {"is_side_by_side": is_side_by_side}
     for shared, is_common in itertools.product(SHARED.values(), (False, True)):
-        for n in (1, 2, 9, 24, 31, 365, 1290, 3650, 10_000, 20_000, 40_000):
+        for n in (1, 2, 9, 24, 25, 29, 31, 60, 365, 480, 1290, 3650, 10_000, 20_000, 40_000):
             kernel = sort_kernel(np.dtype(dtype), n, shared, **how, is_common=is_common)
             if kernel is None:
                 # Besides the elements and their rows: sums, and elements that fill up a lane.

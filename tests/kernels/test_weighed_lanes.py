@@ -199,7 +199,7 @@ def test_a_device_finds_what_integers_say(method: str, dtype: str) -> None:
 @pytest.mark.parametrize(("n", "dtype"), [(17_000, "f4"), (21_000, "f8"), (17_000, "u1")])
 @pytest.mark.parametrize("method", METHODS[::2])
 def test_lanes_that_a_block_has_for_itself(method: str, n: int, dtype: str) -> None:
-    """Their elements are distributed into buckets, some of which have few and some have many."""
+    """Also with many equal elements, and those that are far apart."""
     values, weights = np.empty((4, n)), rng.random((4, n))
     values[0], values[1], values[2] = (
         VALUES[name](n)[0] for name in ("normal", "few integers", "all magnitudes")

@@ -324,10 +324,6 @@ REACH_WORDS, REACH_WORDS_OF_MOST = 64, 40
 """Keys and rounded weights in the registers of a thread, in words of 4 bytes; of 1,024 threads."""
 
 
-REACH_BUCKETS = 4096, 1024
-"""Numbers of buckets for the keys of a lane that a block has for itself, if there is room."""
-
-
 class ReachKernel(NamedTuple):
     """The definitions and launch sizes of a kernel of weighted lanes."""
 
@@ -366,7 +362,7 @@ def reach_kernel(
     each, threads = -(-n // group), max(group, 512 if group > 64 else 256)
     each += each % 2 if each > 8 else 0  # for fewer kernels
     keys = rounded = "in registers"
-    own, lanes, warps, buckets = 0, threads // group, group // 32, 0
+    own, lanes, warps = 0, threads // group, group // 32
     if warps > 1:
         own += lanes * warps * REACH_SUMS * 2 * 8
     if warps and is_side_by_side and lanes > 1:
@@ -375,23 +371,19 @@ def reach_kernel(
         own, rounded = own + 4 * n, "in shared memory"
         if each * words > REACH_WORDS_OF_MOST:
             own, keys, rounded, each = own + (4 * words - 4) * n, "in shared memory", "made", 1
-        room = (shared - STATIC) // 1024 * 1024 - own
-        buckets = next((size for size in REACH_BUCKETS if 4 * size <= room), 0)
-        own += 4 * buckets
     registers = threads * (each * (words + 1) + REACH_WORKING)
     more = (
         ("GROUP", group),
         ("EACH", each),
         ("KEYS_ARE", REACHED_ARE[keys]),
         ("ROUNDED_ARE", REACHED_ARE[rounded]),
-        ("BUCKETS", buckets),
         ("MIN_BLOCKS", max(REGISTERS // registers, 1)),
     )
     own = -(-own // 1024) * 1024  # not a preparation for every number
     return ReachKernel(threads, lanes, own, more) if own + STATIC <= shared else None
 
 
-SORT_EACH = {4: 30, 8: 25}
+SORT_EACH = {4: 29, 8: 25}
 """Elements of a lane that a thread of ``weighed_sorts.cu`` sorts, at most, by bytes of a key."""
 MOST_COMMON = 4096
 """Weights of all lanes that are in shared memory, at most."""
@@ -409,7 +401,7 @@ def sort_kernel(
         group *= 2  # so that neighbouring threads read neighbouring elements
     while group < MOST_THREADS and -(-n // group) > most:
         group *= 2
-    each, threads = -(-n // group), max(group, 512 if group > 64 else 256)
+    each, threads = min(-(-n // group), most), max(group, 512 if group > 64 else 256)
     # An odd number, for the banks of shared memory; or an even one, for fewer kernels.
     each += each % 2 == 0 if group > 1 else each % 2 and each > 8
     size = key_size(dtype)
@@ -423,7 +415,7 @@ def sort_kernel(
     registers = threads * (each * (size // 4 + 1) + SORT_WORKING)
     n_blocks = max(min(REGISTERS // registers, shared // (own + STATIC)), 1)
     more = ("GROUP", group), ("EACH", each), ("MIN_BLOCKS", n_blocks), ("COMMON", common)
-    fits = own + STATIC <= shared and each <= most
+    fits = own + STATIC <= shared and n <= group * each
     return ReachKernel(threads, threads // group, own, more) if fits else None
 
 

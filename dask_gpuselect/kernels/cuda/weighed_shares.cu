@@ -14,7 +14,6 @@
 //   EACH: rows of a thread, at most
 //   MIN_BLOCKS: blocks at the same time on a multiprocessor
 //   KEYS_ARE, ROUNDED_ARE: where a thread finds keys, and the rounded weights
-//   BUCKETS: into which the keys of a lane that a block has for itself are distributed, or 0
 //   SIDE_BY_SIDE: 1 if neighbouring lanes are nearer to each other than rows are
 
 #include "weighed_lanes.cuh"
@@ -166,13 +165,10 @@ struct Own {
     double scale;
     u64 kept;  // a bit for each row, 0 if a mask leaves it out
     int n, me;
-    u32* buckets;  // the rounded weight up to each bucket of 2**shift keys, from `least` on
-    Key least;
-    int shift;
 
     __device__ __forceinline__ Own(u64* all_parts, const ReachLanes& lanes)
         : all_keys((Key*)(all_parts + LANES * PARTS)), all_rounded((u32*)(all_parts + LANES * PARTS)),
-          jump(GROUP * lanes.weights_row), scale(lanes.scale), buckets(KEYS_ARE == IN_MEMORY ? (u32*)(all_keys + lanes.n) : all_rounded + lanes.n) {}
+          jump(GROUP * lanes.weights_row), scale(lanes.scale) {}
 
     __device__ __forceinline__ int row(int j) const { return me + j * GROUP; }
     __device__ __forceinline__ Key& key(int j) {
@@ -226,31 +222,6 @@ struct Own {
             all.least = min(all.least, key(j)), all.most = max(all.most, key(j));
         });
         return all;
-    }
-
-    // Sum the rounded weights of the keys of each bucket, up to it.
-    __device__ __forceinline__ void distribute(const Totals& all) {
-        constexpr int SPAN = BUCKETS / GROUP;
-        u32* mine = buckets + me * SPAN;
-        least = all.least, shift = 0;
-        while ((all.most - least) >> shift >= BUCKETS && all.n_valid) ++shift;
-        for (int i = 0; i < SPAN; ++i) mine[i] = 0;
-        named_barrier(1, GROUP);
-        visit<ROUNDED_ARE == MADE>([&](int j, double w) {
-            bool is_one = row(j) < n && its_rounded(j, w) > 0 && (KIND != FLOATING || key(j) != NO_KEY);
-            if (is_one) atomicAdd(buckets + ((key(j) - least) >> shift), its_rounded(j, w));
-        });
-        named_barrier(1, GROUP);
-        for (int i = 1; i < SPAN; ++i) mine[i] += mine[i - 1];
-        u32 own_total = mine[SPAN - 1], total = own_total;
-        for (int by = 1; by < GROUP; by *= 2) {
-            named_barrier(1, GROUP);
-            u32 other = me >= by ? mine[-by * SPAN + SPAN - 1] : 0;
-            named_barrier(1, GROUP);
-            mine[SPAN - 1] = total += other;
-        }
-        for (int i = 0; i + 1 < SPAN; ++i) mine[i] += total - own_total;
-        named_barrier(1, GROUP);
     }
 
     __device__ __forceinline__ Guess guess(Key pivot) {
@@ -398,14 +369,6 @@ __device__ __forceinline__ void guess(Own& own, Group& group, const Totals& all,
     bool is_open = all.n_valid > 0 && guessed.key < all.most, was_enough = false;
     Key low = guessed.key, high = all.most;
     u32 before = guessed.before, upto = all.rounded;
-    if constexpr (BUCKETS > 0) {
-        const u32* sums = own.buckets;
-        u32 bucket = first_not(0u, BUCKETS - 1u, [&](u32 i) { return is_passed ? sums[i] <= near : sums[i] < near; });
-        Key start = all.least + ((Key)bucket << own.shift);
-        if (is_open && start > low) low = start, before = sums[bucket - 1];
-        if (is_open && all.most - start >> own.shift) high = start + ((Key)1 << own.shift) - 1, upto = sums[bucket];
-        is_open = is_open && low < high;
-    }
     float aim = (float)near - 0.5f * ((float)all.rounded / (float)all.n_valid);
     float less = aim - (float)before, more = (float)all.rounded - aim;  // the weight up to the ends, from there
 #pragma unroll 1
@@ -471,7 +434,6 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_la
         bool is_one = load(lanes, values, weights, keeps, start, group, own), is_unsure = false;
         Totals all = own.start();
         group.together(all);
-        if constexpr (BUCKETS > 0) own.distribute(all);
         Guessed first(all);
         double before = 0;
 #pragma unroll 1
@@ -549,7 +511,6 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_me
         bool is_one = load(lanes, values, weights, keeps, start, group, own), sure = true;
         Totals all = own.start();
         group.together(all);
-        if constexpr (BUCKETS > 0) own.distribute(all);
         Squares squares = own.squares();
         group.together(squares);
         Guessed guessed(all);
