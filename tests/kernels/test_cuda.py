@@ -32,6 +32,7 @@ from dask_gpuselect.kernels.cuda.source import (
     choose_memory,
     classify_memory,
     digits,
+    key_size,
     lane_kernel,
     long_lane_kernel,
     most_selected,
@@ -40,6 +41,7 @@ from dask_gpuselect.kernels.cuda.source import (
     row_sums,
     select_memory,
     sizes_for,
+    sort_kernel,
     source,
     tally_memory,
 )
@@ -135,7 +137,7 @@ def test_a_kernel_is_alone_in_its_source() -> None:
 OTHERS = {
     *("lanes.cu", "lane_boxes.cu", "lane_passes.cu", "lane_answers.cu"),
     *("residuals.cu", "lower_sets.cu", "windows.cu", "window_tiles.cu"),
-    *("weighed_lanes.cu", "weighed_shares.cu"),
+    *("weighed_lanes.cu", "weighed_shares.cu", "weighed_sorts.cu"),
 }
 OF_SPANS: tuple[Defined, ...] = tuple(
     (("SPANS", n), ("SPANS_ARE", kind)) for n in SPANS for kind in SPANS_ARE.values()
@@ -201,6 +203,9 @@ def of_weighted_lanes(dtype: str, arch: str) -> Sources:
         assert kernel is not None
         if dtype != "f8" or (n % 10 + side_by_side) % 2:
             yield "reach_lanes", kernel.defined(**how)
+        kernel = sort_kernel(np.dtype(dtype), n, SHARED["sm_90"], **how)
+        if kernel is not None and (n + side_by_side) % 2:
+            yield ("sort_and_mean", "sort_and_reach")[side_by_side], kernel.defined(**how)
 
 
 def of_windows(dtype: str, arch: str) -> Sources:
@@ -254,6 +259,24 @@ def test_weighted_lanes_fit_a_block(dtype: str, is_side_by_side: bool) -> None:
             assert kernel.threads == kernel.lanes * made["GROUP"] <= 1024
             assert made["KEYS_ARE"] or made["GROUP"] * made["EACH"] >= n
             assert kernel.lanes == 1 or not (made["KEYS_ARE"] or made["ROUNDED_ARE"])
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "u1"])
+@pytest.mark.parametrize("is_side_by_side", [True, False])
+def test_lanes_to_sort_fit_a_block(dtype: str, is_side_by_side: bool) -> None:
+    how: dict[str, Any] = {"is_side_by_side": is_side_by_side}
+    for shared, is_common in itertools.product(SHARED.values(), (False, True)):
+        for n in (1, 2, 9, 24, 25, 29, 31, 60, 365, 480, 1290, 3650, 10_000, 20_000, 40_000):
+            kernel = sort_kernel(np.dtype(dtype), n, shared, **how, is_common=is_common)
+            if kernel is None:
+                # Besides the elements and their rows: sums, and elements that fill up a lane.
+                assert 1.1 * n * (key_size(np.dtype(dtype)) + 2) > shared - (24 << 10) or n > 25_600
+                continue
+            made = dict(kernel.more)
+            assert kernel.shared <= shared
+            assert kernel.threads == kernel.lanes * made["GROUP"] <= 1024
+            assert n <= made["GROUP"] * made["EACH"] < 2**16 - 1
+            assert made["COMMON"] == 0 or made["COMMON"] >= n
 
 
 # By a thread, a part of a warp, a warp or two, a block; and whether lanes are side by side.

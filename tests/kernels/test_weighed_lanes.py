@@ -22,6 +22,7 @@ from dask_gpuselect.quiet import quiet
 
 LANES = 12
 Q = (0.5, 0.1, 1 / 3, 0.0, 1.0, 1e-300, 1 - 2.0**-53)
+MANY = tuple(np.linspace(0, 1, 21))
 rng = np.random.default_rng(49)
 
 VALUES = {

@@ -1,4 +1,4 @@
-// Networks that sort the keys of a thread in registers.
+// Networks that sort the keys of a thread in registers, or other items that can be exchanged.
 
 // Comparisons keep the integer units busy, while the multiplying units idle. So in two of three
 // exchanges, the smaller key is computed by these, as the sum minus the larger key: 12 % less time for
@@ -31,8 +31,8 @@ __device__ __forceinline__ void exchange(Key& a, Key& b, bool, Plain) {
 
 // Exchange keys that are K apart, and then half as far, in blocks of 2 * P places whose halves are
 // sorted. The keys have places from BEFORE on.
-template <int P, int K, int BEFORE, int N, class One>
-__device__ __forceinline__ void merge_in_thread(Key (&keys)[N], One one) {
+template <int P, int K, int BEFORE, class Item, int N, class One>
+__device__ __forceinline__ void merge_in_thread(Item (&keys)[N], One one) {
 #pragma unroll
     for (int j = K % P; j + K < N + BEFORE; j += 2 * K) {
 #pragma unroll
@@ -45,8 +45,8 @@ __device__ __forceinline__ void merge_in_thread(Key (&keys)[N], One one) {
     if constexpr (K > 1) merge_in_thread<P, K / 2, BEFORE>(keys, one);
 }
 
-template <int P, int N, class One>
-__device__ __forceinline__ void sort_in_thread(Key (&keys)[N], One one) {
+template <int P, class Item, int N, class One>
+__device__ __forceinline__ void sort_in_thread(Item (&keys)[N], One one) {
     merge_in_thread<P, P, 0>(keys, one);
     if constexpr (2 * P < N) sort_in_thread<2 * P>(keys, one);
 }

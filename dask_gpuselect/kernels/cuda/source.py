@@ -44,6 +44,7 @@ WEIGH_THREADS = 512
 ONCE_THREADS = 256
 ENDS_THREADS = 128
 REACH_WORKING = 44  # registers of a thread of ``reach_lanes`` besides keys and weights
+SORT_WORKING = 36  # registers of a thread of ``weighed_sorts.cu`` besides its elements
 FETCHED_ROWS = 8  # rows of a thread that it fetches together for others
 REACH_SUMS = 5  # words of 8 bytes that the threads of a lane of ``reach_lanes`` find together
 FINISH_THREADS = 128
@@ -385,17 +386,40 @@ def reach_kernel(
     return ReachKernel(threads, lanes, own, more) if own + STATIC <= shared else None
 
 
-ORDER_ROOM, ORDER_LANES = 24 << 10, 64
-"""Shared bytes and number of the lanes that a block of `reach_order` sorts together, at most."""
+SORT_EACH = {4: 29, 8: 25}
+"""Elements of a lane that a thread of ``weighed_sorts.cu`` sorts, at most, by bytes of a key."""
+MOST_COMMON = 4096
+"""Weights of all lanes that are in shared memory, at most."""
 
 
-def order_kernel(dtype: np.dtype[Any], n: int, shared: int) -> ReachKernel | None:
-    """Choose the kernel that sorts lanes of n elements; None if one exceeds `shared` bytes."""
-    own, pairs = (n | 1) * 2 * key_size(dtype), 1 << (max(n, 2) - 1).bit_length() - 1
-    lanes = 1 << min(max(ORDER_ROOM // own, 1), ORDER_LANES).bit_length() - 1
-    own = -(-own * lanes // 1024) * 1024
-    threads = min(max(lanes * pairs // 4, 64), 1024)
-    return ReachKernel(threads, lanes, own) if own + STATIC <= shared else None
+def sort_kernel(
+    dtype: np.dtype[Any], n: int, shared: int, *, is_side_by_side: bool, is_common: bool = False
+) -> ReachKernel | None:
+    """Choose the kernel that sorts lanes of n weighted elements; None if one exceeds a block.
+
+    If all lanes have the same weights (`is_common`), these are in shared memory too.
+    """
+    group, most = 1, SORT_EACH[key_size(dtype)]
+    while not is_side_by_side and group < 32 and 8 * group < n:
+        group *= 2  # so that neighbouring threads read neighbouring elements
+    while group < MOST_THREADS and -(-n // group) > most:
+        group *= 2
+    each, threads = min(-(-n // group), most), max(group, 512 if group > 64 else 256)
+    # An odd number, for the banks of shared memory; or an even one, for fewer kernels.
+    each += each % 2 == 0 if group > 1 else each % 2 and each > 8
+    size = key_size(dtype)
+    each_lane = 16 * (group + 1) + (group * each + 1) * (size + 2)
+    while threads > max(group, 32) and threads // group * each_lane + STATIC > shared:
+        threads //= 2
+    own = threads // group * each_lane
+    common = -(-n // 128) * 128 if is_common and n <= MOST_COMMON else 0
+    common *= own + 8 * common + 1024 + STATIC <= shared
+    own = -(-(own + 8 * common) // 1024) * 1024  # not a preparation for every number
+    registers = threads * (each * (size // 4 + 1) + SORT_WORKING)
+    n_blocks = max(min(REGISTERS // registers, shared // (own + STATIC)), 1)
+    more = ("GROUP", group), ("EACH", each), ("MIN_BLOCKS", n_blocks), ("COMMON", common)
+    fits = own + STATIC <= shared and n <= group * each
+    return ReachKernel(threads, threads // group, own, more) if fits else None
 
 
 SORTED_KERNEL = ReachKernel(ENDS_THREADS, ENDS_THREADS, 0)

@@ -4,7 +4,6 @@
 // power of two; SIDE_BY_SIDE, 1 if neighbouring lanes are nearer to each other than rows are; and IN_PAIRS,
 // 1 if sums of products are pairs of floats, with a bound of their error, and 0 if they are exact.
 
-#include "pairs.cuh"
 #include "weighed_lanes.cuh"
 
 constexpr int STEP = REACH_THREADS / A_BLOCK;  // threads of a lane, which take every STEP-th row
@@ -12,6 +11,13 @@ constexpr int STEP = REACH_THREADS / A_BLOCK;  // threads of a lane, which take 
 // --- Ends of lanes --------------------------------------------------------------------------------
 
 constexpr int NEXT = 64;
+
+// Whether the exponent of a number is beyond that of FARTHEST_ENDS, or below that of its inverse. Comparing
+// integers takes less time than comparing floats.
+__device__ __forceinline__ bool is_far_off(double x) {
+    u32 exponent = (u32)((u64)__double_as_longlong(x) >> 52) & 0x7ff;
+    return exponent - (1023 - 120) >= 240;
+}
 
 // The ends of a lane, or of a part of it, by weight.
 struct Ends {
@@ -32,21 +38,27 @@ struct Ends {
 
     __device__ __forceinline__ void add(Word word, double w, double low, double high) {
         Value value = value_of(word);
-        if (!(w > 0) || is_missing(value)) return;
+        if (__double_as_longlong(w) <= 0 || is_missing(value)) return;
         Key key = key_of(word);
-        double x = as_double(value), size = fabs(x);
+        double x = as_double(value);
         least = min(least, key), most = max(most, key);
-        if (x >= low) inside_low = min(inside_low, key);
-        if (x <= high) inside_high = max(inside_high, key);
         weight.add(w);
-        if (x < low) below.add(w), ++n_beyond;
-        if (x > high) above.add(w), ++n_beyond;
-        if (!(size < INFINITE)) {
-            n_high += x > 0, n_low += x < 0;
-            return;
+        if (x >= low) inside_low = min(inside_low, key);
+        else if (x < low) below.add(w), ++n_beyond;
+        if (x <= high) inside_high = max(inside_high, key);
+        else if (x > high) above.add(w), ++n_beyond;
+        is_far |= is_far_off(w);
+        if (is_far_off(x)) {
+            if (!(fabs(x) < INFINITE)) {
+                n_high += x > 0, n_low += x < 0;
+                return;
+            }
+            if (x == 0.0) return;
+            is_far = 1;
         }
-        if (x == 0.0) return;
         double error, own = product_of(x, x, error);
+        // The square of a float32 is a float64.
+        if (BITS < 32 || (BITS == 32 && KIND == FLOATING)) error = 0.0;
 #if IN_PAIRS
         next_total.add_product(w, x), next_square.add_product(w, own);
         if (error != 0.0) next_square.add_product(w, error);
@@ -55,7 +67,6 @@ struct Ends {
         total.add_product(w, x), square.add_product(w, own);
         if (error != 0.0) square.add_product(w, error);
 #endif
-        is_far |= size > FARTHEST_ENDS || size < 1.0 / FARTHEST_ENDS || w > FARTHEST_ENDS || w < 1.0 / FARTHEST_ENDS;
     }
 
     // Add what was summed apart.
@@ -152,11 +163,44 @@ struct FlierList {
     u64* n;
 };
 
+constexpr int AHEAD = 4;  // rows that a thread reads before it needs them
+
+// Visit every STEP-th row of a lane: its element and its weight.
+template <class Visit>
+__device__ __forceinline__ void visit_rows(
+    const ReachLanes& lanes, const Word* values, const double* weights, const Keep* keeps, i64 first, i64 n, Visit visit
+) {
+    Word words[AHEAD];
+    double own[AHEAD];
+    Keep kept[AHEAD];
+    int n_left = n > first ? (int)((n - first - 1) / STEP) + 1 : 0, n_unread = n_left;
+    const i64 jump = STEP * lanes.row, weights_jump = STEP * lanes.weights_row;
+    values += first * lanes.row, weights += first * lanes.weights_row;
+    if (KEEPS) keeps += first * lanes.keeps_row;
+    auto read = [&](int k) {
+        if (n_unread > 0) words[k] = __ldg(values), own[k] = __ldg(weights);
+        if (KEEPS && n_unread > 0) kept[k] = __ldg(keeps);
+        --n_unread, values += jump, weights += weights_jump;
+        if (KEEPS) keeps += STEP * lanes.keeps_row;
+    };
+#pragma unroll
+    for (int k = 0; k < AHEAD; ++k) read(k);
+#pragma unroll 1
+    for (; n_left > 0; --n_left) {
+        Word word = words[0];
+        double w = !KEEPS || kept[0] ? own[0] : LEFT_OUT;
+#pragma unroll
+        for (int k = 1; k < AHEAD; ++k) words[k - 1] = words[k], own[k - 1] = own[k], kept[k - 1] = kept[k];
+        read(AHEAD - 1);
+        visit(word, w);
+    }
+}
+
 // Find what lanes have at their ends, one or several threads for each. The numbers are weight, weight
 // below and above the bounds, mean and deviation; the extremes are the least and the largest element,
 // and the nearest inside the bounds.
-extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_ends(
-    const Word* values, const double* weights, const ReachLanes* told, const double* lows,
+extern "C" __global__ void __launch_bounds__(REACH_THREADS, 4) reach_ends(
+    const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const double* lows,
     const double* highs, const FlierList* list, double* numbers, Word* extremes, unsigned char* are_unsure
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
@@ -174,17 +218,30 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_ends(
         const Word* its = values + (is_one ? place_of_lane(lanes, number, lanes.outer, lanes.inner) : 0);
         const double* own = weights;
         if (is_one) own += place_of_lane(lanes, number, lanes.weights_outer, lanes.weights_inner);
+        const Keep* kept = keeps;
+        if (KEEPS && is_one) kept += place_of_lane(lanes, number, lanes.keeps_outer, lanes.keeps_inner);
         Ends ends;
-        for (i64 row = first; row < n; row += STEP) {
-            ends.add(its[row * lanes.row], own[row * lanes.weights_row], low, high);
-        }
+        visit_rows(lanes, its, own, kept, first, n, [&](Word word, double w) { ends.add(word, w, low, high); });
         ends.finish();
+        // The first thread of a warp takes places for the fliers of all.
+        u32 n_upto = ends.n_beyond;
+        const int me = threadIdx.x % 32;
+#pragma unroll
+        for (int by = 1; by < 32; by *= 2) {
+            u32 before = __shfl_up_sync(ALL_LANES, n_upto, by);
+            n_upto += me >= by ? before : 0;
+        }
+        u32 n_all = __shfl_sync(ALL_LANES, n_upto, 31);
+        i64 place = n_all && me == 0 ? atomicAdd(fliers.n, (u64)n_all) : 0;
+        place = __shfl_sync(ALL_LANES, place, 0) + n_upto - ends.n_beyond;
         if (ends.n_beyond) {
-            i64 place = atomicAdd(fliers.n, (u64)ends.n_beyond);
+#pragma unroll 4
             for (i64 row = first; row < n; row += STEP) {
-                Word word = its[row * lanes.row];
-                double w = own[row * lanes.weights_row], x = as_double(value_of(word));
-                if (!(w > 0 && (x < low || x > high))) continue;
+                Word word = __ldg(its + row * lanes.row);
+                double x = as_double(value_of(word));
+                if (!(x < low || x > high) || (KEEPS && !__ldg(kept + row * lanes.keeps_row))) continue;
+                double w = __ldg(own + row * lanes.weights_row);
+                if (!(w > 0)) continue;
                 if (place < fliers.room) {
                     fliers.elements[place] = word, fliers.weights[place] = w;
                     fliers.sides[place] = 2 * number + (x > high);
@@ -311,85 +368,6 @@ __device__ double mean_of_window(
     bool is_tie = (__double_as_longlong(mean) & ((1ll << 28) - 1)) == 0;
     sure = sure && largest < (KIND == FLOATING ? FARTHEST_ENDS : 0x1p53) && !sum.lost && (is_exact || is_double || !is_tie);
     return mean;
-}
-
-#if BITS == 64
-struct Item {
-    Key key;
-    u64 place;
-};
-__device__ __forceinline__ Item item_of(Key key, u32 place) { return {key, place}; }
-__device__ __forceinline__ u32 place_of(const Item& item) { return (u32)item.place; }
-__device__ __forceinline__ bool is_before(const Item& a, const Item& b) {
-    return a.key != b.key ? a.key < b.key : a.place < b.place;
-}
-#else
-typedef u64 Item;
-__device__ __forceinline__ Item item_of(Key key, u32 place) { return (u64)key << 32 | place; }
-__device__ __forceinline__ u32 place_of(Item item) { return (u32)item; }
-__device__ __forceinline__ bool is_before(Item a, Item b) { return a < b; }
-#endif
-
-constexpr u32 ABSENT = 1u << 31;  // the mark of elements that take no part, which are behind all others
-
-// Find the places of the elements of each lane in their order, and count them. A block sorts A_BLOCK lanes
-// in shared memory, by exchanges that all put the smaller element first. Neighbouring threads exchange
-// neighbouring pairs. So a warp sees to all that it exchanges itself up to a distance of 32.
-extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_order(
-    const Word* values, const double* weights, const ReachLanes* told, u32* places, i64* n_valid, i64* n_missing
-) {
-    extern __shared__ __align__(16) unsigned char scratch[];
-    Item* items = (Item*)scratch;
-    __shared__ u32 n_nan[A_BLOCK], n_idle[A_BLOCK];
-    const ReachLanes lanes = *told;
-    const u32 n = (u32)lanes.n, pitch = n | 1;
-    const int log_pairs = n > 2 ? 31 - __clz((int)n - 1) : 0;  // of the pairs of a lane
-    for (i64 start = (i64)blockIdx.x * A_BLOCK; start < lanes.n_lanes; start += (i64)gridDim.x * A_BLOCK) {
-        const u32 n_here = (u32)min(lanes.n_lanes - start, (i64)A_BLOCK);
-        __syncthreads();
-        if (threadIdx.x < A_BLOCK) n_nan[threadIdx.x] = n_idle[threadIdx.x] = 0;
-        __syncthreads();
-        for (u32 i = threadIdx.x; i < n * n_here; i += REACH_THREADS) {
-            u32 lane = SIDE_BY_SIDE ? i % n_here : i / n, row = SIDE_BY_SIDE ? i / n_here : i - lane * n;
-            i64 number = start + lane;
-            Word word = values[place_of_lane(lanes, number, lanes.outer, lanes.inner) + row * lanes.row];
-            i64 own = place_of_lane(lanes, number, lanes.weights_outer, lanes.weights_inner);
-            double w = weights[own + row * lanes.weights_row];
-            bool weighs = w > 0, is_nan = is_missing(value_of(word));
-            bool takes = weighs && !is_nan;
-            if (weighs && is_nan) atomicAdd(&n_nan[lane], 1u);
-            if (!is_nan && is_idle(w)) n_idle[lane] = 1;
-            items[lane * pitch + row] = takes ? item_of(key_of(word), row) : item_of(~Key(0), row | ABSENT);
-        }
-        u32 last = ~0u;  // the step before
-#pragma unroll 1
-        for (u32 half = 1; half < n; half *= 2) {
-#pragma unroll 1
-            for (u32 step = half; step; last = step, step /= 2) {
-                if (max(step, last) > 32) __syncthreads();
-                else __syncwarp();
-                u32 apart = step == half ? 2 * half - 1 : step;
-                for (u32 pair = threadIdx.x; pair < n_here << log_pairs; pair += REACH_THREADS) {
-                    u32 lane = pair >> log_pairs, p = pair & ((1u << log_pairs) - 1);
-                    u32 i = 2 * p - (p & (step - 1)), j = i ^ apart;
-                    if (j >= n) continue;
-                    Item a = items[lane * pitch + i], b = items[lane * pitch + j];
-                    if (is_before(b, a)) items[lane * pitch + i] = b, items[lane * pitch + j] = a;
-                }
-            }
-        }
-        __syncthreads();
-        for (u32 i = threadIdx.x; i < n * n_here; i += REACH_THREADS) {
-            places[start * n + i] = place_of(items[i / n * pitch + i % n]);
-        }
-        if (threadIdx.x < n_here) {
-            const Item* its = items + threadIdx.x * pitch;
-            u32 its_valid = first_not(0u, n, [&](u32 i) { return !(place_of(its[i]) & ABSENT); });
-            bool is_nothing = !its_valid && !n_nan[threadIdx.x];
-            n_valid[start + threadIdx.x] = its_valid;
-            n_missing[start + threadIdx.x] = is_nothing && n_idle[threadIdx.x] ? ALL_IDLE : n_nan[threadIdx.x];
-        }
-    }
 }
 
 // Find what is wanted of each lane, whose elements that take part are at the first of its places, in

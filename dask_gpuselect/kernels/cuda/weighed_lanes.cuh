@@ -1,4 +1,6 @@
-// The layout of weighted lanes in memory.
+// Weighted lanes: their layout in memory, and what kernels of quantiles share.
+
+#include "pairs.cuh"
 
 // Weights and elements whose products are exact, except for zeros: in this range, and its inverse.
 constexpr double FARTHEST_ENDS = 0x1p120;
@@ -27,3 +29,79 @@ __device__ __forceinline__ i64 place_of_lane(const ReachLanes& lanes, i64 number
     i64 outer = number >> 32 ? number / lanes.n_inner : (u32)number / (u32)lanes.n_inner;
     return outer * of_outer + (number - outer * lanes.n_inner) * of_inner;
 }
+
+// --- Quantiles --------------------------------------------------------------------------------------
+
+constexpr Key NO_KEY = ~Key(0);  // of elements that take no part; no element has a larger one
+constexpr double LEAST_MEAN = 0x1p-700;  // so that products of squares and steps are no denormal numbers
+
+struct ReachTarget {  // the first element up to which the weights reach a share, or pass it
+    double share;  // 0 and 1 are those of the first and of the last element, however little these weigh
+    i64 is_passed;
+};
+
+// Write down how many valid and missing elements a lane has.
+template <class Numbers>
+__device__ __forceinline__ void count(const Numbers& all, i64 number, i64* n_valid, i64* n_missing) {
+    bool is_nothing = !all.n_valid && !all.n_missing;
+    n_valid[number] = all.n_valid;
+    n_missing[number] = is_nothing && all.n_idle ? ALL_IDLE : all.n_missing;
+}
+
+// Write down what a lane has, and whether some lane is unsure, or is not complete.
+template <class Numbers>
+__device__ __forceinline__ void write(
+    const Numbers& all, i64 number, bool is_unsure, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags
+) {
+    count(all, number, n_valid, n_missing);
+    are_unsure[number] = is_unsure && all.n_valid;
+    if (is_unsure && all.n_valid) flags[0] = 1;
+    if (!all.n_valid || all.n_missing) flags[1] = 1;
+}
+
+// The window over which a quantile is a mean. Let W be the weight and S the sum of the squares of all
+// weights: in units of W * W, it begins at `q (W * W - S)` and is S wide. The mean is the first element in
+// it, and each step to the next element times the part of the window that is behind it.
+struct Window {
+    Pair weight, square, first, stop;
+    Pair moved;  // the steps, times the parts of the window behind them
+    double error, base, last;  // error: a bound of that of sums of weights, times the weight
+
+    // `size` is a bound of how many weights are added one after the other.
+    __device__ __forceinline__ Window(const Pair& all, const Pair& squares, double q, double size)
+        : weight(all.tidy()), square(squares.tidy()) {
+        Pair whole = product_of(weight, weight);
+        first = product_of(sum_of(whole, negative(square)), Pair(q)), stop = sum_of(first, square);
+        error = size * size * PAIR_ERROR * whole.high;
+    }
+
+    __device__ __forceinline__ void start(Key key) { base = last = as_double(value_of(word_of(key))); }
+
+    // The window behind elements whose weight is `upto`.
+    __device__ __forceinline__ Pair behind(const Pair& upto) const {
+        return sum_of(stop, negative(product_of(upto.tidy(), weight)));
+    }
+
+    // Step to the next element, with so much of the window behind it.
+    __device__ __forceinline__ void step(Key key, const Pair& left) {
+        bool is_all = left.high > square.high || (left.high == square.high && left.low >= square.low);
+        double value = as_double(value_of(word_of(key)));
+        Pair more;
+        more.high = two_sum(value, -last, more.low);
+        moved = sum_of(moved, product_of(is_all ? square : left, more)), last = value;
+    }
+
+    // Round the mean, whose dtype has `answer_size` bytes.
+    __device__ __forceinline__ double rounded(int answer_size, bool& sure) const {
+        if (last == base) return base;
+        double largest = fmax(fabs(base), fabs(last));
+        double off = (last - base) * 2.0 * error / square.high + 16.0 * largest * PAIR_ERROR;
+        double found = rounded_once(sum_of(Pair(base), quotient_of(moved, square)), off, sure);
+        sure = sure && fabs(found) > LEAST_MEAN && largest < (KIND == FLOATING ? FARTHEST_ENDS : 0x1p53);
+        // Rounding again is right unless the first rounding has made a tie.
+        u64 bits = (u64)__double_as_longlong(found);
+        bool is_tie = !(bits & ((1ull << 28) - 1)), is_float = !(bits & ((1ull << 29) - 1)) && fabs(found) > 0x1p-126;
+        sure = sure && (answer_size == 8 || !is_tie || (answer_size == 4 && is_float));
+        return found;
+    }
+};

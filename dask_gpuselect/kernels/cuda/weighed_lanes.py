@@ -1,8 +1,9 @@
-"""Weighted lanes of CuPy chunks: the host side of ``weighed_shares.cu`` and ``weighed_lanes.cu``.
+"""Weighted lanes of CuPy chunks: the host side of ``weighed_*.cu``.
 
 Sums of weights are floats, or several floats together, which are exact. The host finds the answers
-that they cannot tell by integers. Lanes are sorted for the estimator of type 7, if the kernel has
-no room for them, or if many quantiles are wanted.
+that they cannot tell by integers. ``weighed_sorts.cu`` sorts the lanes if several quantiles are
+wanted, and ``weighed_shares.cu`` finds each quantile by itself. CuPy sorts lanes that exceed shared
+memory.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ REACH_TARGET = source.record("weighed_shares.cu", "ReachTarget")
 FLIER_LIST = source.record("weighed_lanes.cu", "FlierList")
 # Elements that are sorted together, with 40 bytes of scratch each.
 TILE = 1 << 27
-# Quantiles up to which each is found by itself. Sorting in shared memory takes as long as 25 of
-# them, or as 16 means over windows, and other sorting as long as 30 to 40. Where one thread takes a
-# lane, it never pays.
-FEW, FEW_MEANS, FEW_LONG, ALL_FOR = 24, 16, 40, 32
+# Quantiles from which on lanes are sorted once: of lanes up to SHORT_UP_TO, and longer ones.
+# Sorting takes as long as 3 and as 6 quantiles; means over windows take longer than others.
+MANY, MANY_MEANS = (3, 6), (1, 2)
+SHORT_UP_TO = 1024
+FEW_LONG = 40  # quantiles up to which each is found by itself where no kernel sorts
 FEW_WEIGHTS = 1 << 16  # weights that are checked on the host
 MOST_DECIDED = 1 << 14  # elements of lanes whose ends the host decides if pairs of floats do not
 SORTED_AGAIN = (
@@ -80,11 +82,13 @@ def box_lanes(
     if not omits_nan:
         is_none |= lanes.n_missing > 0
     q = as_float64(_answers(lanes, question, is_plain=is_plain))
-    q[:, is_none] = np.nan
+    if not is_plain:  # selecting by a mask waits for the device
+        q[:, is_none] = np.nan
     low, high = rule.fences(q)
     numbers, extremes, fliers = _ends(table, low, high)
     if dtype.kind == "f":
-        extremes[:2, is_none], numbers[3:, is_none] = np.nan, np.nan
+        if not is_plain:
+            extremes[:2, is_none], numbers[3:, is_none] = np.nan, np.nan
         # No element is inside a fence that is made from infinite quartiles.
         for fence, nearest in zip((low, high), extremes[2:], strict=True):
             nearest[cupy.isnan(fence)] = np.nan
@@ -298,6 +302,21 @@ class _Layout(NamedTuple):
         outer, row, _ = self.values.strides
         return self.values.shape[2] > 1 or row > outer
 
+    @property
+    def are_weights_common(self) -> bool:
+        outer, _, inner = self.weights.strides
+        return not (outer or inner)
+
+    @property
+    def mask(self) -> Array | None:
+        """The mask as a kernel takes it."""
+        return None if self.keeps is None else self.keeps.chunk.view(np.uint8)
+
+    def defined(self, kernel: source.ReachKernel) -> source.Defined:
+        """Return the definitions with which a kernel is compiled."""
+        made = kernel.defined(is_side_by_side=self.is_side_by_side)
+        return made if self.keeps is None else (*made, *source.KEEPS)
+
     def arguments(self, n_targets: int = 0, *how: float) -> tuple[Any, ...]:
         """Return the first arguments of a kernel: elements, weights, and `ReachLanes`."""
         _, n, inner = self.values.shape
@@ -308,52 +327,54 @@ class _Layout(NamedTuple):
         return self.values.chunk, self.weights.chunk, cupy.asarray(record.view(np.uint8))
 
 
-def _targets(table: Weighed, wanted: WantedQuantiles) -> list[tuple[float, bool]]:
-    """List the shares to reach, and those to pass, which only exact sums tell from the former."""
-    passes = wanted.method == "averaged_inverted_cdf" and table.is_whole
+def _targets(wanted: WantedQuantiles, *, tells_passed: bool) -> list[tuple[float, bool]]:
+    """List the shares to reach, and those to pass if the kernel can tell these from the former."""
+    passes = wanted.method == "averaged_inverted_cdf" and tells_passed
     passed = [(q, True) for q in wanted.q if passes and 0 < q < 1]
     return [*((q, False) for q in wanted.q), *passed]
 
 
 def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | None:
-    """Find the answers by kernels that do not sort, and whether all lanes are complete.
+    """Find the answers by kernels that sum pairs of floats, and whether all lanes are complete.
 
     None if there is no kernel for lanes so long, or for so many quantiles. Reads the elements once.
     Scratch: copies where lanes are not evenly spaced.
     """
     layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
     shared = most_shared(cupy.cuda.Device().id)
-    is_mean = wanted.method == lane_weights.TYPE_7
-    most = FEW_LONG
-    if source.order_kernel(dtype, table.n, shared) is not None:
-        most = FEW_MEANS if is_mean else FEW
-    if len(wanted.q) > most and table.n > ALL_FOR:
-        return None
+    is_mean, n_wanted = wanted.method == lane_weights.TYPE_7, len(wanted.q)
     how: dict[str, Any] = {"is_side_by_side": layout.is_side_by_side}
-    kernel = source.reach_kernel(dtype, table.n, shared, **how)
+    kernel = None
+    if n_wanted >= (MANY_MEANS if is_mean else MANY)[table.n > SHORT_UP_TO]:
+        is_common = layout.are_weights_common
+        kernel = source.sort_kernel(dtype, table.n, shared, **how, is_common=is_common)
+    sorts = kernel is not None
+    if kernel is None and n_wanted <= FEW_LONG:
+        kernel = source.reach_kernel(dtype, table.n, shared, **how)
     if kernel is None:
         return None
     n_lanes = layout.n_lanes
     n_valid, n_missing = cupy.empty((2, n_lanes), np.int64)
     is_unsure, flags = cupy.empty(n_lanes, np.bool_), cupy.zeros(2, np.uint32)
     results = n_valid, n_missing, is_unsure, flags
-    defined = (*kernel.defined(**how), *(() if layout.keeps is None else source.KEEPS))
-    start: dict[str, Any] = {"shared": kernel.shared, "defined": defined}
-    keeps = None if layout.keeps is None else layout.keeps.chunk.view(np.uint8)
+    start: dict[str, Any] = {"shared": kernel.shared, "defined": layout.defined(kernel)}
+    keeps = layout.mask
     if is_mean:
         lower = upper = cupy.empty((len(wanted.q), n_lanes)).T
         shares = cupy.asarray(np.array(wanted.q, np.float64))
         numbers = shares, len(wanted.q), wanted.dtype.itemsize
         *arrays, given = layout.arguments(0, 0.0, table.scale)
-        launch(dtype, "reach_means", *arrays, keeps, given, *numbers, lower, *results, **start)
+        name = "sort_and_mean" if sorts else "reach_means"
+        launch(dtype, name, *arrays, keeps, given, *numbers, lower, *results, **start)
     else:
-        targets = _targets(table, wanted)
+        targets = _targets(wanted, tells_passed=table.is_whole or sorts)
         elements = cupy.empty((len(targets), n_lanes), selection_dtype(dtype))
         # Each thread adds so many weights one after the other, and its sum is merged ten times.
         slack = 0.0 if table.is_whole else (-(-table.n // kernel.group) + 16) * 2.0**-52
         *arrays, given = layout.arguments(len(targets), slack, table.scale)
         records = cupy.asarray(np.array(targets, REACH_TARGET).view(np.uint8))
-        launch(dtype, "reach_lanes", *arrays, keeps, given, records, elements, *results, **start)
+        name = "sort_and_reach" if sorts else "reach_lanes"
+        launch(dtype, name, *arrays, keeps, given, records, elements, *results, **start)
         lower = upper = elements[: len(wanted.q)].T
         if wanted.method == "averaged_inverted_cdf":
             place_of = {target: place for place, target in enumerate(targets)}
@@ -413,12 +434,14 @@ def _sorted(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
     table = table.without_mask()
     layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
     given, n_lanes = layout.arguments(), layout.n_lanes
-    kernel = source.order_kernel(dtype, table.n, most_shared(cupy.cuda.Device().id))
+    how: dict[str, Any] = {"is_side_by_side": layout.is_side_by_side}
+    kernel = source.sort_kernel(dtype, table.n, most_shared(cupy.cuda.Device().id), **how)
     kind = _sorted_as(dtype)
     if kernel is not None:
         counts, places = cupy.empty((2, n_lanes), np.int64), cupy.empty((n_lanes, table.n), "u4")
-        made = kernel.defined(is_side_by_side=layout.is_side_by_side)
-        launch(dtype, "reach_order", *given, places, *counts, shared=kernel.shared, defined=made)
+        *arrays, about = given
+        start: dict[str, Any] = {"shared": kernel.shared, "defined": layout.defined(kernel)}
+        launch(dtype, "sort_and_place", *arrays, None, about, places, *counts, **start)
     elif kind is not None:
         tiles = zip(*(_order(tile, kind) for tile in _tiles(table)), strict=True)
         places, counts = (cupy.concatenate(each, axis=-1) for each in tiles)
@@ -489,14 +512,14 @@ def _ends(table: Weighed, low: Array, high: Array) -> tuple[Array, Array, dict[s
     Returns the numbers and the extremes of ``reach_ends``, a row for each, and the columns of
     fliers. The host waits once, and twice if more than a fifth of all elements are fliers.
     """
-    table = table.without_mask()
     layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
     n_lanes = layout.n_lanes
     kernel = source.ends_kernel(table.n, n_lanes, is_side_by_side=layout.is_side_by_side)
-    made = kernel.defined(is_side_by_side=layout.is_side_by_side)
+    made = layout.defined(kernel)
     numbers, extremes = cupy.empty((5, n_lanes)), cupy.empty((4, n_lanes), dtype)
     is_unsure = cupy.empty(n_lanes, np.bool_)
-    given, bounds = layout.arguments(), (cupy.ascontiguousarray(low), cupy.ascontiguousarray(high))
+    *arrays, about = layout.arguments()
+    bounds = (cupy.ascontiguousarray(low), cupy.ascontiguousarray(high))
     room = n_lanes * table.n // FLIERS_SHARE + 1
     ways = [(("IN_PAIRS", 1),), (("IN_PAIRS", 0),)]
     while ways:
@@ -505,7 +528,7 @@ def _ends(table: Weighed, low: Array, high: Array) -> tuple[Array, Array, dict[s
         counter = cupy.zeros(1, np.uint64)
         places = (*(each.data.ptr for each in fliers.values()), room, counter.data.ptr)
         record = cupy.asarray(np.array([places], FLIER_LIST).view(np.uint8))
-        arguments = (*given, *bounds, record, numbers, extremes, is_unsure)
+        arguments = (*arrays, layout.mask, about, *bounds, record, numbers, extremes, is_unsure)
         defined = (*made, *ways[0])
         launch(dtype, "reach_ends", *arguments, shared=kernel.shared, defined=defined)
         n, n_unsure = cupy.stack(

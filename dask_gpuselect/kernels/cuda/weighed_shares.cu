@@ -16,7 +16,6 @@
 //   KEYS_ARE, ROUNDED_ARE: where a thread finds keys, and the rounded weights
 //   SIDE_BY_SIDE: 1 if neighbouring lanes are nearer to each other than rows are
 
-#include "pairs.cuh"
 #include "weighed_lanes.cuh"
 
 constexpr int IN_REGISTERS = 0;
@@ -32,13 +31,7 @@ constexpr int APART = SIDE_BY_SIDE && GROUP < 32 ? 32 / GROUP : 1;
 // In wider groups, threads fetch elements for other threads, because they read rows in the order of memory.
 constexpr bool ARE_FETCHED = SIDE_BY_SIDE && GROUP >= 32 && LANES > 1;
 constexpr int FETCHED_PITCH = GROUP + 32 / (LANES < 32 ? LANES : 32);
-constexpr Key NO_KEY = ~Key(0);  // of elements that take no part; no element has a larger one
 constexpr int STEPS = 4;  // from one element to the next, before the bracket is halved
-
-struct ReachTarget {  // the first element up to which the weights reach a share, or pass it
-    double share;  // 0 and 1 are those of the first and of the last element, however little these weigh
-    i64 is_passed;
-};
 
 // --- What the threads of a lane find together -------------------------------------------------------
 
@@ -428,18 +421,6 @@ __device__ __forceinline__ Key reached(
     return key;
 }
 
-// Write down what a lane has, and whether some lane is unsure, or is not complete.
-__device__ __forceinline__ void write(
-    const Totals& all, i64 number, bool is_unsure, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags
-) {
-    bool is_nothing = !all.n_valid && !all.n_missing;
-    n_valid[number] = all.n_valid;
-    n_missing[number] = is_nothing && all.n_idle ? ALL_IDLE : all.n_missing;
-    are_unsure[number] = is_unsure && all.n_valid;
-    if (is_unsure && all.n_valid) flags[0] = 1;
-    if (!all.n_valid || all.n_missing) flags[1] = 1;
-}
-
 extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_lanes(
     const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const ReachTarget* targets,
     Value* found, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags
@@ -473,19 +454,15 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_la
 // --- Means over windows -----------------------------------------------------------------------------
 
 constexpr int STEPS_UP = 16, STEPS_DOWN = 3;  // elements of a window, and those before it, that are looked at
-constexpr double LEAST_MEAN = 0x1p-900;
 
-// The mean over the window of a share q: the first element in it, and each step to the next element
-// times the part of the window that is behind it. Let W be the weight and S the sum of the squares of all
-// weights: in units of W * W, the window begins at `q (W * W - S)` and is S wide.
 __device__ __forceinline__ double mean_of_window(
     Own& own, Group& group, const Totals& all, const Squares& squares, double q, int answer_size, Guessed& guessed,
     bool& sure
 ) {
-    Pair weight = squares.weight.tidy(), square = squares.square.tidy(), whole = product_of(weight, weight);
-    Pair first = product_of(sum_of(whole, negative(square)), Pair(q)), stop = sum_of(first, square);
     // Each thread adds so many weights one after the other, and merges sums a few times.
-    double size = own.n / GROUP + 28.0, error = size * size * PAIR_ERROR * whole.high, share = first.high / whole.high;
+    Window window(squares.weight, squares.square, q, own.n / GROUP + 28.0);
+    const Pair& weight = window.weight;
+    double share = window.first.high / (weight.high * weight.high);
     guess(own, group, all, share * all.rounded, false, guessed);
     Key key = guessed.key;
     Below before;
@@ -496,12 +473,12 @@ __device__ __forceinline__ double mean_of_window(
         group.together(found);
         if (!is_open) continue;
         before = found;
-        is_open = key > all.least && !(product_of(before.weight.tidy(), weight).high < first.high - error);
+        bool is_before = product_of(before.weight.tidy(), weight).high < window.first.high - window.error;
+        is_open = key > all.least && !is_before;
         if (is_open && step == STEPS_DOWN) sure = is_open = false;
         if (is_open) key = found.last;
     }
-    double base = as_double(value_of(word_of(key))), last = base;
-    Pair mean(base);
+    window.start(key);
     is_open = all.n_valid > 0 && key < all.most;
 #pragma unroll 1
     for (int step = 0; group.any(is_open); ++step) {
@@ -509,28 +486,15 @@ __device__ __forceinline__ double mean_of_window(
         group.together(found);
         if (!is_open) continue;
         key = before.next, before.next = found.next, before.weight.add(found.weight);
-        Pair left = sum_of(stop, negative(product_of(before.weight.tidy(), weight))), part(1), more;
-        is_open = !(left.high < -error);
+        Pair left = window.behind(before.weight);
+        is_open = !(left.high < -window.error);
         if (!is_open) continue;
-        bool is_all = left.high > square.high || (left.high == square.high && left.low >= square.low);
-        if (!is_all) part = quotient_of(left, square);
-        double value = as_double(value_of(word_of(key)));
-        more.high = two_sum(value, -last, more.low);
-        mean = sum_of(mean, product_of(part, more)), last = value;
+        window.step(key, left);
         is_open = key < all.most;
         if (is_open && step == STEPS_UP) sure = is_open = false;
     }
     sure = sure && !squares.lost && (q == 0.0 || q > LEAST_SHARE);
-    if (last == base) return base;
-    double largest = fmax(fabs(base), fabs(last));
-    error = (last - base) * 2.0 * error / square.high + largest * PAIR_ERROR;
-    double found = rounded_once(mean, error, sure);
-    sure = sure && fabs(found) > LEAST_MEAN && largest < (KIND == FLOATING ? FARTHEST_ENDS : 0x1p53);
-    // Rounding again is right unless the first rounding has made a tie.
-    u64 bits = (u64)__double_as_longlong(found);
-    bool is_tie = !(bits & ((1ull << 28) - 1)), is_float = !(bits & ((1ull << 29) - 1)) && fabs(found) > 0x1p-126;
-    sure = sure && (answer_size == 8 || !is_tie || (answer_size == 4 && is_float));
-    return found;
+    return window.rounded(answer_size, sure);
 }
 
 extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_means(
