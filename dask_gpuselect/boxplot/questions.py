@@ -15,6 +15,7 @@ from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import (
     Block,
     FurtherLoad,
+    Guess,
     LaneQuestion,
     Question,
     of_merged,
@@ -50,7 +51,9 @@ from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.maths.weight_finish import InOrder
+from dask_gpuselect.maths.weight_guess import guess_box_brackets, shares_inside
 from dask_gpuselect.maths.weights import check_some_weigh
+from dask_gpuselect.quantiles import weighted
 from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
 from dask_gpuselect.quantiles.weighted import WeightedLaneQuantiles
 
@@ -266,13 +269,28 @@ OF_ROWS = AnswerAxes(2, (1,), keepdims=False, is_scalar=False)  # of a table wit
 class WeightedBoxQuestion(BoxQuestion):
     """One box plot of all elements, weighted, as a question."""
 
-    guess = Question.guess
     weighs: ClassVar[bool] = True
     counts_values: ClassVar[bool] = False
 
     @property
     def lanes(self) -> WeightedLaneBoxQuestion:
         return WeightedLaneBoxQuestion.of(self.rule, self.source_dtype, omits_nan=self.omits_nan)
+
+    @property
+    def wants_squares(self) -> bool:  # type: ignore[override]
+        return self.rule.method == "linear"
+
+    def guess(self, ordered: Any, rate: float) -> Brackets:
+        shares = ordered.shares(self.rule.q, self.rule.method, rate)
+        return guess_box_brackets(ordered, shares, rate, self.rule)
+
+    def guess_inside(self, brackets: Brackets, tally: Tally) -> Guess | None:
+        if len(tally.candidates) <= weighted.FEW_CANDIDATES:
+            return None
+        shares = shares_inside(brackets, tally, self.rule.q, self.rule.method)
+        return lambda ordered, rate: guess_box_brackets(
+            ordered, shares, rate, self.rule, is_inside=True
+        )
 
     def of_run(self, run: Runs) -> Boxes:
         boxes: Boxes = self.lanes.block([run], self.source_dtype, OF_ROWS)

@@ -79,10 +79,6 @@ def answer_in_place(
     alone = question.answer_alone(values, dtype) if math.prod(values.shape) else None
     if alone is not None:
         return alone
-    if question.defines("of_run") and math.prod(values.shape) <= MOST_SORTED:
-        answer = _answer_sorted(parts_of(values), dtype, question)
-        if answer is not None:
-            return answer
     guess = pilot.guess_now(values, dtype, question)
     room = pilot_room(pilot.GUESSED, math.prod(values.shape))
     gather = partial(kernels.tally, values, dtype, most=room)
@@ -92,6 +88,10 @@ def answer_in_place(
         sums = sums or sums_of(values, guess.brackets, dtype, if_summing(question))
         return question.finish(resolved, None, None, sums)
     parts = parts_of(values)
+    if question.defines("of_run") and math.prod(values.shape) <= MOST_SORTED:
+        answer = _answer_sorted(parts, dtype, question)
+        if answer is not None:
+            return answer
     cuts: Cuts = merge([kernels.cuts(part, dtype, share or question.share) for part in parts])
     brackets = question.bracket(cuts)
     sums = sums or sums_of(values, brackets, dtype, if_summing(question))

@@ -184,6 +184,7 @@ def bracket_box(
     tied: IntArray,
     room: int,
     made_of: tuple[IntArray, IntArray] | None = None,
+    most_beyond: float | None = None,
 ) -> Brackets:
     """Choose the cells whose elements are gathered for a box.
 
@@ -205,6 +206,9 @@ def bracket_box(
     made_of : tuple of two ndarrays of int64, optional
         Positions between which the elements lie from which the quantiles are interpolated. Default:
         (lo, hi].
+    most_beyond : float, optional
+        If there are at most so many elements beyond a fence, all of them are gathered. Default: a
+        part of the room.
 
     Returns
     -------
@@ -216,11 +220,12 @@ def bracket_box(
     low_cells, high_cells = fences
     # Gather everything beyond a fence if that is little: then elements are compared with fewer
     # ends.
+    most_beyond = room * LITTLE if most_beyond is None else most_beyond
     beyond = ((-1, low_cells[1]), (high_cells[0], size))
     spared = [values[:0], values[:0]]
     cells = []
     for side, (begin, end) in enumerate(fences):
-        if ladder.most_between(*beyond[side]) <= room * LITTLE:
+        if ladder.most_between(*beyond[side]) <= most_beyond:
             cells.append(beyond[side])
             continue
         cells.append(extremes[side])
@@ -469,6 +474,17 @@ def ladder_of_sample(taken: NDArray[Any], size: int) -> tuple[Ladder, IntArray, 
         last, least_upto, most_upto = last[ends], least_upto[ends], most_upto[ends]
     ladder = Ladder(taken, least_upto, most_below, size)
     return ladder, most_upto, Ladder(taken, last, first, size)
+
+
+def likely_ladder(values: NDArray[Any], first: IntArray, last: IntArray, size: int) -> Ladder:
+    """Make bounds that nearly certainly hold for all elements, from those of a random sample.
+
+    Of its `size` elements, at most `first` are below each of some distinct values, and at least
+    `last` up to it.
+    """
+    least_upto = np.maximum.accumulate(last - _reach(last, size, PILOT_SIGMA))
+    most_below = np.minimum.accumulate((first + _reach(first, size, PILOT_SIGMA))[::-1])[::-1]
+    return Ladder(values, least_upto, most_below, size)
 
 
 # Samples of the same size occur again and again, and this is most of the time a ladder takes.

@@ -309,7 +309,7 @@ def sorted_sample(
     most, sums, squares, last = stretches.get()
     scale = most / max(most.max(initial=0), LEAST)
     columns = last.view(drawn.dtype)[:n_stretches], sums * scale, squares * scale * scale
-    return WeightedSample(*columns), size / max(chunk.size, 1)
+    return WeightedSample(*columns, size), size / max(chunk.size, 1)
 
 
 def _weights_as_read(chunk: Accompanied) -> Array | None:
