@@ -303,11 +303,14 @@ def moments(
     `near` are summed; see `reference.moments.in_cells`.
     """
     if _is_weighted(chunk):
+        answer: Moments
+        if cells is None:
+            chunk = checked_chunk(chunk, dtype)
+            answer = backend_for(chunk).weighing.moments_in_place(chunk, dtype)
+            return answer
         kernel, *elements, _ = _weighed(chunk, dtype)
-        if cells is not None:
-            is_some = backend_for(elements[0]).moments.in_cells(elements[0], near, cells)
-            elements = [each[is_some] for each in elements]
-        answer: Moments = kernel.moments(*elements)
+        is_some = backend_for(elements[0]).moments.in_cells(elements[0], near, cells)
+        answer = kernel.moments(*(each[is_some] for each in elements))
         return answer
     values, _ = elements_of(chunk, dtype)
     sums = backend_for(values).moments

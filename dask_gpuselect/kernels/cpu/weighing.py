@@ -591,6 +591,11 @@ def moments(values: NDArray[Any], weights: NDArray[np.float64]) -> Moments:
     return moments_of_tables(np.array(infinite)[:, None], *tables)
 
 
+def moments_in_place(chunk: Accompanied, dtype: np.dtype[Any]) -> Moments:
+    """Sum a whole chunk exactly; see `reference.weighing.moments_in_place`."""
+    return moments(*weighed(chunk, dtype)[:2])
+
+
 def moments_of_tables(
     infinite: IntArray, weight: IntArray, total: IntArray, square: IntArray
 ) -> Moments:

@@ -419,22 +419,53 @@ __device__ __forceinline__ void multiply(const u32 (&left)[N], u64 right, u32 (&
     product[N + 1] = (u32)((sum >> 32) + (before >> 32));
 }
 
+// The lowest of the ADD_DIGITS digits that each thread has of a sum, by where its largest terms end. The
+// uppermost digit is for larger terms than those of the sample.
+__device__ __forceinline__ int first_digit(int end, int point, int n_digits) {
+    return min(max((end - 1 + 32 * point) / 32 - ADD_DIGITS + 2, 0), n_digits - ADD_DIGITS - 1);
+}
+
 // Sum exactly the weights of elements between two others, their products with the elements and, if
 // wanted, with the squares of the elements. Only finite elements are summed; the numbers of inf and
-// -inf are counted. `tables` has the digits of the sums, one after the other.
+// -inf are counted. Missing elements and those of weight 0 are left out. `tables` has the digits of the
+// sums, one after the other. `counts` has the numbers of inf and -inf, and flags of invalid weights.
+//
+// Each block looks at a few elements to choose the digits that its threads add up by themselves.
 extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
-    const Word* values, const Weight* weights, i64 n, Value low, Value high, int has_low, int has_high,
-    int has_squares, int first, int first_of_products, int first_of_squares, u64* tables, u64* counts
+    const Word* values, const Held* weights, i64 n, Value low, Value high, int has_low, int has_high,
+    int has_squares, u64* tables, u64* counts
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     constexpr int T = ADD_THREADS, EACH = ADD_DIGITS, N_SUMS = 3;
     u64 *digits = (u64*)scratch, *own = digits + threadIdx.x, *all = digits + N_SUMS * EACH * T;
     u64* products = tables + TOTAL_DIGITS;
     u64* squares = products + SQUARE_DIGITS;
+    constexpr int NONE = -(1 << 20);
+    __shared__ int ends[2];  // behind the highest bits of the largest weight and element
+    if (threadIdx.x < 2) ends[threadIdx.x] = NONE;
+    __syncthreads();
+    int size = n < T ? (int)n : T;
+    if (threadIdx.x < size) {
+        i64 at = sampled_place(threadIdx.x, size, n);
+        Weighed weight = weighed(weights[at]);
+        Whole element = whole_of(value_of(values[at]));
+        if (weight.digits) atomicMax(&ends[0], weight.place + 64 - __clzll(weight.digits));
+        if (element.size && !is_special(values[at])) {
+            atomicMax(&ends[1], element.begin - 32 * TOTAL_POINT + 64 - __clzll(element.size));
+        }
+    }
+    __syncthreads();
+    int end = ends[0] == NONE ? 0 : ends[0], step = ends[1] == NONE ? 0 : ends[1];
+    int first = first_digit(end, TOTAL_POINT, TOTAL_DIGITS);
+    int first_of_products = first_digit(end + step, SQUARE_POINT, SQUARE_DIGITS);
+    int first_of_squares = first_digit(end + 2 * step, CUBE_POINT, CUBE_DIGITS);
     for (int i = 0; i < N_SUMS * EACH; ++i) own[i * T] = 0;
-    u32 n_high = 0, n_low = 0;
+    u32 n_high = 0, n_low = 0, faults = 0;
     for (i64 i = own_thread(); i < n; i += all_threads()) {
         Value value = value_of(values[i]);
+        Weighed weight = weighed(weights[i]);
+        faults |= weight.faults;
+        if (!weight.digits || is_missing(value)) continue;
         if (has_low && !is_less_than(low, value)) continue;
         if (has_high && !is_less_than(value, high)) continue;
         Whole element = whole_of(value);
@@ -444,22 +475,14 @@ extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
             continue;
         }
         int place = element.begin - 32 * TOTAL_POINT;
-#if WHOLE
-        u64 weight = (u64)weights[i];
-        constexpr int of_weight = 0;
-#else
-        Whole whole = whole_of_double(weights[i]);
-        u64 weight = whole.size;
-        int of_weight = whole.begin - 32 * TOTAL_POINT;
-#endif
-        u32 once[2] = {(u32)weight, (u32)(weight >> 32)}, twice[4], thrice[6];
+        u32 once[2] = {(u32)weight.digits, (u32)(weight.digits >> 32)}, twice[4], thrice[6];
         multiply(once, element.size, twice);
-        int begin = of_weight + place + 32 * SQUARE_POINT;
+        int begin = weight.place + place + 32 * SQUARE_POINT;
         add_limbs(twice, element.is_negative, begin, first_of_products, own + EACH * T, products);
         if (!has_squares) continue;
-        add_limbs(once, false, of_weight + 32 * TOTAL_POINT, first, own, tables);
+        add_limbs(once, false, weight.place + 32 * TOTAL_POINT, first, own, tables);
         multiply(twice, element.size, thrice);
-        begin = of_weight + 2 * place + 32 * CUBE_POINT;
+        begin = weight.place + 2 * place + 32 * CUBE_POINT;
         add_limbs(thrice, false, begin, first_of_squares, own + 2 * EACH * T, squares);
     }
     __syncthreads();
@@ -484,4 +507,5 @@ extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
     }
     if (n_high) atomicAdd(counts, (u64)n_high);
     if (n_low) atomicAdd(counts + 1, (u64)n_low);
+    if (faults) atomicOr(counts + 2, (u64)faults);
 }

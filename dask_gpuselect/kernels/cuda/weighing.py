@@ -16,7 +16,6 @@ from dask_gpuselect.kernels.cuda.candidates import DeviceCandidates
 from dask_gpuselect.kernels.cuda.chunk import FEW, as_float64
 from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_device, places_in
 from dask_gpuselect.kernels.cuda.source import (
-    ADD_DIGITS,
     STATIC,
     Defined,
     add_memory,
@@ -30,7 +29,6 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import (
     CUBE_DIGITS,
     CUBE_POINT,
-    DIGIT,
     SQUARE_DIGITS,
     SQUARE_POINT,
     TOTAL_DIGITS,
@@ -51,14 +49,10 @@ FAULT = (1 << 32) - 1  # mask of the number of blocks that found negative weight
 
 IS_NEGATIVE = 1  # as in ``weighing.cu``
 SCALED = "ldexp((double)w, -top)"
-MAGNITUDE = "isfinite((double)x) ? fabs((double)x) : 0.0"
 ADDED, SUM = ("a + b", "total = a", "0"), ("T w, int32 top", "float64 total")
 _scaled_sum = cupy.ReductionKernel(*SUM, SCALED, *ADDED, "dask_gpuselect_scaled_sum")
 _scaled_squares = cupy.ReductionKernel(
     *SUM, f"{SCALED} * {SCALED}", *ADDED, "dask_gpuselect_scaled_squares"
-)
-_largest = cupy.ReductionKernel(
-    "T x", "float64 most", MAGNITUDE, "max(a, b)", "most = a", "0", "dask_gpuselect_largest"
 )
 _last_digit = cupy.ReductionKernel(
     *("T w", "int32 last", "last_digit(w)", "min(a, b)", "last = a", "1 << 30"),
@@ -106,15 +100,18 @@ def weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, Array, int
     assert weights is not None
     nothing = values[:0], cupy.empty(0, np.float64)
     n, n_missing, faults = _valid(values, weights, *nothing)
-    if faults & IS_NEGATIVE:
-        raise ValueError(NEGATIVE)
-    if faults:
-        raise ValueError(NOT_FINITE)
+    _check_faults(faults)
     if n == values.size:
         return values, as_float64(weights), n_missing
     taken = cupy.empty(n, values.dtype), cupy.empty(n, np.float64)
     _valid(values, weights, *taken)
     return *taken, n_missing
+
+
+def _check_faults(faults: int) -> None:
+    """Raise an error for the flags of invalid weights."""
+    if faults:
+        raise ValueError(NEGATIVE if faults & IS_NEGATIVE else NOT_FINITE)
 
 
 def _valid(values: Array, weights: Array, taken: Array, their_weights: Array) -> list[int]:
@@ -370,10 +367,19 @@ def products(
 def moments(values: Array, weights: Array) -> Moments:
     """Sum a chunk exactly, each element times its weight; see `reference.weighing.moments`.
 
-    Reads the chunk twice.
+    Reads the chunk once.
     """
     if values.size <= FEW:
         return reference.moments(values, weights)
+    return moments_of(values, weights, [Summed(0, values.size)])
+
+
+def moments_in_place(chunk: Accompanied, dtype: np.dtype[Any]) -> Moments:
+    """Sum a whole chunk exactly; see `reference.weighing.moments_in_place`. Reads it once."""
+    weights = _weights_as_read(chunk)
+    if weights is None or dtype.kind in "mM" or chunk.size <= FEW:
+        return moments(*weighed(chunk, dtype)[:2])
+    values, _ = elements_of(chunk.values, dtype)
     return moments_of(values, weights, [Summed(0, values.size)])
 
 
@@ -395,21 +401,20 @@ def moments_of(values: Array, weights: Array, parts: Sequence[Summed]) -> Moment
     All sums are exact. Of the elements between two values, only the products are summed.
     """
     values = values.ravel()
-    tops = [math.frexp(_reduced(_largest, np.max, [each]))[1] for each in (weights, values)]
-    ends = [tops[0] + n * tops[1] for n in range(3)]
-    first = [
-        min(max((end - 1 + DIGIT * point) // DIGIT - ADD_DIGITS + 2, 0), n - ADD_DIGITS - 1)
-        for end, point, n in zip(ends, POINTS_OF, DIGITS_OF, strict=True)
-    ]
-    sums = cupy.zeros((len(parts), sum(DIGITS_OF) + 2), np.uint64)
-    kind, dtype, more = selection_dtype(values.dtype), np.dtype(values.dtype), _defined(weights)
+    sums = cupy.zeros((len(parts), sum(DIGITS_OF) + 3), np.uint64)
+    kind, dtype, more = (
+        selection_dtype(values.dtype),
+        np.dtype(values.dtype),
+        _defined_once(weights),
+    )
     for row, (start, stop, between) in zip(sums, parts, strict=True):
         low, high = (kind.type(0), kind.type(0)) if between is None else between
-        numbers = low, high, between is not None, between is not None, between is None, *first
+        numbers = low, high, between is not None, between is not None, between is None
         some = _arrays(values[start:stop], weights[start:stop])
         arguments = (*some, *numbers, row, row[sum(DIGITS_OF) :])
         launch(dtype, "weigh_products", *arguments, shared=add_memory(), defined=more)
     *digits, others = np.split(sums.get().view(np.int64), np.cumsum(DIGITS_OF), axis=1)
+    _check_faults(int(np.bitwise_or.reduce(others[:, 2])))
     weight, *products = (ExactSums.of_table(*each) for each in zip(digits, POINTS_OF, strict=True))
     return Moments(weight, others[:, 0], others[:, 1], *products)
 
