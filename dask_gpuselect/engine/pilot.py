@@ -38,6 +38,8 @@ PILOT_MOST = 1 << 28
 # Size of the sample of candidates that narrows brackets. Half as many candidates are sorted without
 # narrowing: see `weighted.FEW_CANDIDATES`.
 NARROWING = 1 << 17
+# Most weighted quantiles that are guessed: of more, a large share of all elements are candidates.
+MOST_WEIGHTED = 20
 LEFT = 0.1  # largest share of weighted candidates: sorting more takes longer than two reads
 GUESSED = 0.2  # largest share of all elements that are candidates of a box plot of one array
 
@@ -150,8 +152,10 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
     is_whole = not question.weighs and kernels.is_best_whole(values, question.whole_times)
     if is_whole and len(first(size)):
         return Guessed(*kernels.whole(values, dtype, first))
-    takes_many = ranks is not None and kernels.is_on_device(values)
-    if not ((question.share == 1 or takes_many) and size >= PILOT_WORTH):
+    is_few = question.share == 1
+    if kernels.is_on_device(values):
+        is_few |= ranks is not None or (question.weighs and question.n_answers <= MOST_WEIGHTED)
+    if not is_few or size < PILOT_WORTH:
         return None
     if ranks is not None:
         sampled = min(PILOT_SIZE, max(size >> PILOT_SHIFT, LEAST_PILOT))

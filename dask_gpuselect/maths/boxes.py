@@ -931,36 +931,35 @@ def resolve_weighted(order: InOrder, rule: Rule, q: NDArray[np.float64]) -> Part
     There is at least one element. Raises as `resolve` does.
     """
     box = resolve_beyond(order.brackets, order.tally, rule, q, {})
-    low, high = (_weights_at(order, np.unique(side)) for side in (box.low, box.high))
-    box = replace(box, weight=order.tally.weight, low_weights=low, high_weights=high[::-1])
-    return _with_weights_beyond(box, order)
+    box = replace(box, weight=order.tally.weight)
+    return _with_weights(box, order, np.unique(box.low), np.unique(box.high)[::-1])
 
 
-def _weights_at(order: InOrder, values: NDArray[Any]) -> ExactSums:
-    """Compute the weight of the elements that equal each value."""
-    upto, below = (order.weights_before(order.find(values, upto=side)) for side in (True, False))
-    return upto - below
+def _with_weights(
+    box: PartialBox, order: InOrder, low: NDArray[Any], high: NDArray[Any]
+) -> PartialBox:
+    """Add the weights of the elements beyond the fences, where their number is known.
 
-
-def _with_weights_beyond(box: PartialBox, order: InOrder) -> PartialBox:
-    """Add the weights of the elements beyond the fences, where their number is known."""
-    dtype, below, above = order.brackets.ends.dtype, box.weight_below, box.weight_above
-    every = order.tally.weight
-
-    def before(value: Any, *, upto: bool) -> ExactSums:
-        return order.weights_before(order.find(np.array([value], dtype), upto=upto))
-
-    if below is None and box.below is not None:
-        below = ZERO
-        if box.below:
-            first = smallest_from(box.fences[0], dtype)
-            below = every if first is None else before(first, upto=False)
-    if above is None and box.above is not None:
-        above = ZERO
-        if box.above:
-            last = largest_to(box.fences[1], dtype)
-            above = every if last is None else every - before(last, upto=True)
-    return replace(box, weight_below=below, weight_above=above)
+    Also add those of the elements that equal the distinct extremes `low` and `high`.
+    """
+    dtype, every = order.brackets.ends.dtype, order.tally.weight
+    first, last = smallest_from(box.fences[0], dtype), largest_to(box.fences[1], dtype)
+    is_below, is_above = bool(box.below) and first is not None, bool(box.above) and last is not None
+    fences = [first] * is_below, [last] * is_above
+    upto = np.concatenate([low, high, np.array(fences[1], dtype)])
+    below = np.concatenate([low, high, np.array(fences[0], dtype)])
+    places = order.find(upto, upto=True), order.find(below, upto=False)
+    sums = order.weights_before(np.concatenate(places))
+    n_low, n_all = len(low), len(low) + len(high)
+    weights = sums[:n_all] - sums[len(upto) : len(upto) + n_all]
+    beyond: list[ExactSums | None] = [box.weight_below, box.weight_above]
+    sides = (box.below, is_below, sums[-1:]), (box.above, is_above, every - sums[n_all : n_all + 1])
+    for i, (count, is_some, weight) in enumerate(sides):
+        if beyond[i] is None and count is not None:
+            # All elements are beyond a fence that no value of the dtype is inside of.
+            beyond[i] = weight if is_some else every if count else ZERO
+    box = replace(box, weight_below=beyond[0], weight_above=beyond[1])
+    return replace(box, low_weights=weights[:n_low], high_weights=weights[n_low:]) if n_all else box
 
 
 def resolve_again(box: PartialBox, brackets: Brackets, tally: Tally) -> PartialBox:
@@ -974,4 +973,7 @@ def resolve_again(box: PartialBox, brackets: Brackets, tally: Tally) -> PartialB
         counts[i], whiskers[i] = count, whisker
     below, above = counts
     box = replace(box, below=below, above=above, whiskers=(whiskers[0], whiskers[1]))
-    return _with_weights_beyond(box, InOrder.of(brackets, tally)) if tally.weighs else box
+    if not tally.weighs:
+        return box
+    nothing = brackets.ends[:0]
+    return _with_weights(box, InOrder.of(brackets, tally), nothing, nothing)

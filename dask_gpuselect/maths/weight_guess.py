@@ -21,14 +21,13 @@ from dask_gpuselect.maths.cuts import (
     Brackets,
     ChunksChangedError,
     FloatArray,
-    IntArray,
     Tally,
 )
 from dask_gpuselect.maths.envelope import brackets_at
-from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Need, Running, needs
+from dask_gpuselect.maths.exact_sums import ExactSums, whole_needs
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
-from dask_gpuselect.maths.weight_finish import Windows, cell_ends, gathered_before, inside
-from dask_gpuselect.maths.weights import WEIGHT_UNIT
+from dask_gpuselect.maths.weight_finish import Cells, Windows, inside
+from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,27 +180,28 @@ def shares_inside(
     ChunksChangedError
         If one of the elements is neither a candidate nor an end.
     """
-    each = np.zeros(len(q), np.int64)
-    weight = tally.weight[each]
-    if method == "linear":
-        wanted = Windows.of(weight, tally.square[each], q).needs
-    else:
-        wanted = needs(weight, np.array(q, np.float64))
-    starts, stops = cell_ends(tally)
-    sums = gathered_before(brackets, (starts, stops))
-    total = sums[-1:].integers(WEIGHT_UNIT).item()
-    need = Need.joined(wanted)
-    cell = Running.of(starts[1:]).reach(need, np.zeros(len(need.passes), np.int64))
-    is_inside, is_wanted = need.minus(stops[cell]).is_met, brackets.wanted[cell]
-    if (is_inside & ~is_wanted).any():
+    cells = Cells.of(brackets, tally)
+    cell, is_end, among = cells.reached(wanted_sums(cells.total, tally.square, q, method))
+    if not all(end or brackets.wanted[i] for i, end in zip(cell, is_end, strict=True)):
         raise ChunksChangedError(
             f"the data have changed between two reads: guessed brackets do not hold. {ADVICE}"
         )
-    upto = need.sums.where(is_inside) + stops[cell].where(~is_inside)
-    gathered = sums[cell] + (upto - starts[cell]).where(is_wanted)
-    whole = gathered.integers(WEIGHT_UNIT - 2).tolist()  # two digits more than the weights
-    shares = [each / (total << 2 * DIGIT) if total else 0.0 for each in whole]
-    return shares[: len(shares) // 2], shares[len(shares) // 2 :]
+    total = max(cells.gathered[-1], 1)
+    shares = [each / total for each in among]
+    return shares[: len(q)], shares[len(q) :]
+
+
+def wanted_sums(total: int, square: ExactSums, q: Sequence[float], method: str) -> list[int]:
+    """Find the whole sums that the first elements of some quantiles reach, and then the last ones.
+
+    `total` is the weight of all elements, `square` the sum of its squares. Sums are in units of
+    ``2**-POINT``.
+    """
+    if method == "linear":
+        first, last = Windows.of_wholes(total, square.integers(PRODUCT_UNIT)[0], q).sums
+        return first + last
+    first, last = map(list, zip(*(whole_needs(total, each) for each in q), strict=True))
+    return first + last
 
 
 def refined(
@@ -231,28 +231,32 @@ def refined(
     # All elements between the begin of a gathered cell and an end inside it are candidates.
     gathered = inside(tally) * brackets.wanted
     others = np.append(np.int64(0), tally.upto) - (gathered.cumsum() - gathered)
-    cells = cell_ends(tally)
-    other_weights = cells[0] - gathered_before(brackets, cells)[:-1]
+    cells = Cells.of(brackets, tally)
+    pairs = zip(cells.starts, cells.gathered, strict=False)
+    other_weights = np.array([start - before for start, before in pairs], object)
 
-    def merged(name: str) -> IntArray:
-        was, new = getattr(tally, name), getattr(narrow_tally, name)
-        both = np.empty(len(ends), np.int64)
+    def merged(name: str, others: NDArray[Any]) -> NDArray[Any]:
+        was, new = (_column(each, name) for each in (tally, narrow_tally))
+        both = np.empty(len(ends), was.dtype)
         both[is_old] = was[cell[is_old]]
         both[~is_old] = others[cell[~is_old]] + new[at[~is_old]]
         return both
 
-    def merged_weights(name: str) -> ExactSums:
-        was, new = getattr(tally, name), getattr(narrow_tally, name)
-        at_new = other_weights[cell] + new[np.minimum(at, last[1] - 1)] if last[1] else was[:0]
-        places = np.where(is_old, cell, last[0] + np.arange(len(ends)))
-        return ExactSums.joined([was, at_new])[places].packed()
-
+    sums: dict[str, Any] = {
+        name: ExactSums.of_integers(merged(name, other_weights), WEIGHT_UNIT)
+        for name in ("weight_below", "weight_upto")
+    }
     return replace(brackets, ends=ends, wanted=wanted), replace(
         tally,
-        below=merged("below"),
-        upto=merged("upto"),
+        below=merged("below", others),
+        upto=merged("upto", others),
         candidates=narrow_tally.candidates,
-        weight_below=merged_weights("weight_below"),
-        weight_upto=merged_weights("weight_upto"),
         weights=narrow_tally.weights,
+        **sums,
     )
+
+
+def _column(tally: Tally, name: str) -> NDArray[Any]:
+    """Return a column of a tally: counts, or weights as Python integers."""
+    column = getattr(tally, name)
+    return column.integers(WEIGHT_UNIT) if isinstance(column, ExactSums) else column

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import cupy
@@ -25,10 +26,11 @@ from dask_gpuselect.kernels.cuda.source import (
 from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import elements_of, even_positions, heavy_cells
 from dask_gpuselect.maths.candidates import HostCandidates
-from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
+from dask_gpuselect.maths.cuts import NO_SUMS, ZERO, Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import (
     CUBE_DIGITS,
     CUBE_POINT,
+    DIGIT,
     SQUARE_DIGITS,
     SQUARE_POINT,
     TOTAL_DIGITS,
@@ -38,7 +40,7 @@ from dask_gpuselect.maths.exact_sums import (
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.weight_guess import WeightedSample
-from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE
+from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE, POINT, WEIGHT_UNIT
 
 SAMPLED = 1 << 16  # elements of the sample that pivots are chosen from
 WINDOW = 32  # binary digits of each weight that are added in one read
@@ -69,6 +71,7 @@ _last_digit = cupy.ReductionKernel(
 )
 
 ROWS = 1 << 12
+MOST_READS = 4  # reads that count at many ends together
 
 
 def _reduced(
@@ -236,49 +239,96 @@ def tally_in_place(
 ) -> Tally | None:
     """Count and weigh a chunk exactly, with candidates that stay on the device.
 
-    See `reference.weighing.tally_in_place`. Reads elements and weights once, and weights of other
-    dtypes than float32, float64 and int64 twice. Scratch on the device: `most` elements with
-    float64 weights.
+    See `reference.weighing.tally_in_place`. Reads elements and weights once for every
+    `_most_ends_at_once` ends, and weights of other dtypes than float32, float64 and int64 twice.
+    Scratch on the device: `most` elements with float64 weights.
     """
-    weights = _weights_as_read(chunk)
-    ends = brackets.ends
-    if weights is None or len(ends) > _most_ends_at_once():
+    weights, ends, n_once = _weights_as_read(chunk), brackets.ends, _most_ends_at_once()
+    n_ends = len(ends)
+    if weights is None or n_ends > MOST_READS * n_once:
         values, weights, n_missing = weighed(chunk, dtype)
         tallied = tally(values, weights, brackets, most)
         return tallied and reference.with_others(tallied, chunk, dtype, n_missing)
     values, _ = elements_of(chunk.values, dtype)
-    kind, is_whole = np.dtype(values.dtype), weights.dtype.kind == "i"
-    taken = cupy.empty(most, selection_dtype(kind))
-    their_weights = cupy.empty(most, np.int64 if is_whole else np.float64)
-    n_ends = len(ends)
-    blank = np.zeros((), _once_dtype(taken.dtype, n_ends))
-    blank["ends"], blank["wanted"] = ends, brackets.wanted
+    taken = cupy.empty(most, selection_dtype(values.dtype))
+    their_weights = cupy.empty(most, np.int64 if weights.dtype.kind == "i" else np.float64)
+    n_gathered, first, counts, sums = 0, 0, [0], [0]
+    for start in range(0, max(n_ends - 1, 1), n_once - 1):  # they have an end in common
+        stop = min(start + n_once, n_ends)
+        wanted = brackets.wanted[start : stop + 1].copy()
+        wanted[0] &= start == 0
+        wanted[-1] &= stop == n_ends
+        room = taken[n_gathered:], their_weights[n_gathered:]
+        numbers, *own = _weigh_once(values, weights, ends[start:stop], wanted, room)
+        n_missing, n_gathered = numbers[0], n_gathered + numbers[1]
+        if n_gathered > most:
+            return None
+        first = min(first, numbers[2])
+        counts, sums = (
+            all_before[:-1] + [*accumulate(each)][2 * (start > 0) :]
+            for all_before, each in zip((counts, sums), own, strict=True)
+        )
+    table = ExactSums.of_integers([each >> DIGIT * (first + TOTAL_POINT) for each in sums], first)
+    below, upto = np.array(counts[:-1], np.int64).reshape(-1, 2).T
+    tallied = Tally(
+        below,
+        upto,
+        DeviceCandidates(taken[:n_gathered]),
+        counts[-1],
+        n_missing,
+        weights=their_weights[:n_gathered],
+        weight_below=table[:-1:2],
+        weight_upto=table[1::2],
+        weight=table[-1:],
+        square=ZERO,
+        products=NO_SUMS,
+    )
+    return reference.with_others(tallied, chunk, dtype, n_missing)
+
+
+def _weigh_once(
+    values: Array,
+    weights: Array,
+    ends: NDArray[Any],
+    wanted: NDArray[np.bool_],
+    room: tuple[Array, Array],
+) -> tuple[list[int], list[int], list[int]]:
+    """Count and weigh the elements of each segment, and gather those in wanted cells.
+
+    `room` are arrays for these and their weights. Returns the number of missing elements, that of
+    gathered ones, and a place of which all sums are multiples; the numbers; and the sums, in units
+    of ``2**-POINT``.
+    """
+    kind, n_ends = np.dtype(values.dtype), len(ends)
+    blank = np.zeros((), _once_dtype(room[0].dtype, n_ends))
+    blank["ends"], blank["wanted"] = ends, wanted
     n_segments = 2 * n_ends + 1
     device_sheet = on_device(blank, 8 * (3 + n_segments * (5 + TOTAL_DIGITS)))
     at = places_in(device_sheet, blank.dtype)
     given, more = _arrays(values, weights), _defined_once(weights)
-    if not is_whole:
+    if weights.dtype.kind != "i":
         launch(kind, "weigh_unit", *given[1:], at["unit"], blocks=1, defined=more)
     of_ends = at["ends"], n_ends, at["wanted"], at["unit"], at["totals"]
-    arguments = (*given, *of_ends, taken, their_weights, most)
+    arguments = (*given, *of_ends, *room, room[0].size)
     launch(kind, "weigh_once", *arguments, shared=once_memory(n_ends), defined=more)
 
     host = device_sheet.get()
     unit = int(host[: blank.dtype.itemsize].view(blank.dtype)[0]["unit"])
     sheet = host[blank.dtype.itemsize :].view(np.uint64)
     n_missing, faults, n_gathered = sheet[:3].tolist()
-    if faults & FAULT:
-        raise ValueError(NEGATIVE)
     if faults:
-        raise ValueError(NOT_FINITE)
-    if n_gathered > most:
-        return None
+        raise ValueError(NEGATIVE if faults & FAULT else NOT_FINITE)
+    table = sheet[3:].view(np.int64).reshape(n_segments, -1)
     # The digits of the sums in units are the halves of the low and of the high 64 bits.
-    counts, units, others = np.split(sheet[3:].view(np.int64).reshape(n_segments, -1), [1, 5], 1)
-    sums = ExactSums.of_table(units, 0).shifted(unit) + ExactSums.of_table(others, TOTAL_POINT)
-    candidates = DeviceCandidates(taken[:n_gathered])
-    tallied = Tally.of_segments(counts[:, 0], sums, candidates, their_weights[:n_gathered])
-    return reference.with_others(tallied, chunk, dtype, n_missing)
+    sums = [
+        (a + (b << DIGIT) + (c << 2 * DIGIT) + (d << 3 * DIGIT)) << unit + POINT
+        for a, b, c, d in table[:, 1:5].tolist()
+    ]
+    first, others = unit // DIGIT, table[:, 5:]
+    if others.any():
+        first, added = WEIGHT_UNIT, ExactSums.of_table(others, TOTAL_POINT).integers(WEIGHT_UNIT)
+        sums = [own + other for own, other in zip(sums, added.tolist(), strict=True)]
+    return [n_missing, n_gathered, first], table[:, 0].tolist(), sums
 
 
 def sorted_sample(
