@@ -134,12 +134,18 @@ def settled(
 class Guessed(NamedTuple):
     """Brackets that a sample guesses, with the results of one read.
 
-    The tally is None if the candidates did not fit. The sums are None unless the read made them.
+    The tally is None if the candidates did not fit. The sums are None unless the read made them, or
+    makes them until `later` returns them.
     """
 
     brackets: Brackets
     tally: Tally | None
     sums: Moments | None = None
+    later: Callable[[], Moments] | None = None
+
+    def all_sums(self) -> Moments | None:
+        """Return the sums, and wait for them if they come later."""
+        return self.sums if self.later is None else self.later()
 
 
 def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed | None:
@@ -162,7 +168,8 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
         return Guessed(*kernels.pilot(values, dtype, sampled, ranks))
     sample, rate = kernels.sorted_sample(values, dtype, PILOT_SIZE)
     room = pilot_room(GUESSED, size)
-    if question.wants_sums and not question.defines("summed") and not question.weighs:
+    sums_all = question.wants_sums and not question.defines("summed")
+    if sums_all and not question.weighs:
         there = question.guess_there(math.prod(sample.shape), rate)
         about = room, question.first_ranks
         if there is not None:
@@ -173,9 +180,14 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
         return Guessed(guess, *kernels.tally_and_sums(values, dtype, guess, *about))
     guess = question.guess(sample, rate)
     tally = kernels.tally_in_place(values, dtype, guess, room)
+    later = None
+    if sums_all and tally is not None and kernels.is_on_device(values):
+        # The device sums while the host narrows the brackets.
+        later = kernels.weighted_moments_ahead(values, dtype)
     if question.wants_squares and tally is not None:
-        tally = replace(tally, square=kernels.weight_squares(values, dtype, tally))
-    return Guessed(*_narrowed(guess, tally, question))
+        near = sample.largest[:: max(len(sample.largest) // 64, 1)]
+        tally = replace(tally, square=kernels.weight_squares(values, dtype, tally, near))
+    return Guessed(*_narrowed(guess, tally, question), later=later)
 
 
 def _narrowed(

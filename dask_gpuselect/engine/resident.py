@@ -83,7 +83,7 @@ def answer_in_place(
     room = pilot_room(pilot.GUESSED, math.prod(values.shape))
     gather = partial(kernels.tally, values, dtype, most=room)
     resolved = None if guess is None else pilot.settled(*guess[:2], question, gather)
-    sums = None if guess is None else guess.sums
+    sums = None if guess is None else guess.all_sums()
     if guess is not None and resolved is not None:
         sums = sums or sums_of(values, guess.brackets, dtype, if_summing(question))
         return question.finish(resolved, None, None, sums)

@@ -41,6 +41,8 @@ class WeightedSample:
     weights, squares : ndarray of float64, shape (n,)
         Sum of the weights of each stretch, and of their squares. They are scaled such that the
         largest weight is 1. Stretches of weight 0 are behind all others.
+    largest : ndarray of float64, shape (n,)
+        Largest weight of each stretch.
     size : int
         Number of elements of the sample. Stretches have as many each.
     """
@@ -48,13 +50,14 @@ class WeightedSample:
     last: NDArray[Any]
     weights: FloatArray
     squares: FloatArray
+    largest: FloatArray
     size: int
 
     @classmethod
     def of(cls, ordered: NDArray[Any], weights: FloatArray) -> Self:
         """Make a sample with a stretch for every element, scaled so that no square overflows."""
         scaled = weights / weights.max(initial=0) if len(weights) else weights
-        return cls(ordered, scaled, scaled * scaled, len(ordered))
+        return cls(ordered, scaled, scaled * scaled, weights, len(ordered))
 
     def shares(
         self, q: Sequence[float], method: str, rate: float

@@ -9,6 +9,7 @@ integers beyond 2**53, and rare: the reference handles them.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -591,9 +592,9 @@ def moments(values: NDArray[Any], weights: NDArray[np.float64]) -> Moments:
     return moments_of_tables(np.array(infinite)[:, None], *tables)
 
 
-def moments_in_place(chunk: Accompanied, dtype: np.dtype[Any]) -> Moments:
-    """Sum a whole chunk exactly; see `reference.weighing.moments_in_place`."""
-    return moments(*weighed(chunk, dtype)[:2])
+def moments_ahead(chunk: Accompanied, dtype: np.dtype[Any]) -> Callable[[], Moments]:
+    """Sum a whole chunk exactly when it is asked; see `reference.weighing.moments_ahead`."""
+    return lambda: moments(*weighed(chunk, dtype)[:2])
 
 
 def moments_of_tables(

@@ -284,7 +284,8 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
                 }
                 if (shift >= 0 && shift <= FARTHEST_SHIFT) {
                     u64 least = digits << shift, sum = low[own] + least;
-                    high[own] += (shift ? digits >> (64 - shift) : 0) + (sum < least);
+                    u64 more = (shift ? digits >> (64 - shift) : 0) + (sum < least);
+                    if (more) high[own] += more;  // seldom, if weights have few digits
                     low[own] = sum;
                 } else {
                     int place = weight.place + 32 * TOTAL_POINT, off = place % 32;

@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cuda.candidates import DeviceCandidates
 from dask_gpuselect.kernels.cuda.chunk import FEW, as_float64
-from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_device, places_in
+from dask_gpuselect.kernels.cuda.launch import (
+    Array,
+    copied_ahead,
+    launch,
+    most_shared,
+    on_device,
+    places_in,
+)
 from dask_gpuselect.kernels.cuda.source import (
     STATIC,
     Defined,
@@ -356,7 +363,7 @@ def sorted_sample(
     most, sums, squares, last = stretches.get()
     scale = most / max(most.max(initial=0), LEAST)
     columns = last.view(drawn.dtype)[:n_stretches], sums * scale, squares * scale * scale
-    return WeightedSample(*columns, size), size / max(chunk.size, 1)
+    return WeightedSample(*columns, most, size), size / max(chunk.size, 1)
 
 
 def _weights_as_read(chunk: Accompanied) -> Array | None:
@@ -405,6 +412,8 @@ def products(
         return reference.products(values, weights, ends, summed)
     counts, _ = _segments(values, weights, ends, 0)
     cells = np.flatnonzero(summed & (counts[::2] > 0))
+    if not len(cells):
+        return ExactSums.zeros(summed.shape)
     if len(cells) > 1:
         size = int(counts[::2][summed].sum())
         values, weights = _taken_there(values, weights, ends, summed, size)
@@ -424,13 +433,16 @@ def moments(values: Array, weights: Array) -> Moments:
     return moments_of(values, weights, [Summed(0, values.size)])
 
 
-def moments_in_place(chunk: Accompanied, dtype: np.dtype[Any]) -> Moments:
-    """Sum a whole chunk exactly; see `reference.weighing.moments_in_place`. Reads it once."""
+def moments_ahead(chunk: Accompanied, dtype: np.dtype[Any]) -> Callable[[], Moments]:
+    """Start to sum a whole chunk exactly; see `reference.weighing.moments_ahead`.
+
+    Reads it once.
+    """
     weights = _weights_as_read(chunk)
     if weights is None or dtype.kind in "mM" or chunk.size <= FEW:
-        return moments(*weighed(chunk, dtype)[:2])
+        return lambda: moments(*weighed(chunk, dtype)[:2])
     values, _ = elements_of(chunk.values, dtype)
-    return moments_of(values, weights, [Summed(0, values.size)])
+    return _start_moments(values, weights, [Summed(0, values.size)])
 
 
 DIGITS_OF = TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS
@@ -450,6 +462,11 @@ def moments_of(values: Array, weights: Array, parts: Sequence[Summed]) -> Moment
 
     All sums are exact. Of the elements between two values, only the products are summed.
     """
+    return _start_moments(values, weights, parts)()
+
+
+def _start_moments(values: Array, weights: Array, parts: Sequence[Summed]) -> Callable[[], Moments]:
+    """Start what `moments_of` does; return a function that waits for it."""
     values = values.ravel()
     sums = cupy.zeros((len(parts), sum(DIGITS_OF) + 3), np.uint64)
     kind, dtype, more = (
@@ -463,10 +480,18 @@ def moments_of(values: Array, weights: Array, parts: Sequence[Summed]) -> Moment
         some = _arrays(values[start:stop], weights[start:stop])
         arguments = (*some, *numbers, row, row[sum(DIGITS_OF) :])
         launch(dtype, "weigh_products", *arguments, shared=add_memory(), defined=more)
-    *digits, others = np.split(sums.get().view(np.int64), np.cumsum(DIGITS_OF), axis=1)
-    _check_faults(int(np.bitwise_or.reduce(others[:, 2])))
-    weight, *products = (ExactSums.of_table(*each) for each in zip(digits, POINTS_OF, strict=True))
-    return Moments(weight, others[:, 0], others[:, 1], *products)
+    wait = copied_ahead(sums.reshape(-1))
+
+    def finish() -> Moments:
+        host = wait().view(np.int64).reshape(len(parts), -1)
+        *digits, others = np.split(host, np.cumsum(DIGITS_OF), axis=1)
+        _check_faults(int(np.bitwise_or.reduce(others[:, 2])))
+        weight, *products = (
+            ExactSums.of_table(*each) for each in zip(digits, POINTS_OF, strict=True)
+        )
+        return Moments(weight, others[:, 0], others[:, 1], *products)
+
+    return finish
 
 
 def _segments(

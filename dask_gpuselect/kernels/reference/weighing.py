@@ -6,7 +6,7 @@ Everything except the choice of elements happens on the host, by NumPy.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -314,9 +314,12 @@ def moments(values: Array, weights: Array) -> Moments:
     return Moments.of(values, np.zeros(len(values), np.int64), 1, weights=weights)
 
 
-def moments_in_place(chunk: Accompanied, dtype: np.dtype[Any]) -> Moments:
-    """Sum a whole chunk exactly, as `moments` does. Raises as `weighed` does."""
-    return moments(*weighed(chunk, dtype)[:2])
+def moments_ahead(chunk: Accompanied, dtype: np.dtype[Any]) -> Callable[[], Moments]:
+    """Start to sum a whole chunk exactly, as `moments` does.
+
+    Returns a function that waits for the sums. It raises as `weighed` does.
+    """
+    return lambda: moments(*weighed(chunk, dtype)[:2])
 
 
 def places(values: NDArray[Any], ends: NDArray[Any]) -> tuple[IntArray, NDArray[np.bool_]]:
