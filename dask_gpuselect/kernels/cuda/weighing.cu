@@ -141,8 +141,8 @@ constexpr int VALID_EACH = 8;  // elements that a thread looks at before its war
 // as there is room. `counters` gets the number of these, that of missing elements that weigh something, and
 // what is wrong with weights.
 extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_valid(
-    const Word* values, const Held* weights, i64 n, Word* taken, Weight* their_weights, u64 room,
-    u64* counters
+    const Word* values, const Held* weights, const Keep* keeps, i64 n, Word* taken,
+    Weight* their_weights, u64 room, u64* counters
 ) {
     u32 lane = threadIdx.x % 32, faults = 0, n_missing = 0;
     i64 first = own_thread() / 32 * 32 * VALID_EACH, step = all_threads() * VALID_EACH;
@@ -153,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_valid(
         for (int e = 0; e < VALID_EACH; ++e) {
             i64 i = start + 32 * e + lane;
             words[e] = i < n ? values[i] : Word(0);
-            held[e] = i < n ? weights[i] : Held(0);
+            held[e] = i < n && (!KEEPS || keeps[i]) ? weights[i] : Held(0);
         }
         u32 holders[VALID_EACH], n_taken = 0;
 #pragma unroll
@@ -212,11 +212,11 @@ constexpr int FARTHEST_SHIFT = 58;  // sums of 2^17 weights of 53 bits then fit 
 // For each segment, every thread adds weights in units of 2^own_unit to a 128-bit number of its own.
 // Weights that are not whole units, or too many of them, are added to the digits of the exact sum
 // directly. `totals` has the number of missing elements with a positive weight; flags of invalid
-// weights; the number of gathered elements (also those beyond `room`); and for each segment the number
-// of elements, the 4 digits of the sum of units, and TOTAL_DIGITS digits of the weights added directly.
-// Digits have 32 bits.
+// weights; the number of gathered elements (also those beyond `room`); that of masked ones; and for each
+// segment the number of elements, the 4 digits of the sum of units, and TOTAL_DIGITS digits of the weights
+// added directly. Digits have 32 bits.
 extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
-    const Word* values, const Held* weights, i64 n, const Value* ends, int n_ends,
+    const Word* values, const Held* weights, const Keep* keeps, i64 n, const Value* ends, int n_ends,
     const unsigned char* wanted, const int* own_unit, u64* totals, Value* taken, Weight* their_weights,
     u64 room
 ) {
@@ -231,15 +231,15 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
     Value* own_ends = staged + T / 32 * WARP_STAGE;
     // Behind all arrays that may have elements of 8 bytes.
     u32* counts = (u32*)(scratch + (n_segments * T * 2 + T / 32 * WARP_STAGE * 2 + n_ends) * 8);
-    u32* others = counts + n_segments * T;  // missing, invalid
+    u32* others = counts + n_segments * T;  // missing, invalid, masked
     for (int i = threadIdx.x; i < n_ends; i += T) own_ends[i] = ends[i];
     for (int i = threadIdx.x; i < n_segments * T; i += T) low[i] = high[i] = counts[i] = 0;
-    if (threadIdx.x < 2) others[threadIdx.x] = 0;
+    if (threadIdx.x < 3) others[threadIdx.x] = 0;
     __syncthreads();
 
-    u64* sums = totals + 3;
+    u64* sums = totals + 4;
     u32 lane = threadIdx.x % 32, n_staged = 0;
-    u32 n_missing = 0, faults = 0;
+    u32 n_missing = 0, n_masked = 0, faults = 0;
     staged += threadIdx.x / 32 * WARP_STAGE;
     staged_weights += threadIdx.x / 32 * WARP_STAGE;
     auto write = [&] {
@@ -260,8 +260,10 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
 #pragma unroll
         for (int k = 0; k < AHEAD; ++k) {
             i64 i = start + k * T + threadIdx.x;
+            bool is_masked = KEEPS && i < n && !keeps[i];
+            n_masked += is_masked;
             words[k] = i < n ? values[i] : Word(0);
-            held[k] = i < n ? weights[i] : Held(0);
+            held[k] = i < n && !is_masked ? weights[i] : Held(0);
         }
 #pragma unroll
         for (int k = 0; k < AHEAD; ++k) {
@@ -311,7 +313,9 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
     if (n_missing) atomicAdd(&others[0], n_missing);
     if (faults & IS_NEGATIVE) atomicAdd(&others[1], 1u);
     if (faults & IS_NOT_FINITE) atomicAdd(&others[1], 1u << 16);
+    if (n_masked) atomicAdd(&others[2], n_masked);
     __syncthreads();
+    if (threadIdx.x == 0 && others[2]) atomicAdd(totals + 3, (u64)others[2]);
     if (threadIdx.x < 2 && others[threadIdx.x]) {
         u64 number = others[threadIdx.x];
         // The numbers of blocks that found either fault.
@@ -333,7 +337,8 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
 // Draw elements at hashed places with their weights. The weight is 0 if the element is missing or the
 // weight invalid. Elements of weight 0 are replaced by the last value in order.
 extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_drawn(
-    const Word* values, const Held* weights, i64 n, i64 size, Value* drawn, double* their_weights
+    const Word* values, const Held* weights, const Keep* keeps, i64 n, i64 size, Value* drawn,
+    double* their_weights
 ) {
     i64 i = own_thread();
     if (i >= size) return;
@@ -341,7 +346,7 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_drawn(
     i64 place = sampled_place(i, size, n);
     Value value = value_of(values[place]);
     Weighed weight = weighed(weights[place]);
-    bool is_good = weight.digits && !weight.faults && !is_missing(value);
+    bool is_good = weight.digits && !weight.faults && !is_missing(value) && (!KEEPS || keeps[place]);
     drawn[i] = is_good ? value : value_of(LAST);
     their_weights[i] = is_good ? (double)handed_out(weights[place], weight) : 0;
 }
@@ -404,20 +409,30 @@ __device__ __forceinline__ void add_limbs(
     }
 }
 
-template <int N>
-__device__ __forceinline__ void multiply(const u32 (&left)[N], u64 right, u32 (&product)[N + 2]) {
-    u64 low = right & 0xffffffffull, high = right >> 32, carry = 0, before = 0;
+template <int N, int M>
+__device__ __forceinline__ void multiply(const u32 (&left)[N], const u32 (&right)[M], u32 (&product)[N + M]) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-        u64 one = left[i] * low, other = left[i] * high;
-        u64 sum = (one & 0xffffffffull) + (before & 0xffffffffull) + carry;
-        product[i] = (u32)sum;
-        carry = (sum >> 32) + (one >> 32) + (before >> 32);
-        before = other;
+    for (int i = 0; i < N; ++i) product[i] = 0;
+#pragma unroll
+    for (int j = 0; j < M; ++j) {
+        u64 whole = 0;
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            whole += (u64)left[i] * right[j] + product[i + j];
+            product[i + j] = (u32)whole;
+            whole >>= 32;
+        }
+        product[N + j] = (u32)whole;
     }
-    u64 sum = (before & 0xffffffffull) + carry;
-    product[N] = (u32)sum;
-    product[N + 1] = (u32)((sum >> 32) + (before >> 32));
+}
+
+// Limbs of weights and of elements: as few as they need, because each costs time in every product.
+constexpr int OF_WEIGHT = NARROW ? 1 : 2, OF_VALUE = BITS <= 32 ? 1 : 2;
+
+template <int N>
+__device__ __forceinline__ void limbs_of(u64 size, u32 (&limbs)[N]) {
+    limbs[0] = (u32)size;
+    if (N > 1) limbs[N - 1] = (u32)(size >> 32);
 }
 
 // The lowest of the ADD_DIGITS digits that each thread has of a sum, by where its largest terms end. The
@@ -433,8 +448,8 @@ __device__ __forceinline__ int first_digit(int end, int point, int n_digits) {
 //
 // Each block looks at a few elements to choose the digits that its threads add up by themselves.
 extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
-    const Word* values, const Held* weights, i64 n, Value low, Value high, int has_low, int has_high,
-    int has_squares, u64* tables, u64* counts
+    const Word* values, const Held* weights, const Keep* keeps, i64 n, Value low, Value high, int has_low,
+    int has_high, int has_squares, u64* tables, u64* counts
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     constexpr int T = ADD_THREADS, EACH = ADD_DIGITS, N_SUMS = 3;
@@ -445,9 +460,9 @@ extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
     __shared__ int ends[2];  // behind the highest bits of the largest weight and element
     if (threadIdx.x < 2) ends[threadIdx.x] = NONE;
     __syncthreads();
-    int size = n < T ? (int)n : T;
-    if (threadIdx.x < size) {
-        i64 at = sampled_place(threadIdx.x, size, n);
+    int n_sampled = n < T ? (int)n : T;
+    if (threadIdx.x < n_sampled) {
+        i64 at = sampled_place(threadIdx.x, n_sampled, n);
         Weighed weight = weighed(weights[at]);
         Whole element = whole_of(value_of(values[at]));
         if (weight.digits) atomicMax(&ends[0], weight.place + 64 - __clzll(weight.digits));
@@ -463,6 +478,7 @@ extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
     for (int i = 0; i < N_SUMS * EACH; ++i) own[i * T] = 0;
     u32 n_high = 0, n_low = 0, faults = 0;
     for (i64 i = own_thread(); i < n; i += all_threads()) {
+        if (KEEPS && !keeps[i]) continue;
         Value value = value_of(values[i]);
         Weighed weight = weighed(weights[i]);
         faults |= weight.faults;
@@ -475,14 +491,18 @@ extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
             n_low += element.is_negative;
             continue;
         }
-        int place = element.begin - 32 * TOTAL_POINT;
-        u32 once[2] = {(u32)weight.digits, (u32)(weight.digits >> 32)}, twice[4], thrice[6];
-        multiply(once, element.size, twice);
+        // The digits of a float64 with no more bits than a float32 end with zeros.
+        constexpr int ZEROS = KIND == FLOATING && OF_VALUE == 1 ? 29 : 0;
+        int place = element.begin - 32 * TOTAL_POINT + ZEROS;
+        u32 size[OF_VALUE], once[OF_WEIGHT], twice[OF_WEIGHT + OF_VALUE], thrice[OF_WEIGHT + 2 * OF_VALUE];
+        limbs_of(element.size >> ZEROS, size);
+        limbs_of(weight.digits, once);
+        multiply(once, size, twice);
         int begin = weight.place + place + 32 * SQUARE_POINT;
         add_limbs(twice, element.is_negative, begin, first_of_products, own + EACH * T, products);
         if (!has_squares) continue;
         add_limbs(once, false, weight.place + 32 * TOTAL_POINT, first, own, tables);
-        multiply(twice, element.size, thrice);
+        multiply(twice, size, thrice);
         begin = weight.place + 2 * place + 32 * CUBE_POINT;
         add_limbs(thrice, false, begin, first_of_squares, own + 2 * EACH * T, squares);
     }

@@ -226,16 +226,21 @@ def tally_in_place(
     return tallied and with_others(tallied, chunk, dtype, n_missing)
 
 
-def with_others(tallied: Tally, chunk: Accompanied, dtype: np.dtype[Any], n_missing: int) -> Tally:
+def with_others(
+    tallied: Tally,
+    chunk: Accompanied,
+    dtype: np.dtype[Any],
+    n_missing: int,
+    n_unmasked: int | None = None,
+) -> Tally:
     """Add to a tally the number of missing, masked and weightless elements.
 
     NaN and NaT of weight 0 are left out, so that a slot of nothing else has no answer: an error is
     due where valid elements all weigh 0. Therefore they are told apart only if no element of the
     chunk has a positive weight.
     """
-    n_unmasked = chunk.size
-    if chunk.keeps is not None:
-        n_unmasked = n_true(chunk.keeps)
+    if n_unmasked is None:
+        n_unmasked = chunk.size if chunk.keeps is None else n_true(chunk.keeps)
     n_idle = n_unmasked - tallied.n_valid - n_missing
     if n_idle == n_unmasked:
         is_missing = _is_missing(elements_of(chunk.values, dtype)[0], dtype)
