@@ -307,6 +307,11 @@ class ExactSums(Arrays):
             units = self.integers(self.first).ravel().tolist()
             floats = [_as_float(each, DIGIT * self.first) for each in units]
             return np.array(floats, np.float64).reshape(self.shape)
+        if len(self.digits) <= 2:  # NumPy rounds whole numbers of 64 bits right
+            low, high = self.aligned(self.first, 2).view(np.uint64)
+            with np.errstate(over="ignore"):
+                whole = (high << U_DIGIT | low).astype(np.float64)
+                return np.asarray(np.ldexp(whole, DIGIT * self.first))
         (a, b, c), top, is_all = self.leading_digits(3)
         bits = np.frexp(a.astype(np.float64))[1]  # of the highest digit
         shift = np.clip(DIGIT - bits, 0, DIGIT - 1).astype(np.uint64)
