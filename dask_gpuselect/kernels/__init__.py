@@ -271,13 +271,15 @@ def weight_squares(
     """
     weights = chunk.weights
     assert weights is not None
-    if tally.n_missing or chunk.keeps is not None or numpy_dtype(weights).kind != "f":
-        weights = _weighed(chunk, dtype)[2]
+    if tally.n_missing or numpy_dtype(weights).kind != "f":
+        return _squares(_weighed(chunk, dtype)[2], near)
+    if chunk.keeps is not None:
+        return _squares(Accompanied(weights, chunk.keeps), near)
     return _squares(weights.reshape(-1), near)  # those of elements without weight are 0
 
 
 def _squares(weights: Any, near: NDArray[Any]) -> ExactSums:
-    return moments(weights, near, numpy_dtype(weights)).square
+    return moments(weights, near, numpy_dtype(values_of(weights))).square
 
 
 @one_way

@@ -203,7 +203,8 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_unit(
     if (mine != NONE && before == n_good / 2) *unit = max(mine - UNITS_BELOW, LEAST_PLACE);
 }
 
-constexpr int AHEAD = 4;  // elements that a thread loads together
+constexpr int AHEAD = 8;  // elements that a thread loads and places together
+constexpr int NEAREST_SHIFT = NARROW ? 40 : 0;  // weights of 24 bits then fit in 64 bits
 constexpr int FARTHEST_SHIFT = 58;  // sums of 2^17 weights of 53 bits then fit in 128 bits
 
 // Count elements and sum weights exactly by segments, and gather the elements in the wanted cells with
@@ -254,6 +255,7 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
         n_staged = 0;
     };
 
+    const int widest = n_ends ? 1 << (31 - __clz(n_ends)) : 0;
     for (i64 start = (i64)blockIdx.x * T * AHEAD; start < n; start += all_threads() * AHEAD) {
         Word words[AHEAD];
         Held held[AHEAD];
@@ -265,6 +267,15 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
             words[k] = i < n ? values[i] : Word(0);
             held[k] = i < n && !is_masked ? weights[i] : Held(0);
         }
+        int ends_below[AHEAD] = {};  // found by bisection for all elements together, which hides latency
+        for (int step = widest; step; step >>= 1) {
+#pragma unroll
+            for (int k = 0; k < AHEAD; ++k) {
+                int next = ends_below[k] + step;
+                bool is_below = next <= n_ends && is_less_than(own_ends[next - 1], value_of(words[k]));
+                if (is_below) ends_below[k] = next;
+            }
+        }
 #pragma unroll
         for (int k = 0; k < AHEAD; ++k) {
             Value value = value_of(words[k]);
@@ -274,8 +285,10 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
             n_missing += weight.digits && is_lost;
             bool is_wanted = false;
             if (weight.digits && !is_lost) {
-                int segment = segment_of(value, own_ends, n_ends);
-                is_wanted = segment % 2 == 0 && wanted[segment / 2];
+                int end = ends_below[k];
+                bool is_end = end < n_ends && is_equal_to(own_ends[end], value);
+                int segment = 2 * end + is_end;
+                is_wanted = !is_end && wanted[end];
                 int own = segment * T + threadIdx.x;
                 ++counts[own];
                 u64 digits = weight.digits;
@@ -284,7 +297,11 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
                     digits >>= -shift;
                     shift = 0;
                 }
-                if (shift >= 0 && shift <= FARTHEST_SHIFT) {
+                if (NEAREST_SHIFT && (u32)shift <= NEAREST_SHIFT) {
+                    u64 sum = low[own] + (digits << shift);
+                    if (sum < low[own]) ++high[own];
+                    low[own] = sum;
+                } else if (shift >= 0 && shift <= FARTHEST_SHIFT) {
                     u64 least = digits << shift, sum = low[own] + least;
                     u64 more = (shift ? digits >> (64 - shift) : 0) + (sum < least);
                     if (more) high[own] += more;  // seldom, if weights have few digits
