@@ -223,6 +223,7 @@ def _narrowed(
 def _in_order(tally: Tally) -> Tally:
     """Sort the candidates of a tally on their device, and move them to the host with weights."""
     elements = tally.candidates.elements
-    order = namespace(elements).argsort(elements)
-    candidates = HostCandidates(to_host(elements[order]))
-    return replace(tally, candidates=candidates, weights=to_host(tally.weights[order]))
+    xp = namespace(elements)
+    order = xp.argsort(elements)
+    elements, weights = (to_host(xp.take(each, order)) for each in (elements, tally.weights))
+    return replace(tally, candidates=HostCandidates(elements), weights=weights)
