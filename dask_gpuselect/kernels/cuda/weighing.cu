@@ -3,8 +3,8 @@
 // A weight is an integer times a power of two. Some of its binary digits are added up as an integer, so
 // that sums do not depend on the order. Digits that do not fit in 64 bits take another read.
 
-// Defined before this text: WHOLE (1 if weights are integers, 0 if they are floats), and NARROW (1 if
-// `weigh_once` reads float32 weights).
+// Defined before this text: WHOLE (1 if weights are integers, 0 if they are floats), and NARROW (1 if a kernel
+// reads float32 weights).
 #if WHOLE
 typedef i64 Weight;
 #else
