@@ -268,13 +268,13 @@ class InOrder(WeightedOrder):
         )
 
     @cached_property
-    def cells(self) -> Cells:
+    def cells(self) -> CellWeights:
         """The weights of the cells, as integers."""
-        return Cells.of(self.brackets, self.tally)
+        return CellWeights.of(self.brackets, self.tally)
 
     @cached_property
     def cell_sums(self) -> tuple[ExactSums, ExactSums]:
-        """The result of `Cells.sums`."""
+        """The result of `CellWeights.sums`."""
         return self.cells.sums()
 
     @property
@@ -413,7 +413,7 @@ def inside(tally: Tally) -> IntArray:
     return np.append(tally.below, tally.n_valid) - np.append(np.int64(0), tally.upto)
 
 
-class Cells(NamedTuple):
+class CellWeights(NamedTuple):
     """Weights of cells as Python integers, in units of ``2**-POINT``.
 
     Operations on tables of exact sums take 10 to 30 us each, whatever their size, and a question

@@ -26,7 +26,7 @@ from dask_gpuselect.maths.cuts import (
 from dask_gpuselect.maths.envelope import brackets_at
 from dask_gpuselect.maths.exact_sums import ExactSums, whole_needs
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
-from dask_gpuselect.maths.weight_finish import Cells, Windows, inside
+from dask_gpuselect.maths.weight_finish import CellWeights, Windows, inside
 from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT
 
 
@@ -183,7 +183,7 @@ def shares_inside(
     ChunksChangedError
         If one of the elements is neither a candidate nor an end.
     """
-    cells = Cells.of(brackets, tally)
+    cells = CellWeights.of(brackets, tally)
     cell, is_end, among = cells.reached(wanted_sums(cells.total, tally.square, q, method))
     if not all(end or brackets.wanted[i] for i, end in zip(cell, is_end, strict=True)):
         raise ChunksChangedError(
@@ -234,7 +234,7 @@ def refined(
     # All elements between the begin of a gathered cell and an end inside it are candidates.
     gathered = inside(tally) * brackets.wanted
     others = np.append(np.int64(0), tally.upto) - (gathered.cumsum() - gathered)
-    cells = Cells.of(brackets, tally)
+    cells = CellWeights.of(brackets, tally)
     pairs = zip(cells.starts, cells.gathered, strict=False)
     other_weights = np.array([start - before for start, before in pairs], object)
 
