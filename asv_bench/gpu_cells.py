@@ -164,8 +164,11 @@ def of_weights_and_groups() -> Iterator[Row]:
 
     x, weights = normal(1 << 28), cp.random.default_rng(1).random(1 << 28, dtype=cp.float32)
     for method in ("inverted_cdf", "linear"):
-        name = f'median of 2^28 with weights, "{method}"'
-        yield name, partial(dg.quantile, x, 0.5, weights=weights, method=method), x.sum
+        of, how = f'2^28 with weights, "{method}"', {"weights": weights, "method": method}
+        yield f"median of {of}", partial(dg.quantile, x, 0.5, **how), x.sum
+        yield f"9 quantiles of {of}", partial(dg.quantile, x, evenly(9), **how), x.sum
+        masked = partial(dg.quantile, x, 0.5, where=x > -1, **how)
+        yield f"median of {of}, and a mask", masked, x.sum
     zones = cp.random.randint(0, 18, 1 << 28).astype(cp.int16)
     grouped = groups.groupby(x, zones, groups=range(18))
     yield "median of 2^28 in 18 groups", grouped.median, x.sum

@@ -12,7 +12,14 @@ import numpy as np
 from dask_gpuselect import kernels
 from dask_gpuselect.boxplot.tables import Boxes, BoxesThere
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.questions import Block, LaneLoad, LaneQuestion, Question, of_merged
+from dask_gpuselect.engine.questions import (
+    Block,
+    Guess,
+    LaneLoad,
+    LaneQuestion,
+    Question,
+    of_merged,
+)
 from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.maths.boxes import (
     LEAST_ROOM,
@@ -44,7 +51,9 @@ from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.maths.weight_finish import InOrder
+from dask_gpuselect.maths.weight_guess import guess_box_brackets, shares_inside
 from dask_gpuselect.maths.weights import check_some_weigh
+from dask_gpuselect.quantiles import weighted
 from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
 from dask_gpuselect.quantiles.weighted import WeightedLaneQuantiles
 
@@ -259,7 +268,6 @@ OF_ROWS = AnswerAxes(2, (1,), keepdims=False, is_scalar=False)  # of a table wit
 class WeightedBoxQuestion(BoxQuestion):
     """One box plot of all elements, weighted, as a question."""
 
-    guess = Question.guess
     weighs: ClassVar[bool] = True
     counts_values: ClassVar[bool] = False
 
@@ -267,6 +275,22 @@ class WeightedBoxQuestion(BoxQuestion):
     def lanes(self) -> WeightedLaneBoxQuestion:
         about = self.rule, self.source_dtype
         return WeightedLaneBoxQuestion.of(*about, omits_nan=self.omits_nan, stays=self.stays)
+
+    @property
+    def wants_squares(self) -> bool:  # type: ignore[override]
+        return self.rule.method == "linear"
+
+    def guess(self, ordered: Any, rate: float) -> Brackets:
+        shares = ordered.shares(self.rule.q, self.rule.method, rate)
+        return guess_box_brackets(ordered, shares, rate, self.rule)
+
+    def guess_inside(self, brackets: Brackets, tally: Tally) -> Guess | None:
+        if len(tally.candidates) <= weighted.FEW_CANDIDATES:
+            return None
+        shares = shares_inside(brackets, tally, self.rule.q, self.rule.method)
+        return lambda ordered, rate: guess_box_brackets(
+            ordered, shares, rate, self.rule, is_inside=True
+        )
 
     def of_run(self, run: Runs) -> Boxes:
         boxes: Boxes = self.lanes.block([run], self.source_dtype, OF_ROWS)

@@ -39,6 +39,8 @@ PILOT_MOST = 1 << 28
 # Size of the sample of candidates that narrows brackets. Half as many candidates are sorted without
 # narrowing: see `weighted.FEW_CANDIDATES`.
 NARROWING = 1 << 17
+# Most weighted quantiles that are guessed: of more, a large share of all elements are candidates.
+MOST_WEIGHTED = 20
 LEFT = 0.1  # largest share of weighted candidates: sorting more takes longer than two reads
 GUESSED = 0.2  # largest share of all elements that are candidates of a box plot of one array
 
@@ -130,10 +132,11 @@ def settled(
         return None
 
 
-Guessed = tuple[Brackets, Tally | None, Moments | None]
+Guessed = tuple[Brackets, Tally | None, Moments | Callable[[], Moments] | None]
 """Brackets that a sample guesses, with the tally and the sums of one read.
 
-The tally is None if the candidates did not fit. The sums are None unless the read made them.
+The tally is None if the candidates did not fit. The sums are None unless the read made them; a
+function waits for sums that a device still makes.
 """
 
 
@@ -150,15 +153,18 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
     times = None if question.weighs else question.whole_times
     if times is not None and kernels.is_best_whole(values, times) and len(first(size)):
         return *kernels.whole(values, dtype, first), None
-    takes_many = ranks is not None and kernels.is_on_device(values)
-    if not ((question.share == 1 or takes_many) and size >= PILOT_WORTH):
+    is_few = question.share == 1
+    if kernels.is_on_device(values):
+        is_few |= ranks is not None or (question.weighs and question.n_answers <= MOST_WEIGHTED)
+    if not is_few or size < PILOT_WORTH:
         return None
     if ranks is not None:
         sampled = min(PILOT_SIZE, max(size >> PILOT_SHIFT, LEAST_PILOT))
         return *kernels.pilot(values, dtype, sampled, ranks), None
     sample, rate = kernels.sorted_sample(values, dtype, PILOT_SIZE)
     room = pilot_room(GUESSED, size)
-    if question.wants_sums and not question.defines("summed") and not question.weighs:
+    sums_all = question.wants_sums and not question.defines("summed")
+    if sums_all and not question.weighs:
         there = question.guess_there(math.prod(sample.shape), rate)
         if there is not None:
             measured = kernels.guess_and_sums(values, dtype, sample, there, room)
@@ -171,9 +177,14 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
         return guess, *kernels.tally_and_sums(*about)
     guess = question.guess(sample, rate)
     tally = kernels.tally_in_place(values, dtype, guess, room, question.first_ranks)
+    later = None
+    if sums_all and tally is not None and kernels.is_on_device(values):
+        # The device sums while the host narrows the brackets.
+        later = kernels.weighted_moments_ahead(values, dtype)
     if question.wants_squares and tally is not None:
-        tally = replace(tally, square=kernels.weight_squares(values, dtype, tally))
-    return *_narrowed(guess, tally, question), None
+        near = sample.largest[:: max(len(sample.largest) // 64, 1)]
+        tally = replace(tally, square=kernels.weight_squares(values, dtype, tally, near))
+    return *_narrowed(guess, tally, question), later
 
 
 def _narrowed(
@@ -209,6 +220,7 @@ def _narrowed(
 def _in_order(tally: Tally) -> Tally:
     """Sort the candidates of a tally on their device, and move them to the host with weights."""
     elements = tally.candidates.elements
-    order = namespace(elements).argsort(elements)
-    candidates = HostCandidates(to_host(elements[order]))
-    return replace(tally, candidates=candidates, weights=to_host(tally.weights[order]))
+    xp = namespace(elements)
+    order = xp.argsort(elements)
+    elements, weights = (to_host(xp.take(each, order)) for each in (elements, tally.weights))
+    return replace(tally, candidates=HostCandidates(elements), weights=weights)

@@ -81,22 +81,24 @@ def answer_in_place(
     alone = question.answer_alone(values, dtype) if math.prod(values.shape) else None
     if alone is not None:
         return alone
-    if question.defines("of_run") and math.prod(values.shape) <= MOST_SORTED:
-        answer = _answer_sorted(parts_of(values), dtype, question)
-        if answer is not None:
-            return answer
-    guessed, sums = pilot.guess_now(values, dtype, question), None
+    guessed = pilot.guess_now(values, dtype, question)
+    sums: Moments | None = None
     if isinstance(guessed, LaneBoxes):
         return question.of_box(guessed)
     if guessed is not None:
-        guess, tally, sums = guessed
+        guess, tally, later = guessed
         room = pilot_room(pilot.GUESSED, math.prod(values.shape))
         gather = partial(kernels.tally, values, dtype, most=room)
         resolved = pilot.settled(guess, tally, question, gather)
+        sums = later() if callable(later) else later
         if resolved is not None:
             sums = sums or sums_of(values, guess, dtype, if_summing(question))
             return question.finish(resolved, sums)
     parts = parts_of(values)
+    if question.defines("of_run") and math.prod(values.shape) <= MOST_SORTED:
+        answer = _answer_sorted(parts, dtype, question)
+        if answer is not None:
+            return answer
     cuts: Cuts = merge([kernels.cuts(part, dtype, share or question.share) for part in parts])
     brackets = question.bracket(cuts)
     sums = sums or sums_of(values, brackets, dtype, if_summing(question))

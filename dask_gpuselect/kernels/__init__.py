@@ -261,26 +261,32 @@ def _weighted_tally(
     tally = with_others(tally, chunk, dtype, n_missing)
     if brackets.summed is None:
         return tally
-    square = _squares(weights)
+    n = math.prod(weights.shape)
+    square = _squares(weights, to_host(weights[:: max(n // 64, 1)]))
     products = kernel.products(values, weights, brackets.ends, brackets.summed)
     return replace(tally, square=square, products=products)
 
 
 @one_way
-def weight_squares(chunk: Accompanied, dtype: np.dtype[Any], tally: Tally) -> ExactSums:
-    """Sum the squares of the weights of the valid elements of a chunk, whose tally is known."""
+def weight_squares(
+    chunk: Accompanied, dtype: np.dtype[Any], tally: Tally, near: NDArray[Any]
+) -> ExactSums:
+    """Sum the squares of the weights of the valid elements of a chunk, whose tally is known.
+
+    `near` holds some weights of the usual size.
+    """
     weights = chunk.weights
     assert weights is not None
-    if tally.n_missing or chunk.keeps is not None or numpy_dtype(weights).kind != "f":
-        weights = _weighed(chunk, dtype)[2]
+    if tally.n_missing or numpy_dtype(weights).kind != "f":
+        return _squares(_weighed(chunk, dtype)[2], near)
+    if chunk.keeps is not None:
+        return _squares(Accompanied(weights, chunk.keeps), near)
     flat = namespace(weights).reshape(weights, (-1,))
-    return _squares(flat)  # those of elements without weight are 0
+    return _squares(flat, near)  # those of elements without weight are 0
 
 
-def _squares(weights: Any) -> ExactSums:
-    n = math.prod(weights.shape)
-    near = to_host(weights[:: max(n // 64, 1)])
-    return moments(weights, near, numpy_dtype(weights)).square
+def _squares(weights: Any, near: NDArray[Any]) -> ExactSums:
+    return moments(weights, near, numpy_dtype(values_of(weights))).square
 
 
 @one_way
@@ -310,11 +316,11 @@ def moments(
     `near` are summed; see `reference.moments.in_cells`.
     """
     if _is_weighted(chunk):
+        if cells is None:
+            return weighted_moments_ahead(chunk, dtype)()
         kernel, *elements, _ = _weighed(chunk, dtype)
-        if cells is not None:
-            is_some = backend_for(elements[0]).moments.in_cells(elements[0], near, cells)
-            elements = [each[is_some] for each in elements]
-        answer: Moments = kernel.moments(*elements)
+        is_some = backend_for(elements[0]).moments.in_cells(elements[0], near, cells)
+        answer: Moments = kernel.moments(*(each[is_some] for each in elements))
         return answer
     values, _ = elements_of(chunk, dtype)
     sums = backend_for(values).moments
@@ -323,6 +329,16 @@ def moments(
         parts = tuple(_elements_in_cells(part, near, cells, sums) for part in parts)
     all_sums = [sums.moments(part, near) for part in parts]
     return all_sums[0] if len(all_sums) == 1 else Moments.merge(all_sums)
+
+
+def weighted_moments_ahead(chunk: Accompanied, dtype: np.dtype[Any]) -> Callable[[], Moments]:
+    """Start to sum a chunk with weights on its device; return a function that waits for `moments`.
+
+    On the host the function does everything.
+    """
+    chunk = checked_chunk(chunk, dtype)
+    wait: Callable[[], Moments] = backend_for(chunk).weighing.moments_ahead(chunk, dtype)
+    return wait
 
 
 def _elements_in_cells(part: Any, ends: NDArray[Any], cells: NDArray[np.bool_], kernel: Any) -> Any:

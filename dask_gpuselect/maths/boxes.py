@@ -185,6 +185,7 @@ def bracket_box(
     tied: IntArray,
     room: int,
     made_of: tuple[IntArray, IntArray] | None = None,
+    most_beyond: float | None = None,
 ) -> Brackets:
     """Choose the cells whose elements are gathered for a box.
 
@@ -206,6 +207,9 @@ def bracket_box(
     made_of : tuple of two ndarrays of int64, optional
         Positions between which the elements lie from which the quantiles are interpolated. Default:
         (lo, hi].
+    most_beyond : float, optional
+        If there are at most so many elements beyond a fence, all of them are gathered. Default: a
+        part of the room.
 
     Returns
     -------
@@ -217,11 +221,12 @@ def bracket_box(
     low_cells, high_cells = fences
     # Gather everything beyond a fence if that is little: then elements are compared with fewer
     # ends.
+    most_beyond = room * LITTLE if most_beyond is None else most_beyond
     beyond = ((-1, low_cells[1]), (high_cells[0], size))
     spared = [values[:0], values[:0]]
     cells = []
     for side, (begin, end) in enumerate(fences):
-        if ladder.most_between(*beyond[side]) <= room * LITTLE:
+        if ladder.most_between(*beyond[side]) <= most_beyond:
             cells.append(beyond[side])
             continue
         cells.append(extremes[side])
@@ -474,6 +479,17 @@ def ladder_of_sample(taken: NDArray[Any], size: int) -> tuple[Ladder, IntArray, 
         last, least_upto, most_upto = last[ends], least_upto[ends], most_upto[ends]
     ladder = Ladder(taken, least_upto, most_below, size)
     return ladder, most_upto, Ladder(taken, last, first, size)
+
+
+def likely_ladder(values: NDArray[Any], first: IntArray, last: IntArray, size: int) -> Ladder:
+    """Make bounds that nearly certainly hold for all elements, from those of a random sample.
+
+    Of its `size` elements, at most `first` are below each of some distinct values, and at least
+    `last` up to it.
+    """
+    least_upto = np.maximum.accumulate(last - _reach(last, size, PILOT_SIGMA))
+    most_below = np.minimum.accumulate((first + _reach(first, size, PILOT_SIGMA))[::-1])[::-1]
+    return Ladder(values, least_upto, most_below, size)
 
 
 # Samples of the same size occur again and again, and this is most of the time a ladder takes.
@@ -920,36 +936,35 @@ def resolve_weighted(order: InOrder, rule: Rule, q: NDArray[np.float64]) -> Part
     There is at least one element. Raises as `resolve` does.
     """
     box = resolve_beyond(order.brackets, order.tally, rule, q, {})
-    low, high = (_weights_at(order, np.unique(side)) for side in (box.low, box.high))
-    box = replace(box, weight=order.tally.weight, low_weights=low, high_weights=high[::-1])
-    return _with_weights_beyond(box, order)
+    box = replace(box, weight=order.tally.weight)
+    return _with_weights(box, order, np.unique(box.low), np.unique(box.high)[::-1])
 
 
-def _weights_at(order: InOrder, values: NDArray[Any]) -> ExactSums:
-    """Compute the weight of the elements that equal each value."""
-    upto, below = (order.weights_before(order.find(values, upto=side)) for side in (True, False))
-    return upto - below
+def _with_weights(
+    box: PartialBox, order: InOrder, low: NDArray[Any], high: NDArray[Any]
+) -> PartialBox:
+    """Add the weights of the elements beyond the fences, where their number is known.
 
-
-def _with_weights_beyond(box: PartialBox, order: InOrder) -> PartialBox:
-    """Add the weights of the elements beyond the fences, where their number is known."""
-    dtype, below, above = order.brackets.ends.dtype, box.weight_below, box.weight_above
-    every = order.tally.weight
-
-    def before(value: Any, *, upto: bool) -> ExactSums:
-        return order.weights_before(order.find(np.array([value], dtype), upto=upto))
-
-    if below is None and box.below is not None:
-        below = ZERO
-        if box.below:
-            first = smallest_from(box.fences[0], dtype)
-            below = every if first is None else before(first, upto=False)
-    if above is None and box.above is not None:
-        above = ZERO
-        if box.above:
-            last = largest_to(box.fences[1], dtype)
-            above = every if last is None else every - before(last, upto=True)
-    return replace(box, weight_below=below, weight_above=above)
+    Also add those of the elements that equal the distinct extremes `low` and `high`.
+    """
+    dtype, every = order.brackets.ends.dtype, order.tally.weight
+    first, last = smallest_from(box.fences[0], dtype), largest_to(box.fences[1], dtype)
+    is_below, is_above = bool(box.below) and first is not None, bool(box.above) and last is not None
+    fences = [first] * is_below, [last] * is_above
+    upto = np.concatenate([low, high, np.array(fences[1], dtype)])
+    below = np.concatenate([low, high, np.array(fences[0], dtype)])
+    places = order.find(upto, upto=True), order.find(below, upto=False)
+    sums = order.weights_before(np.concatenate(places))
+    n_low, n_all = len(low), len(low) + len(high)
+    weights = sums[:n_all] - sums[len(upto) : len(upto) + n_all]
+    beyond: list[ExactSums | None] = [box.weight_below, box.weight_above]
+    sides = (box.below, is_below, sums[-1:]), (box.above, is_above, every - sums[n_all : n_all + 1])
+    for i, (count, is_some, weight) in enumerate(sides):
+        if beyond[i] is None and count is not None:
+            # All elements are beyond a fence that no value of the dtype is inside of.
+            beyond[i] = weight if is_some else every if count else ZERO
+    box = replace(box, weight_below=beyond[0], weight_above=beyond[1])
+    return replace(box, low_weights=weights[:n_low], high_weights=weights[n_low:]) if n_all else box
 
 
 def resolve_again(box: PartialBox, brackets: Brackets, tally: Tally) -> PartialBox:
@@ -963,4 +978,7 @@ def resolve_again(box: PartialBox, brackets: Brackets, tally: Tally) -> PartialB
         counts[i], whiskers[i] = count, whisker
     below, above = counts
     box = replace(box, below=below, above=above, whiskers=(whiskers[0], whiskers[1]))
-    return _with_weights_beyond(box, InOrder.of(brackets, tally)) if tally.weighs else box
+    if not tally.weighs:
+        return box
+    nothing = brackets.ends[:0]
+    return _with_weights(box, InOrder.of(brackets, tally), nothing, nothing)

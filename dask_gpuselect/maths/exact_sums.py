@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from operator import or_
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -117,6 +118,10 @@ class ExactSums(Arrays):
     @classmethod
     def of_integers(cls, numbers: Sequence[int] | NDArray[np.object_], unit: int) -> Self:
         """Convert Python integers, in units of ``2**(32 * unit)``."""
+        common = reduce(or_, numbers, 0)
+        zeros = ((common & -common).bit_length() - 1) // DIGIT if common else 0
+        if zeros:
+            numbers, unit = [each >> DIGIT * zeros for each in numbers], unit + zeros
         ends = min(numbers, default=0), max(numbers, default=0)
         size = max(each.bit_length() for each in ends) // DIGIT + 1
         text = b"".join([each.to_bytes(4 * size, "little", signed=True) for each in numbers])
@@ -302,6 +307,11 @@ class ExactSums(Arrays):
             units = self.integers(self.first).ravel().tolist()
             floats = [_as_float(each, DIGIT * self.first) for each in units]
             return np.array(floats, np.float64).reshape(self.shape)
+        if len(self.digits) <= 2:  # NumPy rounds whole numbers of 64 bits right
+            low, high = self.aligned(self.first, 2).view(np.uint64)
+            with np.errstate(over="ignore"):
+                whole = (high << U_DIGIT | low).astype(np.float64)
+                return np.asarray(np.ldexp(whole, DIGIT * self.first))
         (a, b, c), top, is_all = self.leading_digits(3)
         bits = np.frexp(a.astype(np.float64))[1]  # of the highest digit
         shift = np.clip(DIGIT - bits, 0, DIGIT - 1).astype(np.uint64)
@@ -473,6 +483,10 @@ class Need:
         """Subtract other sums from the thresholds."""
         return type(self)(self.sums - sums, self.passes)
 
+    def wholes(self, exponent: int) -> NDArray[np.object_]:
+        """Return the least whole sums that meet the thresholds, in units of ``2**exponent``."""
+        return self.sums.shifted(-exponent).whole(self.passes).integers(0)
+
     @property
     def is_met(self) -> NDArray[np.bool_]:
         """Mask of the thresholds that even a sum of zero meets."""
@@ -491,22 +505,46 @@ def needs(weight: ExactSums, q: NDArray[np.float64]) -> tuple[Need, Need]:
     if len(weight) > 1 and (weight.digits == weight.digits[:, :1]).all() and (q == q[0]).all():
         reached, passed = (need.repeated(len(weight)) for need in needs(weight[:1], q[:1]))
         return reached, passed
-    ratios = {each: each.as_integer_ratio() for each in {*q.tolist()}}
+    totals, shares = weight.integers(weight.first).tolist(), q.tolist()
     # With at least 64 bits below the product, where the thresholds lie.
-    places = max(bottom.bit_length() for _, bottom in ratios.values()) // DIGIT + 3
-    scaled = {each: (top << DIGIT * places) // bottom for each, (top, bottom) in ratios.items()}
-    sums: list[int] = []
-    passes: list[bool] = []
-    for total, each in zip(weight.integers(weight.first).tolist(), q.tolist(), strict=True):
-        most = total << DIGIT * places
-        below, beyond, is_even = _halfway(total * scaled[each])
-        for sum_, is_passed in ((below, each == 0 or not is_even), (beyond, is_even)):
-            is_all = each == 1 or sum_ > most or (is_passed and sum_ == most)
-            sums.append(most if is_all else sum_)
-            passes.append(is_passed and not is_all)
-    table = ExactSums.of_integers(sums, weight.first - places)
-    reached, passed = (Need(table[i::2], np.array(passes[i::2], np.bool_)) for i in (0, 1))
+    places = max(each.as_integer_ratio()[1].bit_length() for each in {*shares}) // DIGIT + 3
+    limits = [
+        limit
+        for total, each in zip(totals, shares, strict=True)
+        for limit in _limits(total << DIGIT * places, each)
+    ]
+    table = ExactSums.of_integers([sum_ for sum_, _ in limits], weight.first - places)
+    passes = np.array([passes for _, passes in limits], np.bool_)
+    reached, passed = (Need(table[i::2], passes[i::2]) for i in (0, 1))
     return reached, passed
+
+
+def whole_needs(total: int, q: float) -> tuple[int, int]:
+    """Return the least whole sums that reach the share q of a whole sum, and that exceed it.
+
+    They are compared as those of `needs` are.
+    """
+    places = q.as_integer_ratio()[1].bit_length() // DIGIT + 3
+    reached, passed = (
+        (sum_ >> DIGIT * places) + 1 if passes else -(-sum_ >> DIGIT * places)
+        for sum_, passes in _limits(total << DIGIT * places, q)
+    )
+    return reached, passed
+
+
+def _limits(most: int, q: float) -> list[tuple[int, bool]]:
+    """Find the thresholds to reach the share q of a sum, and to exceed it.
+
+    Each has whether it has to be exceeded itself. The sum is a multiple of a power of two beyond
+    the denominator of q.
+    """
+    top, bottom = q.as_integer_ratio()
+    below, beyond, is_even = _halfway(most * top >> bottom.bit_length() - 1)
+    limits = []
+    for sum_, passes in ((below, q == 0 or not is_even), (beyond, is_even)):
+        is_all = q == 1 or sum_ > most or (passes and sum_ == most)
+        limits.append((most if is_all else sum_, passes and not is_all))
+    return limits
 
 
 def _halfway(share: int) -> tuple[int, int, bool]:
@@ -565,6 +603,18 @@ class Running:
         """
         is_met = need.is_met
         wanted = self.limbs_of(need.sums.where(~is_met), need.passes)
+        return np.where(is_met, 0, self._find(wanted, row))
+
+    def reach_whole(self, sums: Sequence[int], unit: int, row: IntArray | None = None) -> IntArray:
+        """Count the running sums below each of some sums, in units of ``2**unit``; see `reach`."""
+        shift, last = self.exponent - unit, len(self.limbs) - 1
+        wholes = [-(-each >> shift) if shift > 0 else each << -shift for each in sums]
+        wanted = [[each >> DIGIT * i & MASK for each in wholes] for i in range(last)]
+        wanted.append([min(max(each >> DIGIT * last, -1), MOST) for each in wholes])
+        return self._find([np.array(each, np.int64) for each in wanted], row)
+
+    def _find(self, wanted: Sequence[IntArray], row: IntArray | None) -> IntArray:
+        """Count the running sums that are below numbers with some limbs."""
         table, n = self.limbs[-1], self.limbs[0].shape[1]
         # The highest limb alone mostly decides.
         if len(table) == 1:
@@ -574,10 +624,10 @@ class Running:
             low, high = (np.count_nonzero(each, axis=1) for each in (some < least, some <= least))
         else:
             low, high = np.zeros_like(wanted[-1]), np.full_like(wanted[-1], n)
-        row = np.arange(len(is_met)) if row is None else row
+        row = np.arange(len(low)) if row is None and len(table) > 1 else row
         for _ in range(int((high - low).max(initial=0)).bit_length()):
             middle = (low + high) >> 1
-            at = row, np.minimum(middle, n - 1)
+            at = 0 if row is None else row, np.minimum(middle, n - 1)
             is_less, is_equal = np.zeros(low.shape, np.bool_), low < high
             for limb, least in zip(reversed(self.limbs), reversed(wanted), strict=True):
                 other = limb[at]
@@ -586,7 +636,7 @@ class Running:
                 if not is_equal.any():
                     break
             low, high = np.where(is_less, middle + 1, low), np.where(is_less, high, middle)
-        return np.where(is_met, 0, low)
+        return np.asarray(low)
 
     def limbs_of(self, sums: ExactSums, passes: Any = False) -> list[IntArray]:
         """Round numbers up to units, to the next one in any case where `passes`, and split them.
@@ -597,9 +647,10 @@ class Running:
         limbs = [*sums.aligned(0, max(len(sums.digits), last + 2))]
         highest, beyond = limbs[last] | limbs[last + 1] << DIGIT, limbs[last + 2 :]
         is_beyond = (highest < 0) | (limbs[last + 1] > MASK // 2) | np.any(beyond, axis=0)
-        return [*limbs[:last], np.where(is_beyond, np.iinfo(np.int64).max, highest)]
+        return [*limbs[:last], np.where(is_beyond, MOST, highest)]
 
 
+MOST = np.iinfo(np.int64).max
 COUNTED = 256  # up to so many sums, comparing all takes less time than bisection
 
 

@@ -7,18 +7,30 @@ All elements, lanes and groups finish here. They differ only in how their elemen
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.candidates import OrderedHostCandidates
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally, covered
-from dask_gpuselect.maths.exact_sums import ExactSums, Need, Running, Wholes, needs, quotient
+from dask_gpuselect.maths.exact_sums import (
+    ExactSums,
+    Need,
+    Running,
+    Wholes,
+    needs,
+    quotient,
+    whole_needs,
+)
 from dask_gpuselect.maths.weights import POINT, PRODUCT_UNIT, WEIGHT_UNIT
 
+FEW = 64  # elements that are multiplied as Python integers
 # Sums of the candidates' weights are stored behind every so many of them. Between, they are added
 # up where they are wanted.
 BLOCK = 64
@@ -50,6 +62,29 @@ class WeightedOrder(ABC):
         Each threshold is above the weight before its slot, and at most that up to its end.
         """
 
+    def reach_shares(
+        self, slot: IntArray, share: NDArray[np.float64], *, passes: bool
+    ) -> Sequence[IntArray]:
+        """Find the first places up to which shares of the weight of some slots are reached.
+
+        If `passes`, also those up to which they are exceeded. See `exact_sums.needs`.
+        """
+        wanted = needs(self.sums_of(slot)[1], share)
+        return self._reach_each(slot, wanted if passes else wanted[:1])
+
+    def reach_wholes(self, slot: IntArray, sums: Sequence[Sequence[int]]) -> Sequence[IntArray]:
+        """Find the first places up to which several whole sums are reached in each slot.
+
+        The sums are in units of ``2**-POINT``.
+        """
+        wholes = (ExactSums.of_integers(each, WEIGHT_UNIT) for each in sums)
+        return self._reach_each(slot, [Need.reached(each) for each in wholes])
+
+    def _reach_each(self, slot: IntArray, needs: Sequence[Need]) -> Sequence[IntArray]:
+        before, _ = self.sums_of(slot)
+        need = Need.joined([need.plus(before) for need in needs])
+        return [*self.reach(np.tile(slot, len(needs)), need).reshape(len(needs), -1)]
+
     @abstractmethod
     def elements(self, places: IntArray) -> NDArray[Any]:
         """Return the elements at some places."""
@@ -57,6 +92,10 @@ class WeightedOrder(ABC):
     @abstractmethod
     def weights_before(self, places: IntArray) -> ExactSums:
         """Return the weight of all elements before each place."""
+
+    def wholes_before(self, places: IntArray) -> NDArray[np.object_]:
+        """Return the weight of all elements before each place, in units of ``2**-POINT``."""
+        return self.weights_before(places).integers(WEIGHT_UNIT)
 
     @abstractmethod
     def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
@@ -81,19 +120,10 @@ def answers(
     if method == "linear":
         pair = [window_means(order, slot, share, dtype)]
     else:
-        before, weight = order.sums_of(slot)
-        wanted = needs(weight, share)
-        some = wanted if method == "averaged_inverted_cdf" else wanted[:1]
-        pair = [order.elements(places) for places in _places(order, slot, before, some)]
+        passes = method == "averaged_inverted_cdf"
+        places = order.reach_shares(slot, share, passes=passes)
+        pair = [order.elements(each) for each in places]
     return np.stack([pair[0], pair[-1]]).reshape(2, len(slots), len(q))
-
-
-def _places(
-    order: WeightedOrder, slot: IntArray, before: ExactSums, needs: Sequence[Need]
-) -> IntArray:
-    """Find the first places that meet several thresholds in each slot, one row for each of them."""
-    need = Need.joined([need.plus(before) for need in needs])
-    return order.reach(np.tile(slot, len(needs)), need).reshape(len(needs), -1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,17 +145,19 @@ class Windows:
     @classmethod
     def of(cls, weight: ExactSums, square: ExactSums, q: Sequence[float]) -> Self:
         """Make the windows of some shares, from the sums of all weights and of their squares."""
+        return cls.of_wholes(weight.integers(WEIGHT_UNIT), square.integers(PRODUCT_UNIT), q)
+
+    @classmethod
+    def of_wholes(cls, total: Any, squares: Any, q: Sequence[float]) -> Self:
+        """Make the windows from sums in units: Python integers, or arrays of one for each share."""
         numerators, denominators = np.array([each.as_integer_ratio() for each in q], object).T
-        total, squares = weight.integers(WEIGHT_UNIT), square.integers(PRODUCT_UNIT)
         low = numerators * (total * total - squares)
         return cls(low, low + squares * denominators, total * denominators)
 
     @property
-    def needs(self) -> tuple[Need, Need]:
-        """The thresholds up to the first and the last element of each window."""
-        sums = self.low // self.scale + 1, -(-self.high // self.scale)
-        first, last = (Need.reached(ExactSums.of_integers(each, WEIGHT_UNIT)) for each in sums)
-        return first, last
+    def sums(self) -> tuple[list[int], list[int]]:
+        """The whole sums that the first and the last element of each window reach."""
+        return (self.low // self.scale + 1).tolist(), (-(-self.high // self.scale)).tolist()
 
 
 def window_means(
@@ -148,7 +180,7 @@ def window_means(
     """
     before, weight = order.sums_of(slot)
     windows = Windows.of(weight, order.squares_of(slot), q.tolist())
-    first, last = _places(order, slot, before, windows.needs)
+    first, last = order.reach_wholes(slot, windows.sums)
     low, high = order.elements(first), order.elements(last)
     with np.errstate(invalid="ignore", over="ignore"):
         means = np.where(low == high, low, low + high).astype(dtype)  # -inf and inf are NaN
@@ -157,7 +189,7 @@ def window_means(
         return means
     first, last, before = first[some], last[some], before[some]
     begin, end, scale = (each[some] for each in (windows.low, windows.high, windows.scale))
-    ends = order.weights_before(np.concatenate([first + 1, last])).integers(WEIGHT_UNIT)
+    ends = order.wholes_before(np.concatenate([first + 1, last]))
     first_ends, last_begins = ends.reshape(2, -1) - before.integers(WEIGHT_UNIT)
     total = whole(low[some]) * (first_ends * scale - begin)
     total += whole(high[some]) * (end - last_begins * scale)
@@ -198,10 +230,6 @@ class InOrder(WeightedOrder):
         Number of candidates before each cell, and of all.
     firsts : ndarray of int64, shape (n_segments,)
         First place of each segment.
-    segments : ExactSums, shape (n_segments + 1,)
-        Weight of the elements before each segment, and of all.
-    gathered : ExactSums, shape (n_cells + 1,)
-        Weight of the candidates before each cell, and of all.
     blocks : ExactSums, shape (n_blocks + 1,)
         Weight of the candidates before each block, and of all.
     """
@@ -212,8 +240,6 @@ class InOrder(WeightedOrder):
     weights: NDArray[Any]
     starts: IntArray
     firsts: IntArray
-    segments: ExactSums
-    gathered: ExactSums
     blocks: ExactSums
 
     @classmethod
@@ -231,7 +257,6 @@ class InOrder(WeightedOrder):
         else:
             pieces = np.split(weights, range(AT_ONCE // BLOCK, len(weights), AT_ONCE // BLOCK))
             blocks = [Wholes.of(rows).running().at(np.full(len(rows), BLOCK)) for rows in pieces]
-        cells = cell_ends(tally)
         return cls(
             brackets,
             tally,
@@ -239,10 +264,18 @@ class InOrder(WeightedOrder):
             weights,
             starts,
             np.repeat(starts, 2)[1:-2] + np.arange(2 * len(counts) - 1),
-            _interleaved(*cells),
-            gathered_before(brackets, cells),
             ExactSums.joined(blocks).running(),
         )
+
+    @cached_property
+    def cells(self) -> CellWeights:
+        """The weights of the cells, as integers."""
+        return CellWeights.of(self.brackets, self.tally)
+
+    @cached_property
+    def cell_sums(self) -> tuple[ExactSums, ExactSums]:
+        """The result of `CellWeights.sums`."""
+        return self.cells.sums()
 
     @property
     def ordered(self) -> OrderedHostCandidates:
@@ -261,23 +294,36 @@ class InOrder(WeightedOrder):
         return self.tally.square[slot]
 
     def reach(self, slot: IntArray, need: Need) -> IntArray:
-        """Find the first places up to which all elements meet thresholds.
+        (places,) = self.reach_wholes(slot, [need.wholes(-POINT).tolist()])
+        return places
+
+    def reach_shares(
+        self, slot: IntArray, share: NDArray[np.float64], *, passes: bool
+    ) -> Sequence[IntArray]:
+        sums = [whole_needs(self.cells.total, each) for each in share.tolist()]
+        return self.reach_wholes(slot, [*zip(*sums, strict=True)][: 1 + passes])
+
+    def reach_wholes(self, slot: IntArray, sums: Sequence[Sequence[int]]) -> Sequence[IntArray]:
+        """Find the first places up to which several whole sums are reached.
 
         Raises
         ------
         ChunksChangedError
             If one of them is not among the candidates: load 2 read other data than load 1.
         """
-        segment = Running.of(self.segments[1:]).reach(need, slot)
-        cell, is_end = np.divmod(segment, 2)
-        if not (self.brackets.wanted[cell] | (is_end == 1)).all():
+        wanted = [each for row in sums for each in row]
+        cell, is_end, among = self.cells.reached(wanted)
+        if not all(end or self.brackets.wanted[i] for i, end in zip(cell, is_end, strict=True)):
             raise _left()
-        # Convert the weight to that among the candidates alone.
-        need = need.plus(self.gathered[cell] - self.segments[segment])
         last = len(self.weights) - 1
-        block = np.minimum(Running.of(self.blocks[1:]).reach(need, slot), last)
-        place = BLOCK * block + self._running(block).reach(need.minus(self.blocks[block]))
-        return np.where(is_end == 1, self.starts[cell + 1], place) + segment
+        block = np.minimum(Running.of(self.blocks[1:]).reach_whole(among, -POINT), last)
+        before = self.blocks[block].integers(WEIGHT_UNIT).tolist()
+        rest = [each - base for each, base in zip(among, before, strict=True)]
+        rows = np.arange(len(block))
+        place = BLOCK * block + self._running(block).reach_whole(rest, -POINT, rows)
+        at, ends = np.array(cell, np.int64), np.array(is_end, np.int64)
+        places = np.where(ends, self.starts[at + 1], place) + 2 * at + ends
+        return [*places.reshape(len(sums), -1)]
 
     def find(self, values: NDArray[Any], *, upto: bool) -> IntArray:
         """Find the places behind all elements below some values, or up to them.
@@ -301,35 +347,56 @@ class InOrder(WeightedOrder):
     def weights_before(self, places: IntArray) -> ExactSums:
         cell, is_end, place = self._parts(places)
         block, rest = np.divmod(place, BLOCK)
-        among = self.blocks[block] + self._running(block).at(rest) - self.gathered[cell]
-        return self.segments[2 * cell + is_end] + among.where(~is_end)
+        segments, gathered = self.cell_sums
+        some, row = np.unique(block, return_inverse=True)
+        among = self.blocks[block] + self._running(some).at(rest, row) - gathered[cell]
+        return segments[2 * cell + is_end] + among.where(~is_end)
+
+    def wholes_before(self, places: IntArray) -> NDArray[np.object_]:
+        cell, is_end, place = self._parts(places)
+        block, rest = np.divmod(place, BLOCK)
+        among = self.blocks[block].integers(WEIGHT_UNIT)
+        among += self._running(block).at(rest).integers(WEIGHT_UNIT)
+        cells = self.cells
+        wholes = np.empty(len(places), object)
+        wholes[:] = [
+            cells.stops[i] if end else cells.starts[i] + own - cells.gathered[i]
+            for i, end, own in zip(cell.tolist(), is_end.tolist(), among, strict=True)
+        ]
+        return wholes
 
     def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
         cell, is_end, place = self._parts(np.concatenate([starts, stops]))
-        segment, brackets, tally = 2 * cell + is_end, self.brackets, self.tally
-        is_unknown = (inside(tally) > 0) & ~brackets.needed
-        n_unknown = np.append(np.int64(0), is_unknown.cumsum())[(segment + 1) // 2]
-        if (n_unknown[: len(starts)] != n_unknown[len(starts) :]).any():
+        tally, n = self.tally, len(starts)
+        is_unknown = (inside(tally) > 0) & ~self.brackets.needed
+        n_unknown = np.append(np.int64(0), is_unknown.cumsum())[cell + is_end]
+        if (n_unknown[:n] != n_unknown[n:]).any():
             raise _left()
-        # Candidates outside all pairs are in no difference.
         at = np.where(is_end, self.starts[cell + 1], place)
-        between = covered(np.arange(len(self.candidates) + 1), *at.reshape(2, -1))[1:-1]
-        finite = np.flatnonzero(between & np.isfinite(self.candidates))
-        some = self.candidates[finite], self.own_weights[finite]
-        cuts = np.unique(np.concatenate([place, self.starts]))
-        group = cuts.searchsorted(finite, "right")
-        at_cuts = ExactSums.of(group, len(cuts) + 1, *some).running()[1:]
-        at_cells = at_cuts[cuts.searchsorted(self.starts)]
-        cells = at_cells[1:] - at_cells[:-1]
+        sums = differences(at, self._product_of)
+        sums += differences(cell, self._product_of_ends)
         if len(tally.products):
-            cells += tally.products
-        # An infinite end is the end of a window, and never between two ends.
-        values = np.where(np.isfinite(brackets.ends), brackets.ends, 0)
-        at_ends = (tally.weight_upto - tally.weight_below).integers(WEIGHT_UNIT) * whole(values)
-        ends = ExactSums.of_integers(at_ends, PRODUCT_UNIT)
-        among = (at_cuts[cuts.searchsorted(place)] - at_cells[cell]).where(~is_end)
-        sums = _interleaved(cells, ends).running()[segment] + among
-        return sums[len(starts) :] - sums[: len(starts)]
+            cells = tally.products.running().integers(PRODUCT_UNIT)
+            sums += cells[(cell + is_end)[n:]] - cells[(cell + is_end)[:n]]
+        return ExactSums.of_integers(sums, PRODUCT_UNIT)
+
+    def _product_of(self, start: int, stop: int) -> int:
+        """Sum candidate times weight between two places among the candidates."""
+        candidates, weights = self.candidates[start:stop], self.own_weights[start:stop]
+        if stop - start <= FEW:
+            pairs = zip(whole(candidates), whole(weights), strict=True)
+            return sum(element * weight for element, weight in pairs)
+        group = np.zeros(stop - start, np.int64)
+        sums = ExactSums.of(group, 1, candidates, weights).integers(PRODUCT_UNIT)
+        return int(sums[0])
+
+    def _product_of_ends(self, start: int, stop: int) -> int:
+        """Sum some ends times their weights."""
+        below, upto = (
+            each[start:stop].integers(WEIGHT_UNIT)
+            for each in (self.tally.weight_below, self.tally.weight_upto)
+        )
+        return int(((upto - below) * whole(self.brackets.ends[start:stop])).sum())
 
     def _parts(self, places: IntArray) -> tuple[IntArray, NDArray[np.bool_], IntArray]:
         """Split places into the cell, whether it is the end behind it, and the candidate."""
@@ -346,24 +413,80 @@ def inside(tally: Tally) -> IntArray:
     return np.append(tally.below, tally.n_valid) - np.append(np.int64(0), tally.upto)
 
 
-def cell_ends(tally: Tally) -> tuple[ExactSums, ExactSums]:
-    """Compute the weight before each cell, and the weight up to its end."""
-    nothing = ExactSums.zeros((1,))
-    return (
-        ExactSums.joined([nothing, tally.weight_upto]),
-        ExactSums.joined([tally.weight_below, tally.weight]),
-    )
+class CellWeights(NamedTuple):
+    """Weights of cells as Python integers, in units of ``2**-POINT``.
+
+    Operations on tables of exact sums take 10 to 30 us each, whatever their size, and a question
+    needs dozens of them.
+
+    Parameters
+    ----------
+    starts, stops : list of int
+        Weight of all elements before each cell, and up to its end.
+    gathered : list of int
+        Weight of the candidates before each cell, and of all candidates.
+    """
+
+    starts: list[int]
+    stops: list[int]
+    gathered: list[int]
+
+    @classmethod
+    def of(cls, brackets: Brackets, tally: Tally) -> Self:
+        below, upto, total = (
+            each.integers(WEIGHT_UNIT).tolist()
+            for each in (tally.weight_below, tally.weight_upto, tally.weight)
+        )
+        starts, stops = [0, *upto], below + total
+        cells = zip(starts, stops, brackets.wanted.tolist(), strict=True)
+        own = ((stop - start) * is_wanted for start, stop, is_wanted in cells)
+        return cls(starts, stops, [*accumulate(own, initial=0)])
+
+    @property
+    def total(self) -> int:
+        """Weight of all elements."""
+        return self.stops[-1]
+
+    def sums(self) -> tuple[ExactSums, ExactSums]:
+        """Return the weight before each segment, a cell or an end, and of all; and `gathered`."""
+        segments = [each for pair in zip(self.starts, self.stops, strict=True) for each in pair]
+        before, gathered = (
+            ExactSums.of_integers(each, WEIGHT_UNIT) for each in (segments, self.gathered)
+        )
+        return before, gathered
+
+    def reached(self, sums: Sequence[int]) -> tuple[list[int], list[bool], list[int]]:
+        """Find the cells in which some sums are reached.
+
+        Also return whether that is at the end behind the cell, and not inside it; and up to which
+        weight of the candidates.
+        """
+        cells, ends, among = [], [], []
+        for sum_ in sums:
+            # The first cell with an end behind it up to which the sum is reached, or the last one.
+            cell = bisect_left(self.starts, sum_, 1, len(self.starts)) - 1
+            is_end = sum_ > self.stops[cell] and cell < len(self.starts) - 1
+            cells.append(cell)
+            ends.append(is_end)
+            among.append(self.gathered[cell + is_end] + (sum_ - self.starts[cell]) * (not is_end))
+        return cells, ends, among
 
 
-def gathered_before(brackets: Brackets, cells: tuple[ExactSums, ExactSums]) -> ExactSums:
-    """Compute the weight of the candidates before each cell, and of all candidates."""
-    return (cells[1] - cells[0]).where(brackets.wanted).running()
+def differences(at: IntArray, sum_of: Callable[[int, int], int]) -> NDArray[np.object_]:
+    """Return the sums between pairs of places, the first and the second half of `at`.
 
-
-def _interleaved(first: ExactSums, second: ExactSums) -> ExactSums:
-    """Interleave two tables, the second of which may be shorter by one."""
-    order = np.arange(2 * len(first)).reshape(2, -1).T.ravel()
-    return ExactSums.joined([first, second])[order[: len(first) + len(second)]]
+    `sum_of` sums between two places. Each place is summed once, and those outside all pairs never.
+    """
+    first, last = at.reshape(2, -1)
+    if (first == last).all():
+        return np.zeros(len(first), object)
+    cuts = np.unique(at)
+    is_between = covered(cuts, first, last)[1:-1].tolist()
+    pieces = zip(pairwise(cuts.tolist()), is_between, strict=True)
+    own = (sum_of(*piece) if some else 0 for piece, some in pieces)
+    sums = np.array([*accumulate(own, initial=0)], object)
+    totals: NDArray[np.object_] = sums[cuts.searchsorted(last)] - sums[cuts.searchsorted(first)]
+    return totals
 
 
 def _left() -> ChunksChangedError:

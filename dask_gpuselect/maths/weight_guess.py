@@ -7,6 +7,7 @@ may be floats.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -14,19 +15,19 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.maths.boxes import SAMPLED_ROOM, Rule, bracket_box, likely_ladder
 from dask_gpuselect.maths.cuts import (
     ADVICE,
     Brackets,
     ChunksChangedError,
     FloatArray,
-    IntArray,
     Tally,
 )
 from dask_gpuselect.maths.envelope import brackets_at
-from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Need, Running
+from dask_gpuselect.maths.exact_sums import ExactSums, whole_needs
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
-from dask_gpuselect.maths.weight_finish import cell_ends, gathered_before, inside
-from dask_gpuselect.maths.weights import WEIGHT_UNIT
+from dask_gpuselect.maths.weight_finish import CellWeights, Windows, inside
+from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,27 +41,63 @@ class WeightedSample:
     weights, squares : ndarray of float64, shape (n,)
         Sum of the weights of each stretch, and of their squares. They are scaled such that the
         largest weight is 1. Stretches of weight 0 are behind all others.
+    largest : ndarray of float64, shape (n,)
+        Largest weight of each stretch.
+    size : int
+        Number of elements of the sample. Stretches have as many each.
     """
 
     last: NDArray[Any]
     weights: FloatArray
     squares: FloatArray
+    largest: FloatArray
+    size: int
 
     @classmethod
     def of(cls, ordered: NDArray[Any], weights: FloatArray) -> Self:
         """Make a sample with a stretch for every element, scaled so that no square overflows."""
         scaled = weights / weights.max(initial=0) if len(weights) else weights
-        return cls(ordered, scaled, scaled * scaled)
+        return cls(ordered, scaled, scaled * scaled, weights, len(ordered))
 
-    def windows(self, q: Sequence[float], rate: float) -> tuple[Sequence[float], Sequence[float]]:
-        """Estimate where the windows of the estimator of type 7 begin and end, as shares.
+    def shares(
+        self, q: Sequence[float], method: str, rate: float
+    ) -> tuple[Sequence[float], Sequence[float]]:
+        """Estimate up to which shares of the weight the elements of some quantiles begin and end.
 
-        `rate` is the share of all elements that is in the sample.
+        Those of the method "linear" are in a window of the weight. `rate` is the share of all
+        elements that is in the sample.
         """
+        if method != "linear":
+            return q, q
         weight = float(self.weights.sum()) or 1.0
         width = min(rate * float(self.squares.sum()) / weight**2, 1.0)
         first = [each * (1 - width) for each in q]
         return first, [each + width for each in first]
+
+    def places(self, first: Sequence[float], last: Sequence[float]) -> tuple[int, Any, Any]:
+        """Find places of stretches, (lo, hi], between which the elements at some shares lie.
+
+        They nearly certainly do, from each first share to each last one. Place -1 is open below;
+        the number of stretches with a weight, which is returned too, is open above.
+
+        Notes
+        -----
+        The share of the sampled weight up to an element has a variance of
+        ``((1 - q)**2 A + q**2 B) / W**2`` to first order. A is the sum of the squares of the
+        weights up to there, B of the others, and W the sum of all weights. One more weight, the
+        largest, accounts for one element more or less in the sample.
+        """
+        upto, squares = np.cumsum(self.weights), np.cumsum(self.squares)
+        if not len(upto) or not upto[-1] > 0:
+            return 0, None, None
+        n = int(upto.searchsorted(upto[-1])) + 1
+        q = np.array([*first, *last], np.float64)
+        sign = np.repeat([-PILOT_SIGMA, PILOT_SIGMA], len(first))
+        share = q * upto[-1]
+        below = squares[np.minimum(upto.searchsorted(share), n - 1)]
+        reach = sign * (np.sqrt((1 - q) ** 2 * below + q**2 * (squares[-1] - below)) + 1)
+        lo, hi = np.minimum(upto.searchsorted(share + reach), n).reshape(2, -1)
+        return n, lo - 1, hi
 
 
 def guess_share_brackets(
@@ -77,55 +114,97 @@ def guess_share_brackets(
     Returns
     -------
     Brackets
-
-    Notes
-    -----
-    The share of the sampled weight up to an element has a variance of
-    ``((1 - q)**2 A + q**2 B) / W**2`` to first order. A is the sum of the squares of the weights up
-    to there, B of the others, and W the sum of all weights. One more weight, the largest, accounts
-    for one element more or less in the sample.
     """
-    upto, squares = np.cumsum(sample.weights), np.cumsum(sample.squares)
-    if not len(upto) or not upto[-1] > 0:
-        return Brackets(sample.last[:0], np.ones(1, np.bool_))
-    n = int(upto.searchsorted(upto[-1])) + 1
-    q = np.array([*first, *last], np.float64)
-    sign = np.repeat([-PILOT_SIGMA, PILOT_SIGMA], len(first))
-    share = q * upto[-1]
-    below = squares[np.minimum(upto.searchsorted(share), n - 1)]
-    reach = sign * (np.sqrt((1 - q) ** 2 * below + q**2 * (squares[-1] - below)) + 1)
-    lo, hi = np.minimum(upto.searchsorted(share + reach), n).reshape(2, -1)
-    return brackets_at(sample.last.take, n, lo - 1, hi)
+    n, lo, hi = sample.places(first, last)
+    return brackets_at(sample.last.take, n, lo, hi) if n else _everything(sample)
+
+
+def guess_box_brackets(
+    sample: WeightedSample,
+    shares: tuple[Sequence[float], Sequence[float]],
+    rate: float,
+    rule: Rule,
+    *,
+    is_inside: bool = False,
+) -> Brackets:
+    """Choose the cells to gather for a weighted box with near certainty.
+
+    Parameters
+    ----------
+    sample : WeightedSample
+    shares : tuple of two sequences of float
+        First and last shares of the weight, between which the quantiles `Rule.q` lie.
+    rate : float
+        Share of all elements that is in the sample.
+    rule : Rule
+    is_inside : bool
+        True if the elements are candidates of brackets for the same box. Then the elements near the
+        fences are always gathered again, and of those beyond only the most extreme ones.
+
+    Returns
+    -------
+    Brackets
+    """
+    n, lo, hi = sample.places(*shares)
+    if not n:
+        return _everything(sample)
+    last = sample.last[:n]
+    is_last = np.append(last[1:] != last[:-1], True)
+    ends, begins = np.flatnonzero(is_last), np.flatnonzero(np.append(True, is_last[:-1]))
+    position = is_last.cumsum() - is_last
+    upto = np.arange(1, n + 1) * sample.size // len(sample.last)
+    size = int(upto[-1])
+    ladder = likely_ladder(last[ends], upto[begins] - 1, upto[ends], size)
+    lo = np.where(lo < 0, -1, position[lo])
+    hi = np.where(hi == n, len(ends), position[np.minimum(hi, n - 1)])
+    tied = np.flatnonzero(MOST_HEAVY * (ends - begins) > n)
+    few = replace(rule, max_fliers=math.ceil(rule.max_fliers * rate))
+    room, most_beyond = (size, 0.0) if is_inside else (int(SAMPLED_ROOM * size), None)
+    return bracket_box(ladder, few, lo, hi, tied, room, most_beyond=most_beyond)
+
+
+def _everything(sample: WeightedSample) -> Brackets:
+    return Brackets(sample.last[:0], np.ones(1, np.bool_))
+
+
+MOST_HEAVY = 64  # a value that more than one in so many elements equal is counted, not gathered
 
 
 def shares_inside(
-    brackets: Brackets, tally: Tally, needs: Sequence[Need]
+    brackets: Brackets, tally: Tally, q: Sequence[float], method: str
 ) -> tuple[list[float], list[float]]:
-    """Find shares of the candidates' weight that bracket the elements where weights are reached.
+    """Find shares of the candidates' weight that bracket the elements of some quantiles.
 
-    `needs` are thresholds up to the first and up to the last of these elements. Shares are of the
-    candidates alone.
+    They are shares up to the first and up to the last of these elements, among the candidates
+    alone.
 
     Raises
     ------
     ChunksChangedError
         If one of the elements is neither a candidate nor an end.
     """
-    starts, stops = cell_ends(tally)
-    sums = gathered_before(brackets, (starts, stops))
-    total = sums[-1:].integers(WEIGHT_UNIT).item()
-    need = Need.joined(needs)
-    cell = Running.of(starts[1:]).reach(need, np.zeros(len(need.passes), np.int64))
-    is_inside, is_wanted = need.minus(stops[cell]).is_met, brackets.wanted[cell]
-    if (is_inside & ~is_wanted).any():
+    cells = CellWeights.of(brackets, tally)
+    cell, is_end, among = cells.reached(wanted_sums(cells.total, tally.square, q, method))
+    if not all(end or brackets.wanted[i] for i, end in zip(cell, is_end, strict=True)):
         raise ChunksChangedError(
             f"the data have changed between two reads: guessed brackets do not hold. {ADVICE}"
         )
-    upto = need.sums.where(is_inside) + stops[cell].where(~is_inside)
-    gathered = sums[cell] + (upto - starts[cell]).where(is_wanted)
-    whole = gathered.integers(WEIGHT_UNIT - 2).tolist()  # two digits more than the weights
-    shares = [each / (total << 2 * DIGIT) if total else 0.0 for each in whole]
-    return shares[: len(shares) // 2], shares[len(shares) // 2 :]
+    total = max(cells.gathered[-1], 1)
+    shares = [each / total for each in among]
+    return shares[: len(q)], shares[len(q) :]
+
+
+def wanted_sums(total: int, square: ExactSums, q: Sequence[float], method: str) -> list[int]:
+    """Find the whole sums that the first elements of some quantiles reach, and then the last ones.
+
+    `total` is the weight of all elements, `square` the sum of its squares. Sums are in units of
+    ``2**-POINT``.
+    """
+    if method == "linear":
+        first, last = Windows.of_wholes(total, square.integers(PRODUCT_UNIT)[0], q).sums
+        return first + last
+    first, last = map(list, zip(*(whole_needs(total, each) for each in q), strict=True))
+    return first + last
 
 
 def refined(
@@ -155,28 +234,32 @@ def refined(
     # All elements between the begin of a gathered cell and an end inside it are candidates.
     gathered = inside(tally) * brackets.wanted
     others = np.append(np.int64(0), tally.upto) - (gathered.cumsum() - gathered)
-    cells = cell_ends(tally)
-    other_weights = cells[0] - gathered_before(brackets, cells)[:-1]
+    cells = CellWeights.of(brackets, tally)
+    pairs = zip(cells.starts, cells.gathered, strict=False)
+    other_weights = np.array([start - before for start, before in pairs], object)
 
-    def merged(name: str) -> IntArray:
-        was, new = getattr(tally, name), getattr(narrow_tally, name)
-        both = np.empty(len(ends), np.int64)
+    def merged(name: str, others: NDArray[Any]) -> NDArray[Any]:
+        was, new = (_column(each, name) for each in (tally, narrow_tally))
+        both = np.empty(len(ends), was.dtype)
         both[is_old] = was[cell[is_old]]
         both[~is_old] = others[cell[~is_old]] + new[at[~is_old]]
         return both
 
-    def merged_weights(name: str) -> ExactSums:
-        was, new = getattr(tally, name), getattr(narrow_tally, name)
-        at_new = other_weights[cell] + new[np.minimum(at, last[1] - 1)] if last[1] else was[:0]
-        places = np.where(is_old, cell, last[0] + np.arange(len(ends)))
-        return ExactSums.joined([was, at_new])[places].packed()
-
-    return Brackets(ends, wanted), replace(
+    sums: dict[str, Any] = {
+        name: ExactSums.of_integers(merged(name, other_weights), WEIGHT_UNIT)
+        for name in ("weight_below", "weight_upto")
+    }
+    return replace(brackets, ends=ends, wanted=wanted), replace(
         tally,
-        below=merged("below"),
-        upto=merged("upto"),
+        below=merged("below", others),
+        upto=merged("upto", others),
         candidates=narrow_tally.candidates,
-        weight_below=merged_weights("weight_below"),
-        weight_upto=merged_weights("weight_upto"),
         weights=narrow_tally.weights,
+        **sums,
     )
+
+
+def _column(tally: Tally, name: str) -> NDArray[Any]:
+    """Return a column of a tally: counts, or weights as Python integers."""
+    column = getattr(tally, name)
+    return column.integers(WEIGHT_UNIT) if isinstance(column, ExactSums) else column

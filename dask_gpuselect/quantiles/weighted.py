@@ -23,7 +23,6 @@ from dask_gpuselect.engine.questions import (
 from dask_gpuselect.maths import lane_weight_cuts
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges
-from dask_gpuselect.maths.exact_sums import needs
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.keys import selection_dtype
@@ -34,11 +33,7 @@ from dask_gpuselect.maths.weight_brackets import (
     find_weighted_brackets,
     weighted_ranges,
 )
-from dask_gpuselect.maths.weight_finish import (
-    InOrder,
-    Windows,
-    answers,
-)
+from dask_gpuselect.maths.weight_finish import InOrder, answers
 from dask_gpuselect.maths.weight_guess import guess_share_brackets, shares_inside
 from dask_gpuselect.maths.weights import (
     WEIGHT_BYTES,
@@ -108,21 +103,12 @@ class WeightedQuantiles(QuantileFields, Question):
         return self.method == "linear"
 
     def guess(self, ordered: Any, rate: float) -> Brackets:
-        first = last = self.q
-        if self.method == "linear":
-            first, last = ordered.windows(self.q, rate)
-        return guess_share_brackets(ordered, first, last)
+        return guess_share_brackets(ordered, *ordered.shares(self.q, self.method, rate))
 
     def guess_inside(self, brackets: Brackets, tally: Tally) -> Guess | None:
         if len(tally.candidates) <= FEW_CANDIDATES or tally.n_missing and not self.skips_missing:
             return None
-        each = np.zeros(len(self.q), np.int64)
-        weight = tally.weight[each]
-        if self.method == "linear":
-            wanted = Windows.of(weight, tally.square[each], self.q).needs
-        else:
-            wanted = needs(weight, np.array(self.q, np.float64))
-        first, last = shares_inside(brackets, tally, wanted)
+        first, last = shares_inside(brackets, tally, self.q, self.method)
         return lambda ordered, _: guess_share_brackets(ordered, first, last)
 
     def bracket(self, cuts: Cuts) -> Brackets:

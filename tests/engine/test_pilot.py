@@ -9,13 +9,14 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dask_gpuselect import median, quantile
+from dask_gpuselect import describe_boxplot, median, quantile
 from dask_gpuselect.engine import pilot, questions
 from dask_gpuselect.engine.source import Source
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.quantiles import weighted
 from tests.backends import CUPY, Backend, kernel_module, own_module
 from tests.data import FLOATS, normal
+from tests.features.test_weighted_boxes import assert_box, box_of
 from tests.graphs import names_of
 from tests.kernels.test_weighing import WEIGHTS
 from tests.oracle import Weighed, check, weighted_of
@@ -158,3 +159,29 @@ def test_weights_at_fault(weight: float, backend: Backend, weighted_pilots: list
     weights = np.where(np.arange(6_000) == 2_000, weight, float(weight != 0))
     with pytest.raises(ValueError, match="non-negative" if weight < 0 else "NaN, inf or .* zero"):
         of_weights(backend, normal(6_000), weights, 0.5, "inverted_cdf")
+
+
+N_WEIGHED = 20_000
+
+
+@pytest.mark.parametrize("method", ["inverted_cdf", "averaged_inverted_cdf", "linear"])
+@pytest.mark.parametrize("name", ["equal", "uniform", "counts", "one heavy", "float32"])
+def test_weighted_boxes_are_guessed(
+    name: str,
+    method: str,
+    backend: Backend,
+    weighted_pilots: list[bool],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pilot, "GUESSED", 1.0)  # small samples make wide brackets
+    monkeypatch.setattr(pilot, "PILOT_SIZE", 5_000)
+    monkeypatch.setattr(pilot, "NARROWING", 3_000)
+    weights = WEIGHTS[name](N_WEIGHED)
+    data = normal(N_WEIGHED)
+    for max_fliers, values in ((20, data), (0, np.exp(3 * data)), (1000, np.rint(data))):
+        how = {"max_fliers": max_fliers, "method": method}
+        arrays = backend.asarray(values), backend.asarray(weights)
+        (found,) = describe_boxplot(arrays[0], weights=arrays[1], **how)
+        assert_box(found, box_of(values, weights, **how))
+    assert len(weighted_pilots) == 3
+    assert name == "one heavy" or all(weighted_pilots)

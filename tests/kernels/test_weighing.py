@@ -210,6 +210,7 @@ def check(
     check_cuts(kernel.module.cuts(*given, n_pivots), exact, n_pivots)
     check_moments(kernel.module.moments(*given), exact)
     chunk = kernel.chunk(values, weights, keeps)
+    check_moments(kernel.module.moments_ahead(chunk, values.dtype)(), exact)
     for number in n_ends:
         step = max(len(exact.values) // max(number, 1), 1)
         ends = np.unique(exact.values[step // 2 :: step][:number])

@@ -226,6 +226,20 @@ def on_device(record: Any, n_zeros: int = 0, *, room: int = 0) -> Array:
     return out
 
 
+def copied_ahead(array: Array) -> Callable[[], Any]:
+    """Start a copy to the host that later work does not delay; return a function that waits."""
+    host = np.frombuffer(cupy.cuda.alloc_pinned_memory(array.nbytes), array.dtype, array.size)
+    array.get(out=host, blocking=False)
+    event = cupy.cuda.Event(disable_timing=True)
+    event.record()
+
+    def wait() -> Any:
+        event.synchronize()
+        return host
+
+    return wait
+
+
 class PinnedNumber:
     """A number in host memory that a kernel writes, for the host to read before later work ends."""
 

@@ -3,8 +3,8 @@
 // A weight is an integer times a power of two. Some of its binary digits are added up as an integer, so
 // that sums do not depend on the order. Digits that do not fit in 64 bits take another read.
 
-// Defined before this text: WHOLE (1 if weights are integers, 0 if they are floats), and NARROW (1 if
-// `weigh_once` reads float32 weights).
+// Defined before this text: WHOLE (1 if weights are integers, 0 if they are floats), and NARROW (1 if a kernel
+// reads float32 weights).
 #if WHOLE
 typedef i64 Weight;
 #else
@@ -141,8 +141,8 @@ constexpr int VALID_EACH = 8;  // elements that a thread looks at before its war
 // as there is room. `counters` gets the number of these, that of missing elements that weigh something, and
 // what is wrong with weights.
 extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_valid(
-    const Word* values, const Held* weights, i64 n, Word* taken, Weight* their_weights, u64 room,
-    u64* counters
+    const Word* values, const Held* weights, const Keep* keeps, i64 n, Word* taken,
+    Weight* their_weights, u64 room, u64* counters
 ) {
     u32 lane = threadIdx.x % 32, faults = 0, n_missing = 0;
     i64 first = own_thread() / 32 * 32 * VALID_EACH, step = all_threads() * VALID_EACH;
@@ -153,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_valid(
         for (int e = 0; e < VALID_EACH; ++e) {
             i64 i = start + 32 * e + lane;
             words[e] = i < n ? values[i] : Word(0);
-            held[e] = i < n ? weights[i] : Held(0);
+            held[e] = i < n && (!KEEPS || keeps[i]) ? weights[i] : Held(0);
         }
         u32 holders[VALID_EACH], n_taken = 0;
 #pragma unroll
@@ -203,7 +203,8 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_unit(
     if (mine != NONE && before == n_good / 2) *unit = max(mine - UNITS_BELOW, LEAST_PLACE);
 }
 
-constexpr int AHEAD = 4;  // elements that a thread loads together
+constexpr int AHEAD = 8;  // elements that a thread loads and places together
+constexpr int NEAREST_SHIFT = NARROW ? 40 : 0;  // weights of 24 bits then fit in 64 bits
 constexpr int FARTHEST_SHIFT = 58;  // sums of 2^17 weights of 53 bits then fit in 128 bits
 
 // Count elements and sum weights exactly by segments, and gather the elements in the wanted cells with
@@ -212,11 +213,11 @@ constexpr int FARTHEST_SHIFT = 58;  // sums of 2^17 weights of 53 bits then fit 
 // For each segment, every thread adds weights in units of 2^own_unit to a 128-bit number of its own.
 // Weights that are not whole units, or too many of them, are added to the digits of the exact sum
 // directly. `totals` has the number of missing elements with a positive weight; flags of invalid
-// weights; the number of gathered elements (also those beyond `room`); and for each segment the number
-// of elements, the 4 digits of the sum of units, and TOTAL_DIGITS digits of the weights added directly.
-// Digits have 32 bits.
+// weights; the number of gathered elements (also those beyond `room`); that of masked ones; and for each
+// segment the number of elements, the 4 digits of the sum of units, and TOTAL_DIGITS digits of the weights
+// added directly. Digits have 32 bits.
 extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
-    const Word* values, const Held* weights, i64 n, const Value* ends, int n_ends,
+    const Word* values, const Held* weights, const Keep* keeps, i64 n, const Value* ends, int n_ends,
     const unsigned char* wanted, const int* own_unit, u64* totals, Value* taken, Weight* their_weights,
     u64 room
 ) {
@@ -231,15 +232,15 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
     Value* own_ends = staged + T / 32 * WARP_STAGE;
     // Behind all arrays that may have elements of 8 bytes.
     u32* counts = (u32*)(scratch + (n_segments * T * 2 + T / 32 * WARP_STAGE * 2 + n_ends) * 8);
-    u32* others = counts + n_segments * T;  // missing, invalid
+    u32* others = counts + n_segments * T;  // missing, invalid, masked
     for (int i = threadIdx.x; i < n_ends; i += T) own_ends[i] = ends[i];
     for (int i = threadIdx.x; i < n_segments * T; i += T) low[i] = high[i] = counts[i] = 0;
-    if (threadIdx.x < 2) others[threadIdx.x] = 0;
+    if (threadIdx.x < 3) others[threadIdx.x] = 0;
     __syncthreads();
 
-    u64* sums = totals + 3;
+    u64* sums = totals + 4;
     u32 lane = threadIdx.x % 32, n_staged = 0;
-    u32 n_missing = 0, faults = 0;
+    u32 n_missing = 0, n_masked = 0, faults = 0;
     staged += threadIdx.x / 32 * WARP_STAGE;
     staged_weights += threadIdx.x / 32 * WARP_STAGE;
     auto write = [&] {
@@ -254,14 +255,26 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
         n_staged = 0;
     };
 
+    const int widest = n_ends ? 1 << (31 - __clz(n_ends)) : 0;
     for (i64 start = (i64)blockIdx.x * T * AHEAD; start < n; start += all_threads() * AHEAD) {
         Word words[AHEAD];
         Held held[AHEAD];
 #pragma unroll
         for (int k = 0; k < AHEAD; ++k) {
             i64 i = start + k * T + threadIdx.x;
+            bool is_masked = KEEPS && i < n && !keeps[i];
+            n_masked += is_masked;
             words[k] = i < n ? values[i] : Word(0);
-            held[k] = i < n ? weights[i] : Held(0);
+            held[k] = i < n && !is_masked ? weights[i] : Held(0);
+        }
+        int ends_below[AHEAD] = {};  // found by bisection for all elements together, which hides latency
+        for (int step = widest; step; step >>= 1) {
+#pragma unroll
+            for (int k = 0; k < AHEAD; ++k) {
+                int next = ends_below[k] + step;
+                bool is_below = next <= n_ends && is_less_than(own_ends[next - 1], value_of(words[k]));
+                if (is_below) ends_below[k] = next;
+            }
         }
 #pragma unroll
         for (int k = 0; k < AHEAD; ++k) {
@@ -272,8 +285,10 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
             n_missing += weight.digits && is_lost;
             bool is_wanted = false;
             if (weight.digits && !is_lost) {
-                int segment = segment_of(value, own_ends, n_ends);
-                is_wanted = segment % 2 == 0 && wanted[segment / 2];
+                int end = ends_below[k];
+                bool is_end = end < n_ends && is_equal_to(own_ends[end], value);
+                int segment = 2 * end + is_end;
+                is_wanted = !is_end && wanted[end];
                 int own = segment * T + threadIdx.x;
                 ++counts[own];
                 u64 digits = weight.digits;
@@ -282,9 +297,14 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
                     digits >>= -shift;
                     shift = 0;
                 }
-                if (shift >= 0 && shift <= FARTHEST_SHIFT) {
+                if (NEAREST_SHIFT && (u32)shift <= NEAREST_SHIFT) {
+                    u64 sum = low[own] + (digits << shift);
+                    if (sum < low[own]) ++high[own];
+                    low[own] = sum;
+                } else if (shift >= 0 && shift <= FARTHEST_SHIFT) {
                     u64 least = digits << shift, sum = low[own] + least;
-                    high[own] += (shift ? digits >> (64 - shift) : 0) + (sum < least);
+                    u64 more = (shift ? digits >> (64 - shift) : 0) + (sum < least);
+                    if (more) high[own] += more;  // seldom, if weights have few digits
                     low[own] = sum;
                 } else {
                     int place = weight.place + 32 * TOTAL_POINT, off = place % 32;
@@ -310,7 +330,9 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
     if (n_missing) atomicAdd(&others[0], n_missing);
     if (faults & IS_NEGATIVE) atomicAdd(&others[1], 1u);
     if (faults & IS_NOT_FINITE) atomicAdd(&others[1], 1u << 16);
+    if (n_masked) atomicAdd(&others[2], n_masked);
     __syncthreads();
+    if (threadIdx.x == 0 && others[2]) atomicAdd(totals + 3, (u64)others[2]);
     if (threadIdx.x < 2 && others[threadIdx.x]) {
         u64 number = others[threadIdx.x];
         // The numbers of blocks that found either fault.
@@ -332,7 +354,8 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
 // Draw elements at hashed places with their weights. The weight is 0 if the element is missing or the
 // weight invalid. Elements of weight 0 are replaced by the last value in order.
 extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_drawn(
-    const Word* values, const Held* weights, i64 n, i64 size, Value* drawn, double* their_weights
+    const Word* values, const Held* weights, const Keep* keeps, i64 n, i64 size, Value* drawn,
+    double* their_weights
 ) {
     i64 i = own_thread();
     if (i >= size) return;
@@ -340,7 +363,7 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_drawn(
     i64 place = sampled_place(i, size, n);
     Value value = value_of(values[place]);
     Weighed weight = weighed(weights[place]);
-    bool is_good = weight.digits && !weight.faults && !is_missing(value);
+    bool is_good = weight.digits && !weight.faults && !is_missing(value) && (!KEEPS || keeps[place]);
     drawn[i] = is_good ? value : value_of(LAST);
     their_weights[i] = is_good ? (double)handed_out(weights[place], weight) : 0;
 }
@@ -403,38 +426,80 @@ __device__ __forceinline__ void add_limbs(
     }
 }
 
-template <int N>
-__device__ __forceinline__ void multiply(const u32 (&left)[N], u64 right, u32 (&product)[N + 2]) {
-    u64 low = right & 0xffffffffull, high = right >> 32, carry = 0, before = 0;
+template <int N, int M>
+__device__ __forceinline__ void multiply(const u32 (&left)[N], const u32 (&right)[M], u32 (&product)[N + M]) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-        u64 one = left[i] * low, other = left[i] * high;
-        u64 sum = (one & 0xffffffffull) + (before & 0xffffffffull) + carry;
-        product[i] = (u32)sum;
-        carry = (sum >> 32) + (one >> 32) + (before >> 32);
-        before = other;
+    for (int i = 0; i < N; ++i) product[i] = 0;
+#pragma unroll
+    for (int j = 0; j < M; ++j) {
+        u64 whole = 0;
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            whole += (u64)left[i] * right[j] + product[i + j];
+            product[i + j] = (u32)whole;
+            whole >>= 32;
+        }
+        product[N + j] = (u32)whole;
     }
-    u64 sum = (before & 0xffffffffull) + carry;
-    product[N] = (u32)sum;
-    product[N + 1] = (u32)((sum >> 32) + (before >> 32));
+}
+
+// Limbs of weights and of elements: as few as they need, because each costs time in every product.
+constexpr int OF_WEIGHT = NARROW ? 1 : 2, OF_VALUE = BITS <= 32 ? 1 : 2;
+
+template <int N>
+__device__ __forceinline__ void limbs_of(u64 size, u32 (&limbs)[N]) {
+    limbs[0] = (u32)size;
+    if (N > 1) limbs[N - 1] = (u32)(size >> 32);
+}
+
+// The lowest of the ADD_DIGITS digits that each thread has of a sum, by where its largest terms end. The
+// uppermost digit is for larger terms than those of the sample.
+__device__ __forceinline__ int first_digit(int end, int point, int n_digits) {
+    return min(max((end - 1 + 32 * point) / 32 - ADD_DIGITS + 2, 0), n_digits - ADD_DIGITS - 1);
 }
 
 // Sum exactly the weights of elements between two others, their products with the elements and, if
 // wanted, with the squares of the elements. Only finite elements are summed; the numbers of inf and
-// -inf are counted. `tables` has the digits of the sums, one after the other.
+// -inf are counted. Missing elements and those of weight 0 are left out. `tables` has the digits of the
+// sums, one after the other. `counts` has the numbers of inf and -inf, and flags of invalid weights.
+//
+// Each block looks at a few elements to choose the digits that its threads add up by themselves.
 extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
-    const Word* values, const Weight* weights, i64 n, Value low, Value high, int has_low, int has_high,
-    int has_squares, int first, int first_of_products, int first_of_squares, u64* tables, u64* counts
+    const Word* values, const Held* weights, const Keep* keeps, i64 n, Value low, Value high, int has_low,
+    int has_high, int has_squares, u64* tables, u64* counts
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     constexpr int T = ADD_THREADS, EACH = ADD_DIGITS, N_SUMS = 3;
     u64 *digits = (u64*)scratch, *own = digits + threadIdx.x, *all = digits + N_SUMS * EACH * T;
     u64* products = tables + TOTAL_DIGITS;
     u64* squares = products + SQUARE_DIGITS;
+    constexpr int NONE = -(1 << 20);
+    __shared__ int ends[2];  // behind the highest bits of the largest weight and element
+    if (threadIdx.x < 2) ends[threadIdx.x] = NONE;
+    __syncthreads();
+    int n_sampled = n < T ? (int)n : T;
+    if (threadIdx.x < n_sampled) {
+        i64 at = sampled_place(threadIdx.x, n_sampled, n);
+        Weighed weight = weighed(weights[at]);
+        Whole element = whole_of(value_of(values[at]));
+        if (weight.digits) atomicMax(&ends[0], weight.place + 64 - __clzll(weight.digits));
+        if (element.size && !is_special(values[at])) {
+            atomicMax(&ends[1], element.begin - 32 * TOTAL_POINT + 64 - __clzll(element.size));
+        }
+    }
+    __syncthreads();
+    int end = ends[0] == NONE ? 0 : ends[0], step = ends[1] == NONE ? 0 : ends[1];
+    int first = first_digit(end, TOTAL_POINT, TOTAL_DIGITS);
+    int first_of_products = first_digit(end + step, SQUARE_POINT, SQUARE_DIGITS);
+    int first_of_squares = first_digit(end + 2 * step, CUBE_POINT, CUBE_DIGITS);
     for (int i = 0; i < N_SUMS * EACH; ++i) own[i * T] = 0;
-    u32 n_high = 0, n_low = 0;
+    u32 n_high = 0, n_low = 0, faults = 0;
     for (i64 i = own_thread(); i < n; i += all_threads()) {
+        if (KEEPS && !keeps[i]) continue;
         Value value = value_of(values[i]);
+        Weighed weight = weighed(weights[i]);
+        faults |= weight.faults;
+        if (!weight.digits || is_missing(value)) continue;
         if (has_low && !is_less_than(low, value)) continue;
         if (has_high && !is_less_than(value, high)) continue;
         Whole element = whole_of(value);
@@ -443,23 +508,19 @@ extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
             n_low += element.is_negative;
             continue;
         }
-        int place = element.begin - 32 * TOTAL_POINT;
-#if WHOLE
-        u64 weight = (u64)weights[i];
-        constexpr int of_weight = 0;
-#else
-        Whole whole = whole_of_double(weights[i]);
-        u64 weight = whole.size;
-        int of_weight = whole.begin - 32 * TOTAL_POINT;
-#endif
-        u32 once[2] = {(u32)weight, (u32)(weight >> 32)}, twice[4], thrice[6];
-        multiply(once, element.size, twice);
-        int begin = of_weight + place + 32 * SQUARE_POINT;
+        // The digits of a float64 with no more bits than a float32 end with zeros.
+        constexpr int ZEROS = KIND == FLOATING && OF_VALUE == 1 ? 29 : 0;
+        int place = element.begin - 32 * TOTAL_POINT + ZEROS;
+        u32 size[OF_VALUE], once[OF_WEIGHT], twice[OF_WEIGHT + OF_VALUE], thrice[OF_WEIGHT + 2 * OF_VALUE];
+        limbs_of(element.size >> ZEROS, size);
+        limbs_of(weight.digits, once);
+        multiply(once, size, twice);
+        int begin = weight.place + place + 32 * SQUARE_POINT;
         add_limbs(twice, element.is_negative, begin, first_of_products, own + EACH * T, products);
         if (!has_squares) continue;
-        add_limbs(once, false, of_weight + 32 * TOTAL_POINT, first, own, tables);
-        multiply(twice, element.size, thrice);
-        begin = of_weight + 2 * place + 32 * CUBE_POINT;
+        add_limbs(once, false, weight.place + 32 * TOTAL_POINT, first, own, tables);
+        multiply(twice, size, thrice);
+        begin = weight.place + 2 * place + 32 * CUBE_POINT;
         add_limbs(thrice, false, begin, first_of_squares, own + 2 * EACH * T, squares);
     }
     __syncthreads();
@@ -484,4 +545,5 @@ extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
     }
     if (n_high) atomicAdd(counts, (u64)n_high);
     if (n_low) atomicAdd(counts + 1, (u64)n_low);
+    if (faults) atomicOr(counts + 2, (u64)faults);
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import cupy
@@ -14,9 +15,16 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cuda.candidates import DeviceCandidates
 from dask_gpuselect.kernels.cuda.chunk import FEW, as_float64
-from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_device, places_in
+from dask_gpuselect.kernels.cuda.launch import (
+    Array,
+    copied_ahead,
+    launch,
+    most_shared,
+    on_device,
+    places_in,
+)
 from dask_gpuselect.kernels.cuda.source import (
-    ADD_DIGITS,
+    KEEPS,
     STATIC,
     Defined,
     add_memory,
@@ -26,7 +34,7 @@ from dask_gpuselect.kernels.cuda.source import (
 from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import elements_of, even_positions, heavy_cells
 from dask_gpuselect.maths.candidates import HostCandidates
-from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
+from dask_gpuselect.maths.cuts import NO_SUMS, ZERO, Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import (
     CUBE_DIGITS,
     CUBE_POINT,
@@ -40,7 +48,7 @@ from dask_gpuselect.maths.exact_sums import (
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.weight_guess import WeightedSample
-from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE
+from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE, POINT, WEIGHT_UNIT
 
 SAMPLED = 1 << 16  # elements of the sample that pivots are chosen from
 WINDOW = 32  # binary digits of each weight that are added in one read
@@ -51,14 +59,10 @@ FAULT = (1 << 32) - 1  # mask of the number of blocks that found negative weight
 
 IS_NEGATIVE = 1  # as in ``weighing.cu``
 SCALED = "ldexp((double)w, -top)"
-MAGNITUDE = "isfinite((double)x) ? fabs((double)x) : 0.0"
 ADDED, SUM = ("a + b", "total = a", "0"), ("T w, int32 top", "float64 total")
 _scaled_sum = cupy.ReductionKernel(*SUM, SCALED, *ADDED, "dask_gpuselect_scaled_sum")
 _scaled_squares = cupy.ReductionKernel(
     *SUM, f"{SCALED} * {SCALED}", *ADDED, "dask_gpuselect_scaled_squares"
-)
-_largest = cupy.ReductionKernel(
-    "T x", "float64 most", MAGNITUDE, "max(a, b)", "most = a", "0", "dask_gpuselect_largest"
 )
 _last_digit = cupy.ReductionKernel(
     *("T w", "int32 last", "last_digit(w)", "min(a, b)", "last = a", "1 << 30"),
@@ -75,6 +79,7 @@ _last_digit = cupy.ReductionKernel(
 )
 
 ROWS = 1 << 12
+MOST_READS = 4  # reads that count at many ends together
 
 
 def _reduced(
@@ -102,30 +107,33 @@ def weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, Array, int
     assert weights is not None
     if weights.dtype.kind != "f" or dtype.kind in "mM" or not chunk.size:
         return reference.weighed(chunk, dtype)
-    values, weights = elements_of(chunk.values, dtype)[0], _weights_as_read(chunk)
-    assert weights is not None
+    given = _as_read(chunk, dtype)
+    assert given is not None
+    values, weights = given.values, given.weights
     nothing = values[:0], cupy.empty(0, np.float64)
-    n, n_missing, faults = _valid(values, weights, *nothing)
-    if faults & IS_NEGATIVE:
-        raise ValueError(NEGATIVE)
-    if faults:
-        raise ValueError(NOT_FINITE)
+    n, n_missing, faults = _valid(given, *nothing)
+    _check_faults(faults)
     if n == values.size:
         return values, as_float64(weights), n_missing
     taken = cupy.empty(n, values.dtype), cupy.empty(n, np.float64)
-    _valid(values, weights, *taken)
+    _valid(given, *taken)
     return *taken, n_missing
 
 
-def _valid(values: Array, weights: Array, taken: Array, their_weights: Array) -> list[int]:
+def _check_faults(faults: int) -> None:
+    """Raise an error for the flags of invalid weights."""
+    if faults:
+        raise ValueError(NEGATIVE if faults & IS_NEGATIVE else NOT_FINITE)
+
+
+def _valid(given: AsRead, taken: Array, their_weights: Array) -> list[int]:
     """Copy the elements that take part, as far as there is room.
 
     Return the number of these, that of missing elements that weigh something, and the faults of
     weights.
     """
     counters = cupy.zeros(3, np.uint64)
-    given, made = (*_arrays(values, weights), taken, their_weights), _defined_once(weights)
-    launch(values.dtype, "weigh_valid", *given, taken.size, counters, defined=made)
+    given.launch("weigh_valid", *given, taken, their_weights, taken.size, counters)
     numbers: list[int] = counters.get().tolist()
     return numbers
 
@@ -239,49 +247,92 @@ def tally_in_place(
 ) -> Tally | None:
     """Count and weigh a chunk exactly, with candidates that stay on the device.
 
-    See `reference.weighing.tally_in_place`. Reads elements and weights once, and weights of other
-    dtypes than float32, float64 and int64 twice. Scratch on the device: `most` elements with
-    float64 weights.
+    See `reference.weighing.tally_in_place`. Reads elements and weights once for every
+    `_most_ends_at_once` ends, and weights of other dtypes than float32, float64 and int64 twice.
+    Scratch on the device: `most` elements with float64 weights.
     """
-    weights = _weights_as_read(chunk)
-    ends = brackets.ends
-    if weights is None or len(ends) > _most_ends_at_once():
+    given, ends, n_once = _as_read(chunk, dtype), brackets.ends, _most_ends_at_once()
+    n_ends = len(ends)
+    if given is None or n_ends > MOST_READS * n_once:
         values, weights, n_missing = weighed(chunk, dtype)
         tallied = tally(values, weights, brackets, most)
         return tallied and reference.with_others(tallied, chunk, dtype, n_missing)
-    values, _ = elements_of(chunk.values, dtype)
-    kind, is_whole = np.dtype(values.dtype), weights.dtype.kind == "i"
-    taken = cupy.empty(most, selection_dtype(kind))
-    their_weights = cupy.empty(most, np.int64 if is_whole else np.float64)
+    taken = cupy.empty(most, selection_dtype(given.values.dtype))
+    their_weights = cupy.empty(most, np.int64 if given.is_whole else np.float64)
+    n_gathered, first, counts, sums = 0, 0, [0], [0]
+    for start in range(0, max(n_ends - 1, 1), n_once - 1):  # they have an end in common
+        stop = min(start + n_once, n_ends)
+        wanted = brackets.wanted[start : stop + 1].copy()
+        wanted[0] &= start == 0
+        wanted[-1] &= stop == n_ends
+        room = taken[n_gathered:], their_weights[n_gathered:]
+        numbers, *own = _weigh_once(given, ends[start:stop], wanted, room)
+        (n_missing, n_masked), n_gathered = numbers[:2], n_gathered + numbers[2]
+        if n_gathered > most:
+            return None
+        first = min(first, numbers[3])
+        counts, sums = (
+            all_before[:-1] + [*accumulate(each)][2 * (start > 0) :]
+            for all_before, each in zip((counts, sums), own, strict=True)
+        )
+    table = ExactSums.of_integers([each >> DIGIT * (first + TOTAL_POINT) for each in sums], first)
+    below, upto = np.array(counts[:-1], np.int64).reshape(-1, 2).T
+    tallied = Tally(
+        below,
+        upto,
+        DeviceCandidates(taken[:n_gathered]),
+        counts[-1],
+        n_missing,
+        weights=their_weights[:n_gathered],
+        weight_below=table[:-1:2],
+        weight_upto=table[1::2],
+        weight=table[-1:],
+        square=ZERO,
+        products=NO_SUMS,
+    )
+    return reference.with_others(tallied, chunk, dtype, n_missing, chunk.size - n_masked)
+
+
+def _weigh_once(
+    given: AsRead,
+    ends: NDArray[Any],
+    wanted: NDArray[np.bool_],
+    room: tuple[Array, Array],
+) -> tuple[list[int], list[int], list[int]]:
+    """Count and weigh the elements of each segment, and gather those in wanted cells.
+
+    `room` are arrays for these and their weights. Returns the number of missing elements, of masked
+    and of gathered ones, and a place of which all sums are multiples; the numbers; and the sums, in
+    units of ``2**-POINT``.
+    """
     n_ends = len(ends)
-    blank = np.zeros((), _once_dtype(taken.dtype, n_ends))
-    blank["ends"], blank["wanted"] = ends, brackets.wanted
+    blank = np.zeros((), _once_dtype(room[0].dtype, n_ends))
+    blank["ends"], blank["wanted"] = ends, wanted
     n_segments = 2 * n_ends + 1
-    device_sheet = on_device(blank, 8 * (3 + n_segments * (5 + TOTAL_DIGITS)))
+    device_sheet = on_device(blank, 8 * (4 + n_segments * (5 + TOTAL_DIGITS)))
     at = places_in(device_sheet, blank.dtype)
-    given, more = _arrays(values, weights), _defined_once(weights)
-    if not is_whole:
-        launch(kind, "weigh_unit", *given[1:], at["unit"], blocks=1, defined=more)
+    if not given.is_whole:
+        given.launch("weigh_unit", given.weights, given.size, at["unit"], blocks=1)
     of_ends = at["ends"], n_ends, at["wanted"], at["unit"], at["totals"]
-    arguments = (*given, *of_ends, taken, their_weights, most)
-    launch(kind, "weigh_once", *arguments, shared=once_memory(n_ends), defined=more)
+    given.launch("weigh_once", *given, *of_ends, *room, room[0].size, shared=once_memory(n_ends))
 
     host = device_sheet.get()
     unit = int(host[: blank.dtype.itemsize].view(blank.dtype)[0]["unit"])
     sheet = host[blank.dtype.itemsize :].view(np.uint64)
-    n_missing, faults, n_gathered = sheet[:3].tolist()
-    if faults & FAULT:
-        raise ValueError(NEGATIVE)
+    n_missing, faults, n_gathered, n_masked = sheet[:4].tolist()
     if faults:
-        raise ValueError(NOT_FINITE)
-    if n_gathered > most:
-        return None
+        raise ValueError(NEGATIVE if faults & FAULT else NOT_FINITE)
+    table = sheet[4:].view(np.int64).reshape(n_segments, -1)
     # The digits of the sums in units are the halves of the low and of the high 64 bits.
-    counts, units, others = np.split(sheet[3:].view(np.int64).reshape(n_segments, -1), [1, 5], 1)
-    sums = ExactSums.of_table(units, 0).shifted(unit) + ExactSums.of_table(others, TOTAL_POINT)
-    candidates = DeviceCandidates(taken[:n_gathered])
-    tallied = Tally.of_segments(counts[:, 0], sums, candidates, their_weights[:n_gathered])
-    return reference.with_others(tallied, chunk, dtype, n_missing)
+    sums = [
+        (a + (b << DIGIT) + (c << 2 * DIGIT) + (d << 3 * DIGIT)) << unit + POINT
+        for a, b, c, d in table[:, 1:5].tolist()
+    ]
+    first, others = unit // DIGIT, table[:, 5:]
+    if others.any():
+        first, added = WEIGHT_UNIT, ExactSums.of_table(others, TOTAL_POINT).integers(WEIGHT_UNIT)
+        sums = [own + other for own, other in zip(sums, added.tolist(), strict=True)]
+    return [n_missing, n_masked, n_gathered, first], table[:, 0].tolist(), sums
 
 
 def sorted_sample(
@@ -291,33 +342,51 @@ def sorted_sample(
 
     See `reference.weighing.sorted_sample`.
     """
-    weights = _weights_as_read(chunk)
-    if weights is None:
+    given = _as_read(chunk, dtype)
+    if given is None:
         return reference.sorted_sample(chunk, dtype, size)
-    values, _ = elements_of(chunk.values, dtype)
-    kind, size = np.dtype(values.dtype), min(size, chunk.size)
-    drawn, weighs = cupy.empty(size, selection_dtype(kind)), cupy.empty(size, np.float64)
+    size = min(size, chunk.size)
+    drawn, weighs = (
+        cupy.empty(size, selection_dtype(given.values.dtype)),
+        cupy.empty(size, np.float64),
+    )
     if size:
-        given, more = _arrays(values, weights), _defined_once(weights)
-        launch(kind, "weigh_drawn", *given, size, drawn, weighs, n_threads=size, defined=more)
+        given.launch("weigh_drawn", *given, size, drawn, weighs, n_threads=size)
     n_stretches = min(STRETCHES, size)
     stretches = cupy.empty((4, n_stretches), np.float64)
     if size:
         last = stretches[3].view(drawn.dtype)
         sample = drawn.argsort(), drawn, weighs, size, n_stretches, stretches, last
-        launch(kind, "weigh_stretches", *sample, n_threads=32 * n_stretches, defined=more)
+        given.launch("weigh_stretches", *sample, n_threads=32 * n_stretches)
     most, sums, squares, last = stretches.get()
     scale = most / max(most.max(initial=0), LEAST)
     columns = last.view(drawn.dtype)[:n_stretches], sums * scale, squares * scale * scale
-    return WeightedSample(*columns), size / max(chunk.size, 1)
+    return WeightedSample(*columns, most, size), size / max(chunk.size, 1)
 
 
-def _weights_as_read(chunk: Accompanied) -> Array | None:
-    """Return the weights of a chunk as `weigh_once` reads them, 0 for masked elements.
+class AsRead(NamedTuple):
+    """Elements, weights and mask of a chunk as kernels read them, and the number of elements."""
 
-    None if they may not fit int64.
-    """
-    weights = chunk.weights
+    values: Array
+    weights: Array
+    keeps: Array | None
+    size: int
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the weights are integers."""
+        return bool(self.weights.dtype.kind == "i")
+
+    def launch(self, name: str, *arguments: Any, **how: int) -> None:
+        """Start a kernel that is compiled for these arrays."""
+        masked = () if self.keeps is None else KEEPS
+        defined = (*_defined_once(self.weights), *masked)
+        launch(np.dtype(self.values.dtype), name, *arguments, defined=defined, **how)
+
+
+def _as_read(chunk: Accompanied, dtype: np.dtype[Any]) -> AsRead | None:
+    """Prepare a chunk for kernels; None if its weights may not fit int64."""
+    weights, keeps = chunk.weights, chunk.keeps
     assert weights is not None
     if weights.dtype == np.uint64:
         return None
@@ -325,9 +394,10 @@ def _weights_as_read(chunk: Accompanied) -> Array | None:
         weights = weights.astype(np.int64, copy=False)
     elif weights.dtype == np.float16:
         weights = as_float64(weights)
-    if chunk.keeps is not None:
-        weights = cupy.where(chunk.keeps, weights, weights.dtype.type(0))
-    return weights.ravel()
+    values, _ = elements_of(chunk.values, dtype)
+    arrays = (values, weights.ravel(), None if keeps is None else keeps.ravel())
+    x, w, m = (None if each is None else cupy.ascontiguousarray(each) for each in arrays)
+    return AsRead(x, w, m, values.size)
 
 
 @lru_cache
@@ -358,6 +428,8 @@ def products(
         return reference.products(values, weights, ends, summed)
     counts, _ = _segments(values, weights, ends, 0)
     cells = np.flatnonzero(summed & (counts[::2] > 0))
+    if not len(cells):
+        return ExactSums.zeros(summed.shape)
     if len(cells) > 1:
         size = int(counts[::2][summed].sum())
         values, weights = _taken_there(values, weights, ends, summed, size)
@@ -370,11 +442,22 @@ def products(
 def moments(values: Array, weights: Array) -> Moments:
     """Sum a chunk exactly, each element times its weight; see `reference.weighing.moments`.
 
-    Reads the chunk twice.
+    Reads the chunk once.
     """
     if values.size <= FEW:
         return reference.moments(values, weights)
     return moments_of(values, weights, [Summed(0, values.size)])
+
+
+def moments_ahead(chunk: Accompanied, dtype: np.dtype[Any]) -> Callable[[], Moments]:
+    """Start to sum a whole chunk exactly; see `reference.weighing.moments_ahead`.
+
+    Reads it once.
+    """
+    given = _as_read(chunk, dtype)
+    if given is None or dtype.kind in "mM" or chunk.size <= FEW:
+        return lambda: moments(*weighed(chunk, dtype)[:2])
+    return _start_moments(given, [Summed(0, given.size)])
 
 
 DIGITS_OF = TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS
@@ -394,24 +477,31 @@ def moments_of(values: Array, weights: Array, parts: Sequence[Summed]) -> Moment
 
     All sums are exact. Of the elements between two values, only the products are summed.
     """
-    values = values.ravel()
-    tops = [math.frexp(_reduced(_largest, np.max, [each]))[1] for each in (weights, values)]
-    ends = [tops[0] + n * tops[1] for n in range(3)]
-    first = [
-        min(max((end - 1 + DIGIT * point) // DIGIT - ADD_DIGITS + 2, 0), n - ADD_DIGITS - 1)
-        for end, point, n in zip(ends, POINTS_OF, DIGITS_OF, strict=True)
-    ]
-    sums = cupy.zeros((len(parts), sum(DIGITS_OF) + 2), np.uint64)
-    kind, dtype, more = selection_dtype(values.dtype), np.dtype(values.dtype), _defined(weights)
+    return _start_moments(AsRead(values.ravel(), weights, None, values.size), parts)()
+
+
+def _start_moments(given: AsRead, parts: Sequence[Summed]) -> Callable[[], Moments]:
+    """Start what `moments_of` does; return a function that waits for it."""
+    sums = cupy.zeros((len(parts), sum(DIGITS_OF) + 3), np.uint64)
+    kind = selection_dtype(given.values.dtype)
     for row, (start, stop, between) in zip(sums, parts, strict=True):
         low, high = (kind.type(0), kind.type(0)) if between is None else between
-        numbers = low, high, between is not None, between is not None, between is None, *first
-        some = _arrays(values[start:stop], weights[start:stop])
-        arguments = (*some, *numbers, row, row[sum(DIGITS_OF) :])
-        launch(dtype, "weigh_products", *arguments, shared=add_memory(), defined=more)
-    *digits, others = np.split(sums.get().view(np.int64), np.cumsum(DIGITS_OF), axis=1)
-    weight, *products = (ExactSums.of_table(*each) for each in zip(digits, POINTS_OF, strict=True))
-    return Moments(weight, others[:, 0], others[:, 1], *products)
+        numbers = low, high, between is not None, between is not None, between is None
+        arrays = (None if each is None else each[start:stop] for each in given[:3])
+        arguments = (*arrays, stop - start, *numbers, row, row[sum(DIGITS_OF) :])
+        given.launch("weigh_products", *arguments, shared=add_memory())
+    wait = copied_ahead(sums.reshape(-1))
+
+    def finish() -> Moments:
+        host = wait().view(np.int64).reshape(len(parts), -1)
+        *digits, others = np.split(host, np.cumsum(DIGITS_OF), axis=1)
+        _check_faults(int(np.bitwise_or.reduce(others[:, 2])))
+        weight, *products = (
+            ExactSums.of_table(*each) for each in zip(digits, POINTS_OF, strict=True)
+        )
+        return Moments(weight, others[:, 0], others[:, 1], *products)
+
+    return finish
 
 
 def _segments(

@@ -6,7 +6,7 @@ Everything except the choice of elements happens on the host, by NumPy.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -226,16 +226,21 @@ def tally_in_place(
     return tallied and with_others(tallied, chunk, dtype, n_missing)
 
 
-def with_others(tallied: Tally, chunk: Accompanied, dtype: np.dtype[Any], n_missing: int) -> Tally:
+def with_others(
+    tallied: Tally,
+    chunk: Accompanied,
+    dtype: np.dtype[Any],
+    n_missing: int,
+    n_unmasked: int | None = None,
+) -> Tally:
     """Add to a tally the number of missing, masked and weightless elements.
 
     NaN and NaT of weight 0 are left out, so that a slot of nothing else has no answer: an error is
     due where valid elements all weigh 0. Therefore they are told apart only if no element of the
     chunk has a positive weight.
     """
-    n_unmasked = chunk.size
-    if chunk.keeps is not None:
-        n_unmasked = n_true(chunk.keeps)
+    if n_unmasked is None:
+        n_unmasked = chunk.size if chunk.keeps is None else n_true(chunk.keeps)
     n_idle = n_unmasked - tallied.n_valid - n_missing
     if n_idle == n_unmasked:
         is_missing = _is_missing(elements_of(chunk.values, dtype)[0], dtype)
@@ -312,6 +317,14 @@ def moments(values: Array, weights: Array) -> Moments:
     """
     values, weights = to_host(values), to_host(weights)
     return Moments.of(values, np.zeros(len(values), np.int64), 1, weights=weights)
+
+
+def moments_ahead(chunk: Accompanied, dtype: np.dtype[Any]) -> Callable[[], Moments]:
+    """Start to sum a whole chunk exactly, as `moments` does.
+
+    Returns a function that waits for the sums. It raises as `weighed` does.
+    """
+    return lambda: moments(*weighed(chunk, dtype)[:2])
 
 
 def places(values: NDArray[Any], ends: NDArray[Any]) -> tuple[IntArray, NDArray[np.bool_]]:
