@@ -40,16 +40,7 @@ from dask_gpuselect.maths.cuts import Arrays
 if TYPE_CHECKING:
     from numba import types
 else:
-
-    class _Types:
-        """Numba's types; Numba is imported when the first one is used."""
-
-        def __getattr__(self, name: str) -> Any:
-            from numba import types
-
-            return getattr(types, name)
-
-    types = _Types()
+    from dask_gpuselect.kernels import numba_types as types
 
 __all__ = [
     "Kernel",
