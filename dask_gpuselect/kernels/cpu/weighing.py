@@ -339,15 +339,6 @@ def tally(
     )
 
 
-def tally_in_place(
-    chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
-) -> Tally | None:
-    """Tally a chunk, with candidates on the host; see `reference.weighing.tally_in_place`."""
-    values, weights, n_missing = weighed(chunk, dtype)
-    tallied = tally(values, weights, brackets, most)
-    return tallied and reference.with_others(tallied, chunk, dtype, n_missing)
-
-
 @kernel
 def _tally_few(
     x: t.Values,
