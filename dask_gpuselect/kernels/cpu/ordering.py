@@ -92,9 +92,12 @@ def _dealt(keys: NDArray[Any], wanted: NDArray[Any], *, has_order: bool) -> Deal
     of_each, counts = classes(keys, distinct)
     stops = np.cumsum(counts)
     at = 2 * distinct.searchsorted(wanted) + 1
-    ordered, order = np.empty_like(keys), np.empty(keys.size if has_order else 0, np.int64)
-    _deal(keys, of_each, stops - counts, ordered, order)
-    return Dealt(ordered, order if has_order else None, (stops - counts)[at], stops[at])
+    ordered, order = np.empty_like(keys), None
+    if has_order:
+        order = np.empty(keys.size, np.int64)
+        _deal_places(of_each, stops - counts, order)
+    _deal(keys, of_each, stops - counts, ordered)
+    return Dealt(ordered, order, (stops - counts)[at], stops[at])
 
 
 def _ascends_by_numpy(keys: NDArray[Any]) -> bool:
@@ -220,15 +223,23 @@ def _find_classes(keys: t.Values, tree: Tree, n_marks: int, of_each: t.Cells) ->
 
 
 @kernel_of("f8 f4 i8 i4 i2 i1 u2 u1")
-def _deal(keys: t.Values, of_each: t.Cells, starts: t.Ints, out: t.Out, places: t.Ints) -> None:
-    """Write keys class by class, in order within a class; and their places, if there is room."""
+def _deal(keys: t.Values, of_each: t.Cells, starts: t.Ints, out: t.Out) -> None:
+    """Write the keys class by class, in their order within a class."""
     for k in range(keys.size):
         i = of_each[k]
         start = starts[i]
         starts[i] = start + 1
         out[start] = keys[k]
-        if places.size:
-            places[start] = k
+
+
+@kernel_of("u4")
+def _deal_places(of_each: t.Out, starts: t.Ints, out: t.Ints) -> None:
+    """Write the places of the keys that `_deal` writes: in one pass both take 1.05 times."""
+    for k in range(of_each.size):
+        i = of_each[k]
+        start = starts[i]
+        starts[i] = start + 1
+        out[start] = k
 
 
 @kernel_of("u8 u4")
