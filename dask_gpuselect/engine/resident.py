@@ -21,6 +21,7 @@ from dask_gpuselect.kernels.companions import parts_of
 from dask_gpuselect.kernels.values import value_counts
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, merge
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
+from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import MOST_SORTED, pilot_room
 from dask_gpuselect.maths.value_counts import is_countable
 

@@ -51,7 +51,7 @@ from dask_gpuselect.kernels.slots import in_slots as in_slots
 from dask_gpuselect.kernels.slots import is_on_device as is_on_device
 from dask_gpuselect.maths import lane_cuts as lane_cuts_
 from dask_gpuselect.maths import runs
-from dask_gpuselect.maths.boxes import BoxGuess, Rule
+from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
@@ -67,7 +67,7 @@ from dask_gpuselect.maths.lane_cuts import (
     LaneTally,
     RanksOfLanes,
 )
-from dask_gpuselect.maths.lane_ends import BoundsOf, LaneEnds
+from dask_gpuselect.maths.lane_ends import LaneEnds
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest, NearestRows
 from dask_gpuselect.maths.ragged import Bracketed, CellTally, order_statistics_of_slots
@@ -95,8 +95,13 @@ def _kernel(
         backend, first = bound(first, *others[:2])
         return getattr(getattr(backend, purpose), function)(first, *others[n_bound:], **how)
 
-    call.__name__ = call.__qualname__ = name  # graphs send functions to processes by their names
-    return one_way(call)
+    return one_way(_named(call, name))
+
+
+def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Give a function a name, by which graphs send it to processes."""
+    function.__name__ = function.__qualname__ = name
+    return function
 
 
 def _as_it_is(first: Any, *_: Any) -> tuple[Backend, Any]:
@@ -138,6 +143,32 @@ def _column(
 def _of_parts(name: str, path: str) -> Callable[..., Any]:
     """Make a function of chunks, their dtype and reduced axes, for a kernel of parts of lanes."""
     return _kernel(name, path, _in_parts, 2)
+
+
+def _of_columns(name: str, path: str, of_runs: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function of chunks, their dtype and reduced axes, for a kernel of columns.
+
+    `of_runs` answers for `Runs` instead.
+    """
+    kernel = _kernel(name, path, _column, 2)
+
+    def call(chunks: Sequence[Any], dtype: Any, axes: Any, *others: Any, **how: Any) -> Any:
+        if isinstance(chunks[0], Runs):
+            return of_runs(chunks[0], *others, **how)
+        return kernel(chunks, dtype, axes, *others, **how)
+
+    return one_way(_named(call, name))
+
+
+def _of_elements(name: str, path: str) -> Callable[..., Any]:
+    """Make a function of a chunk and its dtype, for a kernel of unweighted elements."""
+    kernel = _kernel(name, path, _as_it_is)
+
+    def call(chunk: Any, dtype: np.dtype[Any], *others: Any, **how: Any) -> Any:
+        values, n_nat = elements_of(chunk, dtype)
+        return _with_others(kernel(values, *others, **how), chunk, n_nat)
+
+    return one_way(_named(call, name))
 
 
 # --- All elements ---------------------------------------------------------------------------------
@@ -185,11 +216,9 @@ def tally_and_cuts(
     both = selection.tally_by_ruler(values, ruler, brackets, most)
     if both is None or not both[0].n_valid:
         return None
-    own, below, upto = both
-    whole = _with_others(own, chunk, n_nat)
-    assert whole is not None
+    whole, below, upto = _with_others(both, chunk, n_nat)
     n_pivots = pivot_count(math.prod(values.shape), share)
-    inside = selection.cuts(own.candidates.on_host(), pivots_inside(n_pivots))
+    inside = selection.cuts(whole.candidates.on_host(), pivots_inside(n_pivots))
     return whole, ruled_cuts(ruler, below, upto, brackets, whole, inside, n_pivots)
 
 
@@ -199,9 +228,10 @@ def tally(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Ta
     """Tally a chunk of any shape; None if it has more than `most` candidates."""
     if _is_weighted(chunk):
         return _weighted_tally(chunk, dtype, brackets, most)
-    values, n_nat = elements_of(chunk, dtype)
-    counts = backend_for(values).selection.tally(values, brackets, most)
-    return _with_others(counts, chunk, n_nat)
+    return _tally(chunk, dtype, brackets, most)
+
+
+_tally: Callable[..., Tally | None] = _of_elements("_tally", "selection.tally")
 
 
 @one_way
@@ -223,18 +253,23 @@ def tally_in_place(
             chunk, dtype, brackets, most
         )
         return answer
-    values, n_nat = elements_of(chunk, dtype)
-    counts = backend_for(values).selection.tally_in_place(values, brackets, most, ranks)
-    return _with_others(counts, chunk, n_nat)
+    return _tally_in_place(chunk, dtype, brackets, most, ranks)
 
 
-def _with_others(tally: Tally | None, chunk: Any, n_nat: int) -> Tally | None:
-    """Add to a tally what its kernel does not count: the number of NaT and of masked elements."""
-    if tally is None or not (n_nat or isinstance(chunk, Accompanied | Several)):
-        return tally
-    n_missing = tally.n_missing + n_nat
-    n_left_out = math.prod(chunk.shape) - tally.n_valid - n_missing
-    return replace(tally, n_missing=n_missing, n_left_out=n_left_out)
+_tally_in_place: Callable[..., Tally | None] = _of_elements(
+    "_tally_in_place", "selection.tally_in_place"
+)
+
+
+def _with_others(answer: Any, chunk: Any, n_nat: int) -> Any:
+    """Add to the tallies of an answer the number of NaT and of masked elements."""
+    if isinstance(answer, tuple):
+        return tuple(_with_others(each, chunk, n_nat) for each in answer)
+    if not (isinstance(answer, Tally) and (n_nat or isinstance(chunk, Accompanied | Several))):
+        return answer
+    n_missing = answer.n_missing + n_nat
+    n_left_out = math.prod(chunk.shape) - answer.n_valid - n_missing
+    return replace(answer, n_missing=n_missing, n_left_out=n_left_out)
 
 
 def _is_weighted(chunk: Any) -> bool:
@@ -406,49 +441,32 @@ def pilot(
     """
     values, n_nat = elements_of(array, dtype)
     size = min(size, math.prod(values.shape))
-    brackets, counts = backend_for(values).sampling.pilot(values, size, ranks)
-    return brackets, _with_others(counts, array, n_nat)
+    sampled: tuple[Brackets, Tally | None] = backend_for(values).sampling.pilot(values, size, ranks)
+    guessed: tuple[Brackets, Tally | None] = _with_others(sampled, array, n_nat)
+    return guessed
 
 
-@one_way
-def tally_and_sums(
-    array: Any,
-    dtype: np.dtype[Any],
-    brackets: Brackets,
-    most: int,
-    ranks: Callable[[int], IntArray],
-) -> tuple[Tally | None, Moments]:
-    """Tally an unweighted array and sum it exactly, in one pass where that is faster.
+tally_and_sums: Callable[..., tuple[Tally | None, Moments]] = _of_elements(
+    "tally_and_sums", "sampling.tally_and_sums"
+)
+"""Tally an unweighted array and sum it exactly, in one pass where that is faster.
 
-    The candidates stay on the array's device; the tally is None if there are more than `most`.
-    `ranks` maps a number of elements to the ranks that will be wanted first.
-    """
-    values, n_nat = elements_of(array, dtype)
-    counts, sums = backend_for(values).sampling.tally_and_sums(values, brackets, most, ranks)
-    return _with_others(counts, array, n_nat), sums
+Besides the array and its dtype it takes brackets, the largest number of candidates, and a function
+that maps a number of elements to the ranks that will be wanted first. The candidates stay on the
+array's device; the tally is None if there are too many.
+"""
 
+GuessedSums = tuple[Brackets, Tally | None, Moments] | LaneBoxes | None
 
-@one_way
-def guess_and_sums(
-    array: Any,
-    dtype: np.dtype[Any],
-    sample: Any,
-    guess: BoxGuess,
-    most: int,
-) -> tuple[Brackets, Tally | None, Moments] | LaneBoxes | None:
-    """Find brackets from a sorted sample on the array's device, tally the array there and sum it.
+guess_and_sums: Callable[..., GuessedSums] = _of_elements(
+    "guess_and_sums", "sampling.guess_and_sums"
+)
+"""Find brackets from a sorted sample on the array's device, tally the array there and sum it.
 
-    Return the box alone if the device has found all of it. None if the device cannot do all that
-    without the host, or if the sample is not of the usual kind. See `tally_and_sums`.
-    """
-    values, n_nat = elements_of(array, dtype)
-    assert not n_nat  # boxes of dates are refused
-    guessed = backend_for(values).sampling.guess_and_sums(values, sample, guess, most)
-    if guessed is None or isinstance(guessed, LaneBoxes):
-        return guessed
-    brackets, tally, sums = guessed
-    return brackets, _with_others(tally, array, n_nat), sums
-
+Besides the array and its dtype it takes the sample, a `BoxGuess`, and the largest number of
+candidates. It returns the box alone if the device has found all of it. None if the device cannot do
+all that without the host, or if the sample is not of the usual kind. See `tally_and_sums`.
+"""
 
 is_best_whole = _kernel("is_best_whole", "sampling.is_best_whole", _without_companions)
 """Return whether an array is so small that all its elements are best taken as candidates.
@@ -489,28 +507,22 @@ def _one_behind_other(arrays: Sequence[Any]) -> Any:
 def whole(array: Any, dtype: np.dtype[Any], ranks: Callable[[int], Any]) -> tuple[Brackets, Tally]:
     """Take a whole array as one bracket and tally it there, for the elements of some ranks."""
     values, n_nat = elements_of(array, dtype)
-    counts = backend_for(values).sampling.whole(values, ranks)
-    everything = Brackets(np.empty(0, selection_dtype(dtype)), np.ones(1, np.bool_))
-    tally = _with_others(counts, array, n_nat)
-    assert tally is not None
-    return everything, tally
+    tally = _with_others(backend_for(values).sampling.whole(values, ranks), array, n_nat)
+    return Brackets(np.empty(0, selection_dtype(dtype)), np.ones(1, np.bool_)), tally
 
 
 # --- Lanes ----------------------------------------------------------------------------------------
 
 
-@one_way
-def answer_lanes(
-    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
-) -> Any:
-    """Answer a question for every lane along some axes of all chunks together.
+answer_lanes = _of_columns(
+    "answer_lanes",
+    "lanes.answer_lanes",
+    lambda chunk, question: in_kind(runs.answered(chunk, question), chunk.home),
+)
+"""Answer a question for every lane along some axes of all chunks together.
 
-    Returns ``(n_answers, n_lanes)`` of the kind of the chunks; see `reference.lanes.answer_lanes`.
-    """
-    if isinstance(chunks[0], Runs):
-        return in_kind(runs.answered(chunks[0], question), chunks[0].home)
-    backend, column = _column(chunks, dtype, axes)
-    return backend.lanes.answer_lanes(column, question)
+Returns ``(n_answers, n_lanes)`` of the kind of the chunks; see `reference.lanes.answer_lanes`.
+"""
 
 
 @one_way
@@ -571,48 +583,22 @@ def box_alone(
     return box
 
 
-def box_lanes(
-    chunks: Sequence[Any],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    question: LaneOrder,
-    rule: Rule,
-    *,
-    omits_nan: bool,
-) -> LaneBoxes | None:
-    """Compute the finished box plot of every lane, of the kind of the chunks.
+box_lanes: Callable[..., LaneBoxes | None] = _of_columns(
+    "box_lanes", "lanes.box_lanes", lambda *_, **__: None
+)
+"""Compute the finished box plot of every lane, of the kind of the chunks.
 
-    None where `answers_and_ends` is as fast. See `reference.lanes.box_lanes`.
-    """
-    if isinstance(chunks[0], Runs):
-        return None
-    backend, column = _column(chunks, dtype, axes)
-    answer: LaneBoxes | None = backend.lanes.box_lanes(column, question, rule, omits_nan=omits_nan)
-    return answer
+None where `answers_and_ends` is as fast. See `reference.lanes.box_lanes`.
+"""
 
+answers_and_ends: Callable[..., tuple[NDArray[np.float64], LaneEnds]] = _of_columns(
+    "answers_and_ends", "lanes.answers_and_ends", runs.answers_and_ends
+)
+"""Answer a question for every lane, and collect the elements beyond bounds from the answers.
 
-@one_way
-def answers_and_ends(
-    chunks: Sequence[Any],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    question: LaneOrder,
-    bounds_of: BoundsOf,
-    most: int,
-) -> tuple[NDArray[np.float64], LaneEnds]:
-    """Answer a question for every lane, and collect the elements beyond bounds from the answers.
-
-    The answers are float64 on the host. At most `most` elements of each side of a lane are
-    collected.
-    """
-    if isinstance(chunks[0], Runs):
-        return runs.answers_and_ends(chunks[0], question, bounds_of, most)
-    backend, column = _column(chunks, dtype, axes)
-    answer: tuple[NDArray[np.float64], LaneEnds] = backend.lanes.answers_and_ends(
-        column, question, bounds_of, most
-    )
-    return answer
-
+The answers are float64 on the host. At most `most` elements of each side of a lane are collected.
+See `reference.lanes.answers_and_ends`.
+"""
 
 lane_ends: Callable[..., LaneEnds] = _of_parts("lane_ends", "lanes.lane_ends")
 """Collect the elements beyond the bounds of every lane, at most `most` of each side, of chunks of
@@ -680,12 +666,10 @@ def group_cuts(
 ) -> Cuts:
     """Measure the cuts of every group in some chunks together."""
     parts, n_nat = _in_groups(chunks, dtype, codes_of, n_groups)
-    measured = backend_for(chunks[0]).groups.cuts(parts, n_groups, share)
-    return (
-        measured
-        if n_nat is None
-        else Cuts.merge([measured, Cuts.of_missing(n_nat, measured.pivots.dtype)])
-    )
+    measured: Cuts = backend_for(chunks[0]).groups.cuts(parts, n_groups, share)
+    if n_nat is None:
+        return measured
+    return Cuts.merge([measured, Cuts.of_missing(n_nat, measured.pivots.dtype)])
 
 
 @one_way

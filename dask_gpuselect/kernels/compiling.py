@@ -25,7 +25,6 @@ from functools import cache, partial, wraps
 from typing import (
     TYPE_CHECKING,
     Any,
-    NamedTuple,
     TypeVar,
     cast,
     get_args,
@@ -41,16 +40,7 @@ from dask_gpuselect.maths.cuts import Arrays
 if TYPE_CHECKING:
     from numba import types
 else:
-
-    class _Types:
-        """Numba's types; Numba is imported when the first one is used."""
-
-        def __getattr__(self, name: str) -> Any:
-            from numba import types
-
-            return getattr(types, name)
-
-    types = _Types()
+    from dask_gpuselect.kernels import numba_types as types
 
 __all__ = [
     "Kernel",
@@ -284,22 +274,17 @@ def kernels_for(
     ]
 
 
-class _Made(NamedTuple):
-    """A kernel that has been compiled: its dtype, the time that took, and its cache folder."""
+Made = tuple[str, float, str | None]
+"""A kernel that has been compiled: its dtype, the seconds that took, and its cache folder."""
 
-    dtype: str
-    seconds: float
-    folder: str | None
-
-
-_unlogged: ContextVar[list[_Made] | None] = ContextVar("_untold", default=None)
+_unlogged: ContextVar[list[Made] | None] = ContextVar("_unlogged", default=None)
 """Kernels that the current call has compiled so far; None outside of calls."""
 
 
 @contextmanager
-def logged_together() -> Iterator[list[_Made]]:
+def logged_together() -> Iterator[list[Made]]:
     """Log all kernels that are compiled inside this context in one line, at its end."""
-    made: list[_Made] = []
+    made: list[Made] = []
     token = _unlogged.set(made)
     try:
         yield made
@@ -309,13 +294,13 @@ def logged_together() -> Iterator[list[_Made]]:
             _log(made)
 
 
-def _log(made: Sequence[_Made]) -> None:
+def _log(made: Sequence[Made]) -> None:
     message = "compiled %s for %s in %.1f s; %s. See dask_gpuselect.warm"
     number = "1 kernel" if len(made) == 1 else f"{len(made)} kernels"
-    dtypes = ", ".join(sorted({each.dtype for each in made}))
-    folder = made[-1].folder
+    dtypes, seconds, folders = zip(*made, strict=True)
+    folder = folders[-1]
     where = f"later processes find them in {folder}" if folder else "no folder could keep them"
-    _logger.info(message, number, dtypes, sum(each.seconds for each in made), where)
+    _logger.info(message, number, ", ".join(sorted(set(dtypes))), sum(seconds), where)
 
 
 def jit(kernel: Kernel, signature: tuple[Any, ...]) -> Kernel:
@@ -324,7 +309,7 @@ def jit(kernel: Kernel, signature: tuple[Any, ...]) -> Kernel:
     dispatcher, folder = _jit(kernel, signature)
     if not cast(Any, dispatcher).stats.cache_hits:
         dtype = str(getattr(signature[0], "dtype", signature[0]))
-        made = _Made(dtype, time.perf_counter() - begin, folder)
+        made = dtype, time.perf_counter() - begin, folder
         unlogged = _unlogged.get()
         if unlogged is None:
             _log([made])
@@ -407,21 +392,12 @@ def _kind_and_size(function: Kernel, arguments: Any) -> tuple[Kind, int]:
     return (function, dtype), size
 
 
-class _Ways:
-    """NumPy's time in this process, by kind of call."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[Kind, float] = {}
-
-    def is_by_kernels(self, kind: Kind, size: int) -> bool:
-        return size >= LARGE or self._seconds.get(kind, 0.0) > PATIENCE
-
-    def note(self, kind: Kind, seconds: float) -> None:
-        """Add the seconds that NumPy took for a call; infinity if kernels took it."""
-        self._seconds[kind] = self._seconds.get(kind, 0.0) + seconds
+_seconds: dict[Kind, float] = {}
+"""NumPy's seconds in this process, by kind of call; infinity if kernels took one."""
 
 
-_ways = _Ways()
+def _is_by_kernels(kind: Kind, size: int) -> bool:
+    return size >= LARGE or _seconds.get(kind, 0.0) > PATIENCE
 
 
 def one_way(function: AnyKernel) -> AnyKernel:
@@ -435,14 +411,14 @@ def one_way(function: AnyKernel) -> AnyKernel:
         if _way.get() is not None:
             return function(*arguments, **others)
         kind, size = _kind_and_size(function, arguments)
-        way = _Way(_ways.is_by_kernels(kind, size))
+        way = _Way(_is_by_kernels(kind, size))
         token = _way.set(way)
         try:
             with logged_together():
                 answer = function(*arguments, **others)
         finally:
             _way.reset(token)
-        _ways.note(kind, np.inf if way.by_kernels else way.seconds)
+        _seconds[kind] = _seconds.get(kind, 0.0) + (np.inf if way.by_kernels else way.seconds)
         return answer
 
     return cast(AnyKernel, call)

@@ -20,7 +20,10 @@ from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.kernels.companions import parts_of, values_of
 
 ALSO = {
-    "cpu": {"selection": ("cells", "spans", "rulers"), "groups": ("window_lanes",)},
+    "cpu": {
+        **{"selection": ("cells", "spans", "rulers"), "groups": ("window_lanes",)},
+        "sampling": ("draws",),
+    },
     "cuda": {
         **{"selection": ("cells", "spans"), "sampling": ("spans",)},
         "lanes": ("only_lane", "only_box"),

@@ -137,11 +137,11 @@ def test_no_other_kernel_is_asked_for(dtype: str, monkeypatch: pytest.MonkeyPatc
     given = Data(dtype)
     decided = set[str]()
 
-    def decide(_: Any, kind: Any, size: int) -> bool:
+    def decide(kind: Any, size: int) -> bool:
         decided.add(f"{kind[0].__module__}.{kind[0].__name__}")
         return True
 
-    monkeypatch.setattr(compiling._Ways, "is_by_kernels", decide)
+    monkeypatch.setattr(compiling, "_is_by_kernels", decide)
     is_number = given.plain.dtype.kind in "iuf"
     monkeypatch.setattr(compiling, "_kernels", Seen(compiling._kernels))
     questions = [*ELEMENTS.values(), *(NUMBERS.values() if is_number else [])]

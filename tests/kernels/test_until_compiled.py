@@ -37,7 +37,7 @@ def new_process(monkeypatch: pytest.MonkeyPatch, large: float, seconds: float) -
         patch.setattr(compiling, "LARGE", large)
         patch.setattr(compiling, "PATIENCE", seconds)
         patch.setattr(compiling, "_kernels", {})
-        patch.setattr(compiling, "_ways", compiling._Ways())
+        patch.setattr(compiling, "_seconds", {})
         yield
 
 
@@ -59,7 +59,7 @@ def test_a_call_takes_one_way_to_its_end(monkeypatch: pytest.MonkeyPatch) -> Non
     values = np.random.default_rng(0).integers(0, 100, (2000, 4)).astype("f8")
     x, weights = da.from_array(values, chunks=(500, 1)), np.ones(values.shape)
     turns = itertools.cycle([False, True])
-    monkeypatch.setattr(compiling._Ways, "is_by_kernels", lambda *_: next(turns))
+    monkeypatch.setattr(compiling, "_is_by_kernels", lambda *_: next(turns))
     result = gs.quantile(x, 0.5, weights=weights, method="inverted_cdf").compute(scheduler="sync")
     assert result == np.quantile(values, 0.5, method="inverted_cdf")
 

@@ -588,7 +588,7 @@ def surroundings(case: Case) -> Iterator[None]:
             stack.enter_context(patch.object(importlib.import_module(module), attribute, value))
         if case.row.get("ways") and case.row["kernels"] == "compiled":
             turns = itertools.cycle([True, False, False, True, True])
-            by_turns = patch.object(compiling._Ways, "is_by_kernels", lambda *_: next(turns))
+            by_turns = patch.object(compiling, "_is_by_kernels", lambda *_: next(turns))
             stack.enter_context(by_turns)
         warnings.simplefilter("always")
         with dask.config.set({"scheduler": case.row["scheduler"], "num_workers": 2} | config):

@@ -7,7 +7,9 @@ value took 0.3 s on normal and 8.6 s on lognormal data, a binary search for each
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from dask_gpuselect.kernels.cpu.spans import tally
 from dask_gpuselect.kernels.cpu.tree import RUN, Tree, tree_of, walk
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.kernels.reference.selection import even_positions, heavy_cells
-from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 
 SORT_AT_MOST = 8192  # up to this many elements, sorting the chunk is as fast as classifying it
 OVERSAMPLING = 16  # sampled elements for each pivot: cells then vary by a quarter of their size
@@ -73,7 +75,9 @@ def _split_heavy(sampled: Cuts, values: NDArray[Any], n_pivots: int) -> Cuts:
     heavy, inside, before = heavy_cells(sampled.below, sampled.upto, n_valid, share)
     if len(heavy) == 0:
         return sampled
-    inside_heavy = np.sort(_gather_cells(sampled.pivots, heavy, values, int(inside[heavy].sum())))
+    gather = partial(tally, values)
+    gathered = gathered_cells(gather, sampled.pivots, heavy, int(inside[heavy].sum()))
+    inside_heavy = np.sort(gathered.candidates.on_host())
 
     parts = [sampled]
     taken = 0
@@ -93,29 +97,21 @@ def _split_heavy(sampled: Cuts, values: NDArray[Any], n_pivots: int) -> Cuts:
     return Cuts.of_chunk(pivots, below, upto, distance, n_valid, n_missing)
 
 
-def _gather_cells(
-    pivots: NDArray[Any], cells: IntArray, values: NDArray[Any], size: int
-) -> NDArray[Any]:
+def gathered_cells(
+    tally: Callable[..., Tally | None], pivots: NDArray[Any], cells: IntArray, size: int
+) -> Tally:
     """Gather the elements of some open cells between the pivots."""
-    gathered = tally(values, brackets_of_cells(pivots, cells), size)
-    if gathered is None:
-        raise RuntimeError(CHANGED)
-    return gathered.candidates.on_host()
-
-
-CHANGED = (
-    "the chunk changed while it was read, because another thread writes to it: pass a copy, "
-    "a.copy()"
-)
-
-
-def brackets_of_cells(pivots: NDArray[Any], cells: IntArray) -> Brackets:
-    """Return brackets whose candidates are the elements of some open cells between the pivots."""
     around = np.unique(np.concatenate([cells - 1, cells]))
     around = around[(around >= 0) & (around < len(pivots))]
     wanted = np.zeros(len(around) + 1, np.bool_)
     wanted[np.searchsorted(around, cells)] = True
-    return Brackets(pivots[around], wanted)
+    gathered = tally(Brackets(pivots[around], wanted), size)
+    if gathered is None:
+        raise RuntimeError(
+            "the chunk changed while it was read, because another thread writes to it: pass a "
+            "copy, a.copy()"
+        )
+    return gathered
 
 
 def _sort_valid(values: NDArray[Any]) -> tuple[NDArray[Any], int]:

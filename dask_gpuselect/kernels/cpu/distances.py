@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import to_host
 from dask_gpuselect.kernels.compiling import called_by_kernels, called_with, kernel
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.maths.nearest import DOWN, LARGE, NORMAL, SMALL, TINY, UP, Nearest
@@ -52,11 +51,6 @@ def nearest(
         queries = np.ascontiguousarray(queries)
         _search(rows, queries, tile, (level, squared, index))
     return Nearest(level, squared, index, n)
-
-
-def nearest_in_place(rows: NDArray[Any], queries: Any, k: int, tile_elements: int = 0) -> Nearest:
-    """Find the nearest rows of queries that may be on any device; see `nearest`."""
-    return nearest(rows, to_host(queries).astype(np.float64, copy=False), k, tile_elements)
 
 
 # --- Kernels ------------------------------------------------------------------------------------

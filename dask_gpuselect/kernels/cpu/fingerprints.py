@@ -116,29 +116,24 @@ def _sum(columns: Sequence[NDArray[Any]]) -> int:
     for piece in _pieces(columns):
         own = hashes[: len(piece[0])]
         for i, words in enumerate(piece):
-            sum_ = (_sum_hashes if i == last else _hash)(words, i > 0, own)
+            sum_ = _hash(words, i > 0, i == last, own)
         total += int(sum_)
     return total & MASK
 
 
 @kernel_of("u8 u4 u2 u1")
-def _hash(words: t.Values, has_others: bool, hashes: t.LongWords) -> None:
-    """Hash words together with the hashes of others at their places, if there are any."""
-    for i in range(words.size):
-        before = hashes[i] if has_others else np.uint64(0)
-        hashes[i] = mixed_word(before ^ np.uint64(words[i]))
+def _hash(words: t.Values, has_others: bool, is_last: bool, hashes: t.LongWords) -> Any:
+    """Hash words together with the hashes of others at their places, if there are any.
 
-
-@kernel_of("u8 u4 u2 u1")
-def _sum_hashes(words: t.Values, has_others: bool, hashes: t.LongWords) -> Any:
-    """Sum what `_hash` would write; without others, this reads the words alone."""
+    The hashes of the last words are summed and not written.
+    """
     total = np.uint64(0)
-    if has_others:
-        for i in range(words.size):
-            total += mixed_word(hashes[i] ^ np.uint64(words[i]))
-    else:
-        for i in range(words.size):
-            total += mixed_word(np.uint64(words[i]))
+    for i in range(words.size):
+        word = mixed_word((hashes[i] if has_others else np.uint64(0)) ^ np.uint64(words[i]))
+        if is_last:
+            total += word
+        else:
+            hashes[i] = word
     return total
 
 

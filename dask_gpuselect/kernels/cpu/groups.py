@@ -29,8 +29,6 @@ Parts = Sequence[Part]
 # in groups of 40, 8.5 in groups of 160.
 SHORT = 24
 
-PIECE = 1 << 20  # elements that NumPy counts at a time, because it makes copies
-
 FEW_ENDS = 16  # ends of a group up to which elements are compared with all of them
 
 
@@ -68,18 +66,13 @@ def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
     return elements_of_sorted(*in_groups(parts, n_groups), ranks)
 
 
+@until_compiled(reference.value_counts)
 def value_counts(parts: Iterable[Part], n_groups: int, n_words: int) -> IntArray:
     """Count every value in every group; see `reference.groups.value_counts`."""
     table = np.zeros((n_groups, n_words), np.int64)
     for part in parts:
         _count_words(*_ready(part), table)
     return table
-
-
-def _count_by_numpy(words: NDArray[Any], codes: NDArray[Any], table: IntArray) -> None:
-    for some in (slice(i, i + PIECE) for i in range(0, words.size, PIECE)):
-        is_in = codes[some] >= 0
-        np.add.at(table, (codes[some][is_in], words[some][is_in]), 1)
 
 
 @until_compiled(reference.places_in_groups)
@@ -158,7 +151,6 @@ def _deal(values: t.Values, codes: t.Codes, at: t.Ints, ordered: t.Out) -> None:
             at[code] += 1
 
 
-@until_compiled(_count_by_numpy)
 @kernel_of("u2 u1")
 def _count_words(words: t.Values, codes: t.Codes, table: t.IntTable) -> None:
     """Count every word in each group."""

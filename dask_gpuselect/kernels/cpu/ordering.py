@@ -19,6 +19,7 @@ from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.scalars import is_missing
 from dask_gpuselect.kernels.cpu.tree import RUN, Tree, tree_of, walk
 from dask_gpuselect.kernels.cpu.word_counts import count_in_turn, count_words, place_of
+from dask_gpuselect.kernels.reference import ordering as reference
 from dask_gpuselect.kernels.reference.ordering import Dealt, in_order
 from dask_gpuselect.maths.cuts import IntArray
 
@@ -64,27 +65,6 @@ def _is_small(dtype: np.dtype[Any]) -> bool:
     return dtype.itemsize <= 2
 
 
-def _stable_by_numpy(keys: NDArray[Any]) -> IntArray:
-    return keys.argsort(kind="stable").astype(np.int64, copy=False)
-
-
-def _dealt_by_numpy(
-    values: NDArray[Any],
-    marks: NDArray[Any],
-    dtype: np.dtype[Any],
-    *,
-    has_order: bool,
-    known: tuple[IntArray, IntArray],
-    ends: IntArray | None = None,
-) -> Dealt:
-    del known, ends
-    keys = keys_of(values, dtype) if values.dtype == dtype else values
-    order = _stable_by_numpy(keys) if has_order else None
-    ordered = np.sort(keys) if order is None else keys[order]
-    return in_order(ordered, order, keys_of(marks, dtype))
-
-
-@until_compiled(_dealt_by_numpy)
 def dealt(
     values: NDArray[Any],
     marks: NDArray[Any],
@@ -100,6 +80,11 @@ def dealt(
     wanted = keys_of(marks, dtype)
     if ascends(keys):
         return in_order(keys, None, wanted)
+    return _dealt(keys, wanted, has_order=has_order)
+
+
+@until_compiled(reference.dealt_by_sorting)
+def _dealt(keys: NDArray[Any], wanted: NDArray[Any], *, has_order: bool) -> Dealt:
     # Keys of missing elements are integers too. A mark of their own tells them from those above all
     # marks.
     numbers = wanted[:0] if wanted.dtype.kind == "f" else [np.iinfo(wanted.dtype).max]
@@ -107,8 +92,12 @@ def dealt(
     of_each, counts = classes(keys, distinct)
     stops = np.cumsum(counts)
     at = 2 * distinct.searchsorted(wanted) + 1
-    order = _dealt_places(of_each, counts) if has_order else None
-    return Dealt(_dealt_keys(keys, of_each, counts), order, (stops - counts)[at], stops[at])
+    ordered, order = np.empty_like(keys), None
+    if has_order:
+        order = np.empty(keys.size, np.int64)
+        _deal_places(of_each, stops - counts, order)
+    _deal(keys, of_each, stops - counts, ordered)
+    return Dealt(ordered, order, (stops - counts)[at], stops[at])
 
 
 def _ascends_by_numpy(keys: NDArray[Any]) -> bool:
@@ -150,21 +139,7 @@ def classes(keys: NDArray[Any], marks: NDArray[Any]) -> tuple[NDArray[np.uint32]
     return of_each, _find_classes(keys, tree_of(marks), len(marks), of_each)
 
 
-def _dealt_keys(keys: NDArray[Any], of_each: NDArray[np.uint32], counts: IntArray) -> NDArray[Any]:
-    """Return the keys class by class, in their order within a class."""
-    out = np.empty_like(keys)
-    _deal(keys, of_each, np.cumsum(counts) - counts, out)
-    return out
-
-
-def _dealt_places(of_each: NDArray[np.uint32], counts: IntArray) -> IntArray:
-    """Return the places of the keys that `_dealt_keys` returns."""
-    out = np.empty(of_each.size, np.int64)
-    _deal_places(of_each, np.cumsum(counts) - counts, out)
-    return out
-
-
-@until_compiled(_stable_by_numpy)
+@until_compiled(reference.stable_order)
 def stable_order(keys: NDArray[Any]) -> IntArray:
     """Return the places of the keys in ascending order, those of equal keys ascending.
 
@@ -177,7 +152,7 @@ def stable_order(keys: NDArray[Any]) -> IntArray:
     """
     n = keys.size
     if n < 2 or keys.dtype.itemsize <= 2:
-        return _stable_by_numpy(keys)  # a radix sort
+        return np.asarray(reference.stable_order(keys))  # a radix sort
     if ascends(keys):
         return np.arange(n)
     bits = keys.view(f"u{keys.dtype.itemsize}")
@@ -192,7 +167,7 @@ def stable_order(keys: NDArray[Any]) -> IntArray:
     packed.sort()
     if _unpack(words, shift, for_places, packed):
         return packed
-    return _stable_by_numpy(keys)
+    return np.asarray(reference.stable_order(keys))
 
 
 @until_compiled(_ascends_by_numpy)
@@ -249,6 +224,7 @@ def _find_classes(keys: t.Values, tree: Tree, n_marks: int, of_each: t.Cells) ->
 
 @kernel_of("f8 f4 i8 i4 i2 i1 u2 u1")
 def _deal(keys: t.Values, of_each: t.Cells, starts: t.Ints, out: t.Out) -> None:
+    """Write the keys class by class, in their order within a class."""
     for k in range(keys.size):
         i = of_each[k]
         start = starts[i]
@@ -258,6 +234,7 @@ def _deal(keys: t.Values, of_each: t.Cells, starts: t.Ints, out: t.Out) -> None:
 
 @kernel_of("u4")
 def _deal_places(of_each: t.Out, starts: t.Ints, out: t.Ints) -> None:
+    """Write the places of the keys that `_deal` writes: in one pass both take 1.05 times."""
     for k in range(of_each.size):
         i = of_each[k]
         start = starts[i]

@@ -15,8 +15,6 @@ from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.value_counts import ValueCounts
 
-PIECE = 1 << 20  # elements that NumPy handles at a time, because it makes copies
-
 
 def elements_of(chunk: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
     """Return the elements of a chunk without NaT, and the number of NaT.
@@ -49,19 +47,14 @@ def unmasked(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[NDArray[Any], in
         return elements_of(chunk.values, dtype)
     if not (chunk.values.flags.c_contiguous and chunk.keeps.flags.c_contiguous):
         return elements_of(chunk.values[chunk.keeps], dtype)
-    values = flat(chunk.values, dtype)
+    return without_nat(_compacted(flat(chunk.values, dtype), chunk.keeps.reshape(-1)), dtype)
+
+
+@until_compiled(lambda values, keeps: values[keeps])
+def _compacted(values: NDArray[Any], keeps: NDArray[np.bool_]) -> NDArray[Any]:
+    """Return the unmasked elements."""
     out = np.empty_like(values)
-    n = _compact(values, chunk.keeps.reshape(-1), out)
-    return without_nat(out[:n], dtype)
-
-
-def _compact_by_numpy(values: NDArray[Any], keeps: NDArray[np.bool_], out: NDArray[Any]) -> int:
-    n = 0
-    for i in range(0, values.size, PIECE):
-        some = values[i : i + PIECE][keeps[i : i + PIECE]]
-        out[n : n + some.size] = some
-        n += some.size
-    return n
+    return out[: _compact(values, keeps, out)]
 
 
 def value_counts(chunk: NDArray[Any] | Accompanied, dtype: np.dtype[Any]) -> ValueCounts:
@@ -70,14 +63,7 @@ def value_counts(chunk: NDArray[Any] | Accompanied, dtype: np.dtype[Any]) -> Val
     return ValueCounts.of_words(_counts_of_words(words, 1 << 8 * dtype.itemsize)[None], dtype)
 
 
-def _counts_by_numpy(words: NDArray[Any], n_words: int) -> IntArray:
-    table = np.zeros(n_words, np.int64)
-    for i in range(0, words.size, PIECE):
-        table += np.bincount(words[i : i + PIECE], minlength=n_words)
-    return table
-
-
-@until_compiled(_counts_by_numpy)
+@until_compiled(lambda words, n_words: np.bincount(words, minlength=n_words))
 def _counts_of_words(words: NDArray[Any], n_words: int) -> IntArray:
     """Count each of `n_words` words."""
     counts = np.zeros(n_words, np.int64)
@@ -91,7 +77,6 @@ def _count_words(words: t.Values, counts: t.Ints) -> None:
     count_words(words, counts)
 
 
-@until_compiled(_compact_by_numpy)
 @kernel
 def _compact(values: t.Values, keeps: t.Flags, out: t.Out) -> int:
     """Move the unmasked elements to the front of `out`, and return their number.

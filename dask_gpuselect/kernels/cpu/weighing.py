@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from dask_gpuselect.kernels.compiling import (
     until_compiled,
 )
 from dask_gpuselect.kernels.cpu import typed as t
-from dask_gpuselect.kernels.cpu.cells import CHANGED, OVERSAMPLING, SORT_AT_MOST, brackets_of_cells
+from dask_gpuselect.kernels.cpu.cells import OVERSAMPLING, SORT_AT_MOST, gathered_cells
 from dask_gpuselect.kernels.cpu.draws import sample
 from dask_gpuselect.kernels.cpu.moments import (
     CARRY_EVERY,
@@ -236,10 +237,8 @@ def _with_heavy_split(
         return pivots, below, upto
     inside_heavy, own_weights = values, weights
     if len(pivots):
-        brackets = brackets_of_cells(pivots, heavy)
-        gathered = tally(values, weights, brackets, int(inside[heavy, 0].sum()))
-        if gathered is None:
-            raise RuntimeError(CHANGED)
+        gather = partial(tally, values, weights)
+        gathered = gathered_cells(gather, pivots, heavy, int(inside[heavy, 0].sum()))
         inside_heavy, own_weights = gathered.candidates.on_host(), gathered.weights
     order = np.argsort(inside_heavy)
     inside_heavy, units = inside_heavy[order], in_units(own_weights[order], unit)
@@ -338,15 +337,6 @@ def tally(
         HostCandidates(out[:n].copy()),
         out_weights[:n].copy(),
     )
-
-
-def tally_in_place(
-    chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
-) -> Tally | None:
-    """Tally a chunk, with candidates on the host; see `reference.weighing.tally_in_place`."""
-    values, weights, n_missing = weighed(chunk, dtype)
-    tallied = tally(values, weights, brackets, most)
-    return tallied and reference.with_others(tallied, chunk, dtype, n_missing)
 
 
 @kernel

@@ -9,6 +9,8 @@ loop.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dask_gpuselect.kernels.compiling import by_types, intrinsic, numba, ready, types
@@ -26,29 +28,23 @@ def address_of(made: Network, itemsize: int, width: int) -> int:
     multiple of `VECTOR`.
     """
     key = ("network", *made.key, itemsize, width)
-    return int(ready(key, lambda: _Code(made, itemsize, width).address_itself)())
+    return int(ready(key, partial(_compiled, made, itemsize, width))())
 
 
-class _Code:
-    """The code of a network. LLVM frees it with this object."""
+def _compiled(made: Network, itemsize: int, width: int) -> Callable[[], int]:
+    """Compile a network; the result returns the address, which is valid as long as it exists."""
+    numba()
+    from llvmlite import binding
 
-    def __init__(self, made: Network, itemsize: int, width: int) -> None:
-        numba()
-        from llvmlite import binding
-
-        binding.initialize_native_target()
-        binding.initialize_native_asmprinter()
-        target = binding.Target.from_default_triple()
-        features = binding.get_host_cpu_features().flatten()
-        machine = target.create_target_machine(cpu=binding.get_host_cpu_name(), features=features)
-        module = binding.parse_assembly(str(_module(made, itemsize, width)))
-        self._engine = binding.create_mcjit_compiler(module, machine)
-        self._engine.finalize_object()
-        self._address: int = self._engine.get_function_address("run")
-
-    def address_itself(self) -> int:
-        """Return the address, which is valid as long as this object is known."""
-        return self._address
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    target = binding.Target.from_default_triple()
+    features = binding.get_host_cpu_features().flatten()
+    machine = target.create_target_machine(cpu=binding.get_host_cpu_name(), features=features)
+    module = binding.parse_assembly(str(_module(made, itemsize, width)))
+    engine = binding.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    return partial(engine.get_function_address, "run")
 
 
 def _module(made: Network, itemsize: int, width: int) -> Any:

@@ -54,6 +54,7 @@ from dask_gpuselect.arrays import (
     namespace,
     to_host,
 )
+from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.nearest import DOWN, LARGE, SMALL, TINY, UP, Nearest
 
 UNIT = 2.0**-53
@@ -98,7 +99,9 @@ def nearest_in_place(rows: Array, queries: Array, k: int, tile_elements: int) ->
 
     The answer stays on the device of the rows if the backend has a type for that.
     """
-    return nearest(rows, to_host(queries).astype(np.float64, copy=False), k, tile_elements)
+    on_host = to_host(queries).astype(np.float64, copy=False)
+    answer: Nearest = backend_for(rows).distances.nearest(rows, on_host, k, tile_elements)
+    return answer
 
 
 def best_of(

@@ -9,7 +9,6 @@ float64, because differences of single ones could cancel all digits.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -40,39 +39,16 @@ def lower_sets(y: Array, weights: Array | None = None) -> Array:
     """
     if y.shape[0] == 0:
         return y
-    sums = PrefixSums.of(y, weights)
-    return sums.in_units(running_maximum(_smallest_averages(sums)))
-
-
-class PrefixSums(NamedTuple):
-    """Prefix sums of n numbers: n + 1 pairs of a high and a low part, the first of which is 0.
-
-    Parameters
-    ----------
-    total : tuple of two arrays
-        Sums of y times the weights, y scaled by ``2.0**-exponent`` so that none exceeds 1.
-    weight : tuple of two arrays, or None
-        Sums of the weights, scaled likewise. None if all are 1.
-    exponent : int
-        Exponent of the scale of y.
-    """
-
-    total: tuple[Array, Array]
-    weight: tuple[Array, Array] | None
-    exponent: int
-
-    @classmethod
-    def of(cls, y: Array, weights: Array | None) -> PrefixSums:
-        exponent = exponent_of(y)
-        y = scaled(y, -exponent)
-        zero = 0 * y
-        if weights is None:
-            return cls(_prefix_sums(y, zero), None, exponent)
+    exponent = exponent_of(y)
+    y, own = scaled(y, -exponent), None  # none exceeds 1
+    if weights is not None:
         weights = scaled(weights, -exponent_of(weights))
-        return cls(_prefix_sums(y * weights, zero), _prefix_sums(weights, zero), exponent)
+        y, own = y * weights, _prefix_sums(weights)
+    return scaled(running_maximum(_smallest_averages(_prefix_sums(y), own)), exponent)
 
-    def in_units(self, averages: Array) -> Array:
-        return scaled(averages, self.exponent)
+
+Sums = tuple[Array, Array]
+"""Prefix sums of n numbers: n + 1 pairs of a high and a low part, the first of which is 0."""
 
 
 def running_maximum(values: Array) -> Array:
@@ -93,34 +69,35 @@ def running_minimum(values: Array) -> Array:
     return -running_maximum(-values)
 
 
-def _smallest_averages(sums: PrefixSums) -> Array:
-    xp = namespace(sums.total[0])
-    n = sums.total[0].shape[0] - 1
+def _smallest_averages(total: Sums, weight: Sums | None) -> Array:
+    """Return the smallest average from each start on; weights are all 1 by default."""
+    xp = namespace(total[0])
+    n = total[0].shape[0] - 1
     averages = []
     for i in range(0, n, TILE):
         starts = slice(i, min(i + TILE, n))
         smallest = [
-            xp.min(_averages(sums, starts, slice(j, min(j + TILE, n))), axis=1)
+            xp.min(_averages(total, weight, starts, slice(j, min(j + TILE, n))), axis=1)
             for j in range(i, n, TILE)
         ]
         averages.append(xp.min(xp.stack(smallest), axis=0))
     return concatenate(averages, axis=0)
 
 
-def _averages(sums: PrefixSums, starts: slice, ends: slice) -> Array:
+def _averages(total: Sums, weight: Sums | None, starts: slice, ends: slice) -> Array:
     """Return the averages from every start to every end, both included; inf if the end is first."""
-    xp = namespace(sums.total[0])
+    xp = namespace(total[0])
     start = xp.arange(starts.start, starts.stop)[:, None]
     end = xp.arange(ends.start, ends.stop)[None, :]
     count = as_type(end - start + 1, "float64")
-    weight = count if sums.weight is None else _differences(sums.weight, starts, ends)
+    size = count if weight is None else _differences(weight, starts, ends)
     is_behind = count > 0
-    weight = xp.where(is_behind, weight, xp.ones_like(weight))
-    averages = _differences(sums.total, starts, ends) / weight
+    size = xp.where(is_behind, size, xp.ones_like(size))
+    averages = _differences(total, starts, ends) / size
     return xp.where(is_behind, averages, xp.full_like(averages, math.inf))
 
 
-def _differences(sums: tuple[Array, Array], starts: slice, ends: slice) -> Array:
+def _differences(sums: Sums, starts: slice, ends: slice) -> Array:
     """Return the differences of sums between start and end, to about one rounding."""
     high, low = sums
     behind = slice(ends.start + 1, ends.stop + 1)
@@ -128,12 +105,12 @@ def _differences(sums: tuple[Array, Array], starts: slice, ends: slice) -> Array
     return grown + (lost + (low[behind][None, :] - low[starts][:, None]))
 
 
-def _prefix_sums(high: Array, low: Array) -> tuple[Array, Array]:
-    """Return the prefix sums of pairs in ``log2(n)`` vectorised steps.
+def _prefix_sums(high: Array) -> Sums:
+    """Return the prefix sums of numbers in ``log2(n)`` vectorised steps.
 
     Each step adds an error of at most ``2**-103`` times the sum of magnitudes.
     """
-    step = 1
+    low, step = 0 * high, 1
     while step < high.shape[0]:
         total, lost = two_sum(high[step:], high[:-step])
         total, lost = two_sum(total, lost + (low[step:] + low[:-step]))

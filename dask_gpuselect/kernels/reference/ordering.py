@@ -78,9 +78,14 @@ def dealt(
     """
     del known, ends
     keys = keys_of(values, dtype) if values.dtype == dtype else values
+    return dealt_by_sorting(keys, like(keys_of(marks, dtype), keys), has_order=has_order)
+
+
+def dealt_by_sorting(keys: Array, marks: Array, *, has_order: bool) -> Dealt:
+    """Sort keys, and count them at the keys of the marks."""
     order = stable_order(keys) if has_order else None
     ordered = namespace(keys).sort(keys) if order is None else keys[order]
-    return in_order(ordered, order, like(keys_of(marks, dtype), keys))
+    return in_order(ordered, order, marks)
 
 
 def in_order(keys: Array, order: Array | None, marks: Array) -> Dealt:

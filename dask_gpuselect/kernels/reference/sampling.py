@@ -1,17 +1,19 @@
-"""Samples, and the brackets that follow from them: the reference."""
+"""Samples, and the brackets that follow from them: the reference.
+
+Functions that ask for other kernels ask those of the array's own backend.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import Array, like, namespace, to_host
-from dask_gpuselect.kernels.reference.moments import moments
 from dask_gpuselect.kernels.reference.selection import tally
+from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.cuts import Brackets, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import guess_brackets
 from dask_gpuselect.maths.moments import Moments
@@ -37,7 +39,8 @@ def sorted_sample(values: Array, size: int) -> tuple[Array, float]:
 
     NaN may come last. Also returns the share of all places that were drawn.
     """
-    return np.sort(sample(values, size)), size / max(values.shape[0], 1)
+    drawn = backend_for(values).sampling.sample(values, size)
+    return np.sort(drawn), size / max(values.shape[0], 1)
 
 
 def pilot(values: Array, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]:
@@ -59,19 +62,10 @@ def pilot(values: Array, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | N
     tally : Tally or None
         None if there are many more candidates than the sample lets expect.
     """
-    return pilot_from(sample(values, size), partial(tally, values), values.shape[0], ranks)
-
-
-def pilot_from(
-    drawn: NDArray[Any],
-    tally: Callable[[Brackets, int], Tally | None],
-    n: int,
-    ranks: RanksOf,
-) -> tuple[Brackets, Tally | None]:
-    """Find brackets by a sample of n elements, which is on the host, and tally the array there."""
-    ordered = np.sort(drawn)
+    own = backend_for(values)
+    ordered = np.sort(own.sampling.sample(values, size))
     brackets, share = guess_brackets(ordered.take, len(ordered), *ranks(len(ordered)))
-    return brackets, tally(brackets, pilot_room(share, n))
+    return brackets, own.selection.tally(values, brackets, pilot_room(share, values.shape[0]))
 
 
 def tally_and_sums(
@@ -90,7 +84,8 @@ def tally_and_sums(
         in the same pass.
     """
     del ranks
-    return tally(values, brackets, most), moments(values, brackets.ends)
+    own = backend_for(values)
+    return own.selection.tally(values, brackets, most), own.moments.moments(values, brackets.ends)
 
 
 def guess_and_sums(*_: Any, **__: Any) -> None:

@@ -27,6 +27,7 @@ from dask_gpuselect.arrays import (
 )
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference.selection import elements_of, even_positions
+from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import AT_ONCE, ExactSums
@@ -221,8 +222,9 @@ def tally_in_place(
 
     None if there are more than `most`. Raises as `weighed` does.
     """
-    values, weights, n_missing = weighed(chunk, dtype)
-    tallied = tally(values, weights, brackets, most)
+    own = backend_for(chunk).weighing
+    values, weights, n_missing = own.weighed(chunk, dtype)
+    tallied: Tally | None = own.tally(values, weights, brackets, most)
     return tallied and with_others(tallied, chunk, dtype, n_missing)
 
 
