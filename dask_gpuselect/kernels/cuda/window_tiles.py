@@ -36,7 +36,7 @@ class _Axis(NamedTuple):
 
 
 class Tiling(NamedTuple):
-    """How the windows of a chunk are cut into tiles.
+    """Cut the windows of a chunk into tiles.
 
     Parameters
     ----------

@@ -53,7 +53,10 @@ def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
 
 
 class _Piecewise(NamedTuple):
-    """Where the elements of a padded chunk come from along an axis; see ``window_pads.cu``."""
+    """Map the elements of a padded chunk to those of the chunk, along an axis.
+
+    See ``window_pads.cu`` for the fields.
+    """
 
     size: int
     low: int
