@@ -53,7 +53,7 @@ def tally(values: NDArray[Any], brackets: Brackets, most: int) -> Tally | None:
 
 
 def tally_in_place(
-    values: NDArray[Any], brackets: Brackets, most: int, _: Any = None
+    values: NDArray[Any], brackets: Brackets, most: int, ranks: Any = None
 ) -> Tally | None:
     """Tally a chunk: the host is its own device."""
     return tally(values, brackets, most)

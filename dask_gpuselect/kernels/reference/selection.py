@@ -154,7 +154,7 @@ def _tally_of_sorted(ordered: Array, n_missing: int, brackets: Brackets, most: i
     return Tally(below, upto, candidates, n_valid, n_missing)
 
 
-def tally_in_place(values: Array, brackets: Brackets, most: int, _: Any = None) -> Tally | None:
+def tally_in_place(values: Array, brackets: Brackets, most: int, ranks: Any = None) -> Tally | None:
     """Tally an array; candidates leave its device here."""
     return tally(values, brackets, most)
 
