@@ -29,7 +29,7 @@ def check_kind(array: Any, name: str = "radix_sort") -> None:
     if not (isinstance(array, np.ndarray) or is_cupy(array)):
         raise TypeError(
             f"{name} needs chunks of NumPy or CuPy, not of {type(array).__module__}: "
-            "pass x.map_blocks(numpy.asarray)"
+            "pass x.map_blocks(numpy.asarray), or numpy.asarray(x) of an array in memory"
         )
 
 

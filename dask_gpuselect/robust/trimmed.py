@@ -349,7 +349,7 @@ class LaneTrimmedMean(LaneQuestion):
             own = ends[
                 :, n_lanes * some.start // max(size, 1) : n_lanes * some.stop // max(size, 1)
             ]
-            parts = [chunk[(slice(None),) * axis + (some,)] for chunk in chunks]
+            parts = [chunk[(*(slice(None),) * axis, some, ...)] for chunk in chunks]
             pieces.append(self.means(self.clipped_ends(parts, dtype, axes, own), own))
         return in_kind(self.mean.lane_answer(join(pieces)), values_of(chunks[0]))
 

@@ -14,6 +14,8 @@ from dask_gpuselect.arrays import in_kind, numpy_dtype
 from dask_gpuselect.engine.halos import Halo, of_array, with_halos
 from dask_gpuselect.engine.plans import Plan, choose, described, known_bytes
 from dask_gpuselect.engine.source import DaskArray, Source
+from dask_gpuselect.kernels.companions import values_of
+from dask_gpuselect.kernels.radix import check_kind
 from dask_gpuselect.maths.windows import Frame, RowWindows
 from dask_gpuselect.windows.questions import WindowQuestion, answer_windows
 
@@ -69,6 +71,7 @@ def ask_windows(
     fill : scalar, optional
         What is beyond the ends; see `with_halos`.
     """
+    check_kind(values_of(getattr(array, "_meta", array)), "a moving window")
     if isinstance(reaches, RowWindows):
         assert question is not None
         answers = kernels.answer_row_windows(array, numpy_dtype(array), reaches, question)

@@ -387,7 +387,12 @@ OF_SORTS: Refusals = {
         "chunk (0,) has dtype float64, but its array says float32": lambda: radix_sort(
             WRONG
         ).compute(),
-        IS_STRICT: [lambda: radix_sort(KNOWN), lambda: radix_sort(UNKNOWN).compute()],
+        IS_STRICT: [
+            lambda: radix_sort(KNOWN),
+            lambda: radix_sort(UNKNOWN).compute(),
+            lambda: rolling(KNOWN, 3).median(),
+            lambda: median_filter(STRICT(np.ones(3)), 3),
+        ],
     },
 }
 

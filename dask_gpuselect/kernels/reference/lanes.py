@@ -171,7 +171,7 @@ def lane_ends(
     step = max(1, TILE // max(n, 1))
     pieces = [
         _ends_of_rows(
-            rows[i : i + step, ...],
+            rows[i : min(i + step, rows.shape[0]), ...],  # ends beyond a row are NumPy's alone
             lanes_between(bounds, i, i + step),
             most,
             widened,
