@@ -86,8 +86,10 @@ OF_ARRAYS += ("robust.trimmed_mean", "robust.nantrimmed_mean")
 @pytest.mark.parametrize("name", OF_ARRAYS)
 def test_no_docstring_speaks_of_arguments_that_the_function_lacks(name: str) -> None:
     function = DOCUMENTED[f"dask_gpuselect.{name}"]
-    parameters = inspect.signature(function).parameters
-    named = {word for word in ("q", "weights") if re.search(rf"\b{word}\b", function.__doc__ or "")}
+    parameters, text = inspect.signature(function).parameters, function.__doc__ or ""
+    others = {"method", "strategy"} - parameters.keys()
+    assert not [each for each in others if f"`{each}`" in text.replace("``", "")]
+    named = {word for word in ("q", "weights") if re.search(rf"\b{word}\b", text)}
     assert named == parameters.keys() & {"q", "weights"}
     grouped = DOCUMENTED.get(f"dask_gpuselect.xarray.ExactGroupBy.{name.split('.')[-1]}")
     if grouped is not None:

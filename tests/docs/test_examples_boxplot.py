@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -106,15 +107,7 @@ def cluster() -> Iterator[LocalCluster]:
 def in_situ(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The example, on workers that are there already and stay."""
     module = example("in_situ")
-
-    class Borrowed:
-        def __enter__(self) -> LocalCluster:
-            return cluster
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-    monkeypatch.setattr(module, "start_cluster", lambda workers, *, gpu: Borrowed())
+    monkeypatch.setattr(module, "start_cluster", lambda workers, *, gpu: nullcontext(cluster))
     return module
 
 

@@ -23,16 +23,6 @@ from tests.oracle import FUNCTIONS, takes_q
 pytestmark = pytest.mark.usefixtures("in_this_thread")
 
 
-every_function = pytest.mark.parametrize("function", FUNCTIONS)
-
-
-def call(function: str, a: Any, *arguments: Any, **options: Any) -> Any:
-    """With a q of 0.5 if none is given and one is needed."""
-    if takes_q(function) and not arguments and "q" not in options:
-        arguments = (0.5,)
-    return getattr(dask_gpuselect, function)(a, *arguments, **options)
-
-
 # --------------------------------------------------------------------------------------------------
 # Arguments
 # --------------------------------------------------------------------------------------------------
@@ -100,11 +90,12 @@ class Frame(DaskMethodsMixin):
         raise AssertionError("computed")
 
 
-@every_function
+@pytest.mark.parametrize("function", FUNCTIONS)
 def test_other_collections(function: str) -> None:
     """Those of dask have advice of their own: see test_instead.py."""
+    q = [0.5] if takes_q(function) else []
     with pytest.raises(TypeError, match="must be a dask array, not a Frame: pass its array"):
-        call(function, Frame())
+        getattr(dask_gpuselect, function)(Frame(), *q)
 
 
 # --------------------------------------------------------------------------------------------------
