@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from importlib.metadata import version
 from typing import Any
 
@@ -11,9 +10,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from tests.docs.programs import ROOT, module_of
+from tests.docs.programs import PYPROJECT, ROOT, module_of
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 # The version of dask that dask-cuda 26.10 pins.
 DASK_OF_CUDA = "2026.7.1"

@@ -37,13 +37,6 @@ DF = dd.from_pandas(pd.DataFrame({"a": [1.0, 2, 3], "key": [0, 0, 1]}), npartiti
 PANDAS = pd.DataFrame({"a": [1.0, 2, 3], "key": [0, 0, 1]})
 
 
-def store(tmp_path: Path) -> Any:
-    group = zarr.create_group(tmp_path / "a.zarr")
-    array = group.create_array("temperature", shape=(3,), chunks=(2,), dtype="f8")
-    array[:] = [3, 1, 2]
-    return group
-
-
 CASES: list[tuple[Callable[[], Any], str, float]] = [
     (lambda: X.groupby("time.month"), 'x.exact.groupby("time.month").median()', 3),
     (lambda: X.to_dataset().groupby("time.month"), 'x.exact.groupby("time.month").median()', 3),
@@ -119,7 +112,9 @@ def test_windows_of_xarray() -> None:
 
 def test_arrays_on_disk(tmp_path: Path) -> None:
     """NumPy would load all of them."""
-    group = store(tmp_path)
+    group = zarr.create_group(tmp_path / "a.zarr")
+    array = group.create_array("temperature", shape=(3,), chunks=(2,), dtype="f8")
+    array[:] = [3, 1, 2]
     for a, code in [
         (group["temperature"], "da.from_zarr(a)"),
         (group, 'da.from_zarr(a["temperature"])'),
