@@ -43,13 +43,8 @@ def documented() -> Iterator[tuple[str, Any]]:
     """Public functions and classes, and the methods that these define."""
     for part in MODULES:
         module = importlib.import_module(f"dask_gpuselect{part}")
-        names = getattr(module, "__all__", None) or [
-            n for n in dir(module) if n.startswith("Exact")
-        ]
-        for name in names:
+        for name in module.__all__:
             thing = getattr(module, name)
-            if inspect.ismodule(thing):
-                continue
             yield f"{module.__name__}.{name}", thing
             for method, value in vars(thing).items() if inspect.isclass(thing) else ():
                 if not method.startswith("_") and (callable(value) or isinstance(value, property)):

@@ -26,6 +26,8 @@ CONDA = {
 }
 # Extras that are for work on the package, or for GPUs of which conda-forge knows other names.
 NOT_CONSTRAINED = {"bench", "demo", "dev", "docs", "expressions", "gallery", "test"}
+EXTRAS = PROJECT["optional-dependencies"]
+CONSTRAINED = [line for name in EXTRAS.keys() - NOT_CONSTRAINED for line in EXTRAS[name]]
 
 
 def by_conda_name(requirements: list[str]) -> dict[str, str]:
@@ -49,9 +51,7 @@ def test_the_recipe_needs_what_the_package_needs() -> None:
 
 
 def test_the_recipe_constrains_what_extras_name() -> None:
-    extras = PROJECT["optional-dependencies"]
-    lines = [line for name in extras.keys() - NOT_CONSTRAINED for line in extras[name]]
-    wanted = by_conda_name(lines)
+    wanted = by_conda_name(CONSTRAINED)
     wanted.pop("dask-core")  # needed already
     wanted.pop("dask-cuda")  # pins dask, in a package of its own
     assert versions(RECIPE["requirements"]["run_constraints"]) == wanted
@@ -91,9 +91,7 @@ def test_the_pythons_that_are_named_are_those_supported() -> None:
 def test_the_support_page_has_the_oldest_versions() -> None:
     page = (ROOT / "docs" / "support.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| ([\w -]+) \| ([\d.]+)(?: to [\d.]+)? \|", page, re.MULTILINE))
-    extras = PROJECT["optional-dependencies"]
-    lines = [line for name in extras.keys() - NOT_CONSTRAINED for line in extras[name]]
-    for line in PROJECT["dependencies"] + lines:
+    for line in PROJECT["dependencies"] + CONSTRAINED:
         each = Requirement(line)
         name = "CuPy" if each.name.startswith("cupy") else each.name
         assert str(each.specifier) == f">={rows[name]}", name

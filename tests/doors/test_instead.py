@@ -33,6 +33,7 @@ X = xr.DataArray(
     coords={"time": pd.date_range("2024-01-30", periods=4).to_numpy().astype("M8[ns]")},
     name="v",
 ).chunk(time=2)
+SET = X.to_dataset(name="temperature")
 DF = dd.from_pandas(pd.DataFrame({"a": [1.0, 2, 3], "key": [0, 0, 1]}), npartitions=2)
 PANDAS = pd.DataFrame({"a": [1.0, 2, 3], "key": [0, 0, 1]})
 
@@ -45,13 +46,9 @@ CASES: list[tuple[Callable[[], Any], str, float]] = [
     (lambda: X.rolling(time=2), 'a.construct("window").data', np.nan),
     (lambda: X.coarsen(time=2), 'a.construct(time=("step", "part")).data', 0),
     (lambda: X.weighted(X), "x.exact.quantile(q, weights=w)", 11.5),
-    (lambda: X.rename("temperature").to_dataset(), 'a["temperature"].data', 0),
-    (lambda: X.rename("temperature").to_dataset().compute(), 'a["temperature"].data', 0),
-    (
-        lambda: xr.DataTree(X.rename("temperature").to_dataset().compute()),
-        'a["temperature"].data',
-        0,
-    ),
+    (lambda: SET, 'a["temperature"].data', 0),
+    (lambda: SET.compute(), 'a["temperature"].data', 0),
+    (lambda: xr.DataTree(SET.compute()), 'a["temperature"].data', 0),
     (lambda: PANDAS.groupby("key").a, "a.median()", 1.5),
     (lambda: PANDAS.a.rolling(1), "a.median()", 1),
     (lambda: PANDAS.a.expanding(), "a.median()", 1),
