@@ -106,10 +106,9 @@ def test_several_steps_a_day(window: int) -> None:
     loaded = series(times).fillna(0)
     actual = loaded.chunk(time=100).exact.groupby_dayofyear(window=window).median().compute()
     of_step = loaded.time.dt.floor("D").values
+    reach = (np.arange(window) - window // 2) * np.timedelta64(1, "D")
     for number in (1, 60, 335, 366):
         some = days[xr.DataArray(days, dims="d").dt.dayofyear.values == number]
-        around = (
-            some[:, None] + (np.arange(window) - window // 2) * np.timedelta64(1, "D")
-        ).ravel()
+        around = (some[:, None] + reach).ravel()
         wanted = loaded.isel(time=np.isin(of_step, around)).median("time")
         np.testing.assert_array_equal(actual.sel(dayofyear=number), wanted)

@@ -65,15 +65,14 @@ class Sparse:
 
 
 def test_sparse_chunks_are_to_be_made_dense() -> None:
-    lazy = da.ones((3, 3), chunks=3).map_blocks(
-        lambda _: Sparse(), dtype=float, meta=np.ones((0, 0))
-    )
+    meta = np.empty((0, 0))
+    lazy = da.ones((3, 3), chunks=3).map_blocks(lambda _: Sparse(), dtype=float, meta=meta)
     advice = r"a\.map_blocks\(lambda b: b\.toarray\(\), dtype=a\.dtype, meta="
     with pytest.raises(TypeError, match=advice):
         dask_gpuselect.median(lazy).compute()
     with pytest.raises(TypeError, match=advice):
         dask_gpuselect.median(Sparse())
-    dense = lazy.map_blocks(lambda b: b.toarray(), dtype=lazy.dtype, meta=np.empty((0, 0)))
+    dense = lazy.map_blocks(lambda b: b.toarray(), dtype=lazy.dtype, meta=meta)
     assert dask_gpuselect.median(dense).compute() == 1
 
 

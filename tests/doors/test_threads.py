@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from dask_gpuselect import describe_boxplot, median, quantile, sort
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import mad
 from tests.data import normal
-from tests.engine.test_processes import run
+from tests.engine.test_processes import needs_fork, run
 from tests.processes import in_threads
 
 pytestmark = pytest.mark.any_dask
@@ -98,8 +97,6 @@ def test_first_calls_of_many_threads_compile_once(tmp_path: Path) -> None:
 
 
 # --- Forks ----------------------------------------------------------------------------------------
-
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 
 # Threads that hold this package's locks nearly always, while another forks.
 FORKING = """
