@@ -9,8 +9,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 ROOT = Path(__file__).parents[1]
+T = TypeVar("T")
 
 
 def python(
@@ -32,14 +34,14 @@ def python(
     return done.stdout
 
 
-def in_threads(n: int, work: Callable[[], object]) -> None:
-    """Call a function in several threads at the same time, and raise what one of them raises."""
+def in_threads(n: int, work: Callable[[int], T]) -> list[T]:
+    """Call a function of 0, 1, ... in n threads at the same time; return the answers, in order, or
+    raise what one of the calls raises."""
     start = threading.Barrier(n, timeout=60)
 
-    def begin() -> None:
+    def begin(i: int) -> T:
         start.wait()
-        work()
+        return work(i)
 
     with ThreadPoolExecutor(n) as pool:
-        for call in [pool.submit(begin) for _ in range(n)]:
-            call.result()
+        return list(pool.map(begin, range(n)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -12,6 +13,7 @@ import pytest
 from tests.processes import ROOT
 
 EXAMPLES, SUITE = ROOT / "examples", ROOT / "asv_bench"
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def module_of(path: Path) -> ModuleType:
@@ -20,8 +22,9 @@ def module_of(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # While it runs, dataclasses look their module up.
+    # While it runs, dataclasses look their module up, and a program those beside it.
     with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(path.parent))
         patch.setitem(sys.modules, path.stem, module)
         spec.loader.exec_module(module)
     return module

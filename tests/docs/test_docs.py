@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import dask
@@ -31,6 +30,7 @@ from dask_gpuselect.neighbors import steps
 from tests.backends import CUPY
 from tests.data import normal
 from tests.docs.programs import ROOT, module_of
+from tests.docs.test_docstrings import MODULES
 
 DOCS = ROOT / "docs"
 PACKAGE = Path(dask_gpuselect.__file__).parent
@@ -38,8 +38,16 @@ PAGES = sorted(path.name for path in DOCS.glob("*.md"))
 BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def text_of(page: str) -> str:
     return (DOCS / page).read_text(encoding="utf-8")
+
+
+def blocks(text: str, language: str = "python") -> list[str]:
+    """The blocks of a text that are in a language."""
+    return [code for each, code in BLOCK.findall(text) if each == language]
 
 
 def sections(text: str, level: str = "##") -> dict[str, str]:
@@ -74,8 +82,8 @@ def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_examples_are_found() -> None:
-    result = {page: len(examples(page).examples) for page in PAGES}
-    assert min(result[page] for page in ("index.md", "quickstart.md", "which.md")) > 3
+    for page in ("index.md", "quickstart.md", "which.md"):
+        assert len(examples(page).examples) > 3
 
 
 # Pages with blocks that are no sessions, and what runs these.
@@ -105,15 +113,9 @@ def test_what_runs_blocks_exists() -> None:
         assert name in names_in(file), page
 
 
-def python_block(text: str) -> str:
-    """The one block of Python in a text."""
-    (block,) = [code for language, code in BLOCK.findall(text) if language == "python"]
-    return str(block)
-
-
 def test_the_example_of_the_front_page(capsys: pytest.CaptureFixture[str]) -> None:
     """With 1e4 elements instead of 1e8."""
-    block = python_block((ROOT / "README.md").read_text(encoding="utf-8"))
+    (block,) = blocks(README)
     names: dict[str, Any] = {}
     exec(block.replace("10_000", "100").replace("1_000", "10"), names)
     values = names["x"].compute()
@@ -130,7 +132,7 @@ def test_the_logger_writes_what_the_page_says(
     """Also if nobody has set up logging, which then shows warnings alone."""
     monkeypatch.setattr(logging.root, "handlers", [])
     logger = logging.getLogger("dask_gpuselect")
-    block = python_block(text_of("out_of_core.md"))
+    (block,) = blocks(text_of("out_of_core.md"))
     try:
         exec(block, {})
         dask_gpuselect.median(da.from_array(normal(40_000), chunks=1_000) + 0).compute()
@@ -142,11 +144,12 @@ def test_the_logger_writes_what_the_page_says(
 
 def test_the_excerpt_is_of_a_strategy() -> None:
     """A part of a generator, which does not run by itself."""
+    (excerpt,) = blocks(text_of("strategies.md"))
     texts = [
         re.sub(r"^ +", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
         for path in (PACKAGE / "strategies").glob("*.py")
     ]
-    assert sum(python_block(text_of("strategies.md")) in text for text in texts) == 1
+    assert sum(excerpt in text for text in texts) == 1
 
 
 # What the tables of "Coming from" have in their column "here", by the sections.
@@ -216,8 +219,7 @@ def gpu_blocks() -> list[Any]:
             marks=[pytest.mark.device] if "dask_cuda" in block else [],
         )
         for heading, text in sections(text_of("gpu.md")).items()
-        for language, block in BLOCK.findall(text)
-        if language == "python"
+        for block in blocks(text)
     ]
 
 
@@ -240,9 +242,6 @@ def test_examples_for_a_gpu(block: str, tmp_path: Path, monkeypatch: pytest.Monk
     np.testing.assert_allclose(actual, wanted, rtol=0, atol=0.02)
 
 
-FEATURES = ("dataframe", "distribution", "groups", "neighbors", "robust", "windows", "xarray")
-
-
 # --- What is named --------------------------------------------------------------------------------
 
 
@@ -255,20 +254,16 @@ def test_every_public_name_is_in_the_reference() -> None:
         for name in re.findall(r"^   ([\w.]+)$", text, flags=re.MULTILINE)
     ]
     assert len(named) == len(set(named))
-    modules = {name: importlib.import_module(f"dask_gpuselect.{name}") for name in FEATURES}
     public = {
-        f"dask_gpuselect.{name}"
-        for name in dask_gpuselect.__all__
-        if not isinstance(getattr(dask_gpuselect, name), ModuleType)
+        f"dask_gpuselect{part}.{name}"
+        for part in MODULES
+        for name in importlib.import_module(f"dask_gpuselect{part}").__all__
     }
-    for feature, module in modules.items():
-        public |= {f"dask_gpuselect.{feature}.{name}" for name in module.__all__}
     assert public | {"dask_gpuselect.accessor.Exact"} <= set(named)
 
 
 def test_every_page_is_in_the_contents() -> None:
-    contents = re.findall(r"^```\{toctree\}\n(.*?)^```$", text_of("index.md"), re.M | re.S)
-    lines = "".join(contents).splitlines()
+    lines = "".join(blocks(text_of("index.md"), "{toctree}")).splitlines()
     listed = [line for line in lines if re.fullmatch(r"\w+", line)]
     assert len(listed) == len(set(listed))
     assert set(listed) == {path.stem for path in (*DOCS.glob("*.md"), *DOCS.glob("*.rst"))} - {
@@ -304,9 +299,8 @@ def test_every_row_is_backed(page: str) -> None:
 
 
 def test_every_figure_of_the_front_page_is_backed() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 150
-    result = rows(sections(text)["How fast it is"])
+    assert len(README.splitlines()) <= 150
+    result = rows(sections(README)["How fast it is"])
     check_rows(result)
     for row in result:  # both times and the `speed-up`, by a command before the section
         assert all(re.match(r"\d+\.\d+(?: m?s|×)$", cell) for cell in row[2:5]), row
@@ -428,19 +422,15 @@ def test_every_setting_is_in_the_table() -> None:
     for path in PACKAGE.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         names |= set(re.findall(r"\b(?:n_bytes|directory|number)\(\"([\w-]+)\"", text))
-    listed = {row[0].strip("`") for row in rows(text_of("settings.md"))}
-    assert {name for name in listed if name.startswith("dask_gpuselect.")} == {
-        f"dask_gpuselect.{name}" for name in names
-    }
+    listed = (row[0].strip("`").partition(".") for row in rows(text_of("settings.md")))
+    assert {name for of, _, name in listed if of == "dask_gpuselect"} == names
     assert names == settings.DEFAULTS.keys()
 
 
 def test_the_settings_in_yaml_are_the_defaults() -> None:
     """The file that dask finds, the block and the table of the page, and the code that chooses."""
     text = (PACKAGE / "dask_gpuselect.yaml").read_text("utf-8")
-    (block,) = re.findall(
-        r"^```\{code-block\} yaml\n(.*?)^```$", text_of("settings.md"), re.M | re.S
-    )
+    (block,) = blocks(text_of("settings.md"), "{code-block} yaml")
     assert yaml.safe_load(block) == yaml.safe_load(text) == {"dask_gpuselect": settings.DEFAULTS}
     page = {row[0].strip("`"): row for row in rows(text_of("settings.md"))}
     chosen = {
@@ -570,11 +560,10 @@ def test_the_picture_of_the_front_page_is_of_what_was_measured(tmp_path: Path) -
     drawn = drawn_by(module_of(DOCS / "overview.py").draw, tmp_path)
     assert (DOCS / "overview.png").stat().st_size < 60_000
     assert drawn["times"]["dask_gpuselect"] == 1
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
     for time in list(drawn["times"].values())[1:]:
-        assert f"{time:.3g}×" in text
+        assert f"{time:.3g}×" in README
     assert max(drawn["loads"].values()) <= 2
-    assert f"{1000 * drawn['gigabytes']['peak of the process']:,.0f} MB" in text
+    assert f"{1000 * drawn['gigabytes']['peak of the process']:,.0f} MB" in README
 
 
 @pytest.mark.any_dask

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -94,27 +94,11 @@ def test_flights_that_differ_are_found(
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
-    ) as workers:
-        yield workers
-
-
 @pytest.fixture
-def in_situ(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def in_situ(workers: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The example, on workers that are there already and stay."""
     module = example("in_situ")
-
-    class Borrowed:
-        def __enter__(self) -> LocalCluster:
-            return cluster
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-    monkeypatch.setattr(module, "start_cluster", lambda workers, *, gpu: Borrowed())
+    monkeypatch.setattr(module, "start_cluster", lambda _, *, gpu: nullcontext(workers))
     return module
 
 

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from importlib.metadata import version
-from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from tests.docs.programs import ROOT, module_of
+from tests.docs.programs import PYPROJECT, ROOT, module_of
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 # The version of dask that dask-cuda 26.10 pins.
 DASK_OF_CUDA = "2026.7.1"
-
-
-def script() -> Any:
-    return module_of(ROOT / ".ci" / "oldest.py")
+OLDEST = module_of(ROOT / ".ci" / "oldest.py")
 
 
 def required(*extras: str) -> dict[str, Requirement]:
@@ -36,9 +31,8 @@ def lower_bound(requirement: Requirement) -> Version:
 
 def test_constraints_are_the_lower_bounds() -> None:
     """As another parser reads them."""
-    oldest = script()
-    lines = oldest.constraints(["test"])
-    beside = {name + bound for name, bound in oldest.BESIDE.items()}
+    lines = OLDEST.constraints(["test"])
+    beside = {name + bound for name, bound in OLDEST.BESIDE.items()}
     assert beside < set(lines)
     result = {line.name: lower_bound(line) for line in map(Requirement, {*lines} - beside)}
     assert result == {name: lower_bound(line) for name, line in required("test").items()}
@@ -47,7 +41,7 @@ def test_constraints_are_the_lower_bounds() -> None:
 @pytest.mark.parametrize("line", ["numpy", "numpy<3", "numpy>=2,<3", "numpy>=2 ,!=2.1"])
 def test_a_requirement_without_a_lower_bound_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match="a requirement must be NAME>=VERSION, and is 'numpy"):
-        list(script().oldest([line]))
+        list(OLDEST.oldest([line]))
 
 
 def test_extras_ask_for_what_is_tested() -> None:

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 import zarr
 
+from tests.docs.programs import EXAMPLES, example
 from tests.processes import python
 
 pytestmark = pytest.mark.any_dask  # of an example
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-@pytest.fixture
-def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    return importlib.import_module("sorted_store")
 
 
 @pytest.mark.slow
@@ -39,14 +30,15 @@ def test_a_store_is_sorted(tmp_path: Path) -> None:
     np.testing.assert_array_equal(result[:], np.sort(made[:]))
 
 
-def test_a_mistake_is_seen(example: ModuleType) -> None:
+def test_a_mistake_is_seen() -> None:
+    program = example("sorted_store")
     values = np.random.default_rng(0).normal(size=100)
     ordered = np.sort(values)
-    expected = example.summary(values)
+    expected = program.summary(values)
 
     def shown(actual: np.ndarray) -> tuple[bool, bool]:
-        parts = [example.summary(part) for part in np.array_split(actual, 4)]
-        whole = example.joined(parts)
+        parts = [program.summary(part) for part in np.array_split(actual, 4)]
+        whole = program.joined(parts)
         return whole.ascends, whole[:2] == expected[:2]
 
     assert shown(ordered) == (True, True)
@@ -57,16 +49,15 @@ def test_a_mistake_is_seen(example: ModuleType) -> None:
 
 
 def test_a_limit_that_is_too_low_is_told(
-    example: ModuleType,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    program = example("sorted_store")
+
     def refuse(path: Path) -> None:
         raise MemoryError
 
     for name in ("limit_memory", "prepare", "forget"):
-        monkeypatch.setattr(example, name, lambda *_: False)
-    monkeypatch.setattr(example, "summary_of", refuse)
-    assert example.main(["--store", str(tmp_path / "made.zarr"), "--limit-gb", "0.5"]) == 1
+        monkeypatch.setattr(program, name, lambda *_: False)
+    monkeypatch.setattr(program, "summary_of", refuse)
+    assert program.main(["--store", str(tmp_path / "made.zarr"), "--limit-gb", "0.5"]) == 1
     assert "0.5 GB of memory are not enough: raise --limit-gb" in capsys.readouterr().err

@@ -36,11 +36,6 @@ def cftimes(calendar: str, n: int) -> Any:
     return xr.date_range("2001-01-01", periods=n, calendar=calendar, use_cftime=True)
 
 
-def rolled(array: xr.DataArray, window: int) -> xr.DataArray:
-    """The elements of all windows around each step, along new dimensions, as xclim makes them."""
-    return array.rolling(min_periods=1, center=True, time=window).construct("window")
-
-
 @pytest.mark.few(1)
 @pytest.mark.parametrize("window", [1, 4, 5, 31])
 @pytest.mark.parametrize("chunks", [365, 100, 2000])
@@ -49,17 +44,17 @@ def test_windows_are_those_of_rolling(window: int, chunks: int) -> None:
     loaded = series(dates("2003-01-01", "2005-12-31"))
     days = loaded.chunk(time=chunks, station=2).exact.groupby_dayofyear(window=window)
     result = days.quantile([0.1, 0.5], keep_attrs=True).compute()
-    steps = rolled(loaded, window)
+    # The elements of all windows around each step, along a new dimension, as xclim makes them.
+    steps = loaded.rolling(min_periods=1, center=True, time=window).construct("window")
+    dims = ["time", "window"]
     assert result.dayofyear.values.tolist() == list(range(1, 367))
     assert result.dims == ("dayofyear", "station", "quantile")
     assert result.attrs == loaded.attrs
     for day in (1, 2, 59, 60, 61, 365, 366):
         some = steps.isel(time=np.flatnonzero(loaded.time.dt.dayofyear == day))
-        alone = some.quantile([0.1, 0.5], ["time", "window"]).transpose("station", "quantile")
+        alone = some.quantile([0.1, 0.5], dims).transpose("station", "quantile")
         np.testing.assert_array_equal(result.sel(dayofyear=day), alone)
-        np.testing.assert_array_equal(
-            days.count().sel(dayofyear=day), some.count(["time", "window"])
-        )
+        np.testing.assert_array_equal(days.count().sel(dayofyear=day), some.count(dims))
 
 
 @pytest.mark.parametrize(("calendar", "length"), [("noleap", 365), ("360_day", 360)])
@@ -111,10 +106,9 @@ def test_several_steps_a_day(window: int) -> None:
     loaded = series(times).fillna(0)
     actual = loaded.chunk(time=100).exact.groupby_dayofyear(window=window).median().compute()
     of_step = loaded.time.dt.floor("D").values
+    reach = (np.arange(window) - window // 2) * np.timedelta64(1, "D")
     for number in (1, 60, 335, 366):
         some = days[xr.DataArray(days, dims="d").dt.dayofyear.values == number]
-        around = (
-            some[:, None] + (np.arange(window) - window // 2) * np.timedelta64(1, "D")
-        ).ravel()
+        around = (some[:, None] + reach).ravel()
         wanted = loaded.isel(time=np.isin(of_step, around)).median("time")
         np.testing.assert_array_equal(actual.sel(dayofyear=number), wanted)

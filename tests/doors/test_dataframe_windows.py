@@ -18,11 +18,7 @@ from dask_gpuselect.kernels import compiling
 RANDOM = np.random.default_rng(7)
 VALUES = RANDOM.integers(0, 50, 90).astype("f8")
 VALUES[RANDOM.random(90) < 0.1] = np.nan
-INDEX = pd.date_range("2026-01-01", periods=90)
-
-
-def series(dtype: str) -> pd.Series:
-    return pd.Series(VALUES, INDEX, name="n").astype(dtype)
+SERIES = pd.Series(VALUES, pd.date_range("2026-01-01", periods=90), name="n")
 
 
 def frame(unit: str = "ns") -> pd.DataFrame:
@@ -139,9 +135,9 @@ def test_partitions_are_read_once() -> None:
 
     def read(i: int) -> pd.Series:
         reads.append(i)
-        return series("f8").iloc[30 * i : 30 * i + 30]
+        return SERIES.iloc[30 * i : 30 * i + 30]
 
-    s = dd.from_map(read, range(3), meta=series("f8").iloc[:0])
+    s = dd.from_map(read, range(3), meta=SERIES.iloc[:0])
     result = s.exact.rolling(5, center=True)
     assert not reads
     result.mad(scale=1.0).compute(scheduler="sync")
@@ -151,7 +147,7 @@ def test_partitions_are_read_once() -> None:
 
 
 def test_rows_in_no_order_are_refused_and_dates_left_out() -> None:
-    unordered = dd.from_map(lambda s: s, [series("f8").iloc[50:], series("f8").iloc[:50]])
+    unordered = dd.from_map(lambda s: s, [SERIES.iloc[50:], SERIES.iloc[:50]])
     with pytest.raises(ValueError, match="need an ascending index"):
         unordered.exact.rolling("3D").median().compute(scheduler="sync")
     mixed = dd.from_pandas(frame().assign(d=frame().index), npartitions=2)

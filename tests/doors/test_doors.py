@@ -145,8 +145,7 @@ OURS_TO_TELL = "Mean of empty slice|All-NaN slice encountered"
 def outcome(ask: Callable[[], Any], z: Any) -> str:
     """What is answered, to be compared, or the error."""
     try:
-        result = ask()
-        (result,) = dask.compute(result)
+        (result,) = dask.compute(ask())
         return shown(result, z)
     except (ValueError, TypeError, IndexError, OverflowError, ZeroDivisionError) as error:
         return f"{type(error).__name__}: {error}"

@@ -23,16 +23,6 @@ from tests.oracle import FUNCTIONS, takes_q
 pytestmark = pytest.mark.usefixtures("in_this_thread")
 
 
-every_function = pytest.mark.parametrize("function", FUNCTIONS)
-
-
-def call(function: str, a: Any, *arguments: Any, **options: Any) -> Any:
-    """With a q of 0.5 if none is given and one is needed."""
-    if takes_q(function) and not arguments and "q" not in options:
-        arguments = (0.5,)
-    return getattr(dask_gpuselect, function)(a, *arguments, **options)
-
-
 # --------------------------------------------------------------------------------------------------
 # Arguments
 # --------------------------------------------------------------------------------------------------
@@ -75,15 +65,14 @@ class Sparse:
 
 
 def test_sparse_chunks_are_to_be_made_dense() -> None:
-    lazy = da.ones((3, 3), chunks=3).map_blocks(
-        lambda _: Sparse(), dtype=float, meta=np.ones((0, 0))
-    )
+    meta = np.empty((0, 0))
+    lazy = da.ones((3, 3), chunks=3).map_blocks(lambda _: Sparse(), dtype=float, meta=meta)
     advice = r"a\.map_blocks\(lambda b: b\.toarray\(\), dtype=a\.dtype, meta="
     with pytest.raises(TypeError, match=advice):
         dask_gpuselect.median(lazy).compute()
     with pytest.raises(TypeError, match=advice):
         dask_gpuselect.median(Sparse())
-    dense = lazy.map_blocks(lambda b: b.toarray(), dtype=lazy.dtype, meta=np.empty((0, 0)))
+    dense = lazy.map_blocks(lambda b: b.toarray(), dtype=lazy.dtype, meta=meta)
     assert dask_gpuselect.median(dense).compute() == 1
 
 
@@ -100,11 +89,12 @@ class Frame(DaskMethodsMixin):
         raise AssertionError("computed")
 
 
-@every_function
+@pytest.mark.parametrize("function", FUNCTIONS)
 def test_other_collections(function: str) -> None:
     """Those of dask have advice of their own: see test_instead.py."""
+    q = [0.5] if takes_q(function) else []
     with pytest.raises(TypeError, match="must be a dask array, not a Frame: pass its array"):
-        call(function, Frame())
+        getattr(dask_gpuselect, function)(Frame(), *q)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -33,13 +33,10 @@ SHAPE, CHUNKS = (60, 50), (25, 20)
 CALLS = calls()
 
 
-def lazy(source: Source) -> Any:
-    return da.from_array(source, chunks=CHUNKS, meta=np.empty((0, 0)))  # else it reads to know
-
-
 def counted() -> tuple[Source, Any]:
     source = Source(SHAPE)
-    return source, lazy(source)
+    # Without a `meta` it reads to know.
+    return source, da.from_array(source, chunks=CHUNKS, meta=np.empty((0, 0)))
 
 
 # --------------------------------------------------------------------------------------------------

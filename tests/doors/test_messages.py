@@ -251,7 +251,7 @@ MISTAKES: Refusals = {
         "x of dtype float64 ... datetime64[D] ... bins.astype(x.dtype)": lambda: digitize(
             X, np.array(["2025-01-01"], "M8[D]")
         ),
-        "not ndarray ... type cupy.asarray(x)": lambda: to_gpu(np.ones(3)),
+        "takes a dask array, not list: ... type cupy.asarray(x)": lambda: to_gpu([1, 2]),
         "unexpected keyword argument 'axis': leave it out; for arrays, median": [
             lambda: sort(X, axis=0),
             lambda: DF["v"].exact.quantile(0.5, axis=0),

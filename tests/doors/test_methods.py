@@ -193,7 +193,7 @@ def test_many_threads_at_once(is_permanent: bool) -> None:
     sys.setswitchinterval(1e-6)
     observed: list[bool] = []
 
-    def often() -> None:
+    def often(_: int) -> None:
         for _ in range(50):
             with enable():
                 observed.append(is_on())
@@ -230,24 +230,17 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_positional_arguments_are_numpys_or_dasks(calls: list[str]) -> None:
     a = data()
     x = da.from_array(a, chunks=(7, 11))
+    lower, median = np.quantile(a, 0.3, 0, method="lower", keepdims=True), np.median(a, 0)
     with enable():
-        results = [
-            np.quantile(x, 0.3, 0, None, False, "lower", True),
-            np.median(x, 0, None, False, True),
-            da.median(x, 0, True),
-            da.percentile(x.ravel(), [30], "lower"),
-            np.nanpercentile(x, 30, 1, None),
-        ]
+        for actual, wanted in (
+            (np.quantile(x, 0.3, 0, None, False, "lower", True), lower),
+            (np.median(x, 0, None, False, True), median[None]),
+            (da.median(x, 0, True), median[None]),
+            (da.percentile(x.ravel(), [30], "lower"), np.percentile(a, [30], method="lower")),
+            (np.nanpercentile(x, 30, 1, None), np.nanpercentile(a, 30, 1)),
+        ):
+            np.testing.assert_array_equal(actual.compute(), wanted)
     assert not calls
-    wanted = [
-        np.quantile(a, 0.3, 0, method="lower", keepdims=True),
-        np.median(a, 0, keepdims=True),
-        np.median(a, 0, keepdims=True),
-        np.percentile(a, [30], method="lower"),
-        np.nanpercentile(a, 30, 1),
-    ]
-    for mine, other in zip(results, wanted, strict=True):
-        np.testing.assert_array_equal(mine.compute(), other)
 
 
 @pytest.mark.legacy
@@ -296,27 +289,24 @@ def test_percentiles_are_not_handed_to_an_approximation(calls: list[str]) -> Non
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("ndim", [1, 2])
 def test_errors_of_ours_are_raised(name: str, ndim: int, calls: list[str]) -> None:
-    x = da.from_array(data() if ndim == 2 else data().ravel(), chunks=70)
-    bad: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
-        (x, asked(name), {"axis": 0.5}, "axis must be"),
-        (x, asked(name), {"where": x}, "where must have dtype bool"),
-    ]
-    if "median" not in name:
-        bad += [
-            (x, (np.ma.array([0.5]),), {}, "q is masked"),
-            (x, ("0.5",), {}, "q must be real"),
-            (x > 0, asked(name), {}, "bool does not support"),
-            (
-                x,
-                asked(name),
-                {"weights": x.astype("M8[s]"), "method": "inverted_cdf"},
-                "weights must",
-            ),
-        ]
+    x, q = da.from_array(data() if ndim == 2 else data().ravel(), chunks=70), asked(name)
     with enable():
-        for a, q, how, message in bad:
+        ask = getattr(da, name)
+        bad = {
+            "axis must be": lambda: ask(x, *q, axis=0.5),
+            "where must have dtype bool": lambda: ask(x, *q, where=x),
+        }
+        if "median" not in name:
+            how = {"weights": x.astype("M8[s]"), "method": "inverted_cdf"}
+            bad |= {
+                "q is masked": lambda: ask(x, np.ma.array([0.5])),
+                "q must be real": lambda: ask(x, "0.5"),
+                "bool does not support": lambda: ask(x > 0, *q),
+                "weights must": lambda: ask(x, *q, **how),
+            }
+        for message, call in bad.items():
             with pytest.raises(TypeError, match=message):
-                getattr(da, name)(a, *q, **how)
+                call()
     assert not calls
 
 
@@ -369,14 +359,10 @@ def test_masked_arrays_are_never_dasks(name: str, axis: Any, calls: list[str]) -
 
 
 @pytest.mark.parametrize("name", ["quantile", "nanquantile"])
-def test_lazy_quantiles_are_dasks(name: str, calls: list[str], monkeypatch: Any) -> None:
+def test_lazy_quantiles_are_dasks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours would have to compute them, and so does not look at them."""
-
-    def dasks_own(*args: Any, **kwargs: Any) -> str:
-        calls.append(name)
-        return "dask's"
-
-    monkeypatch.setattr(da, name, dasks_own)
+    monkeypatch.setattr(da, name, lambda *_, **__: "dask's")
+    calls = noted(monkeypatch, da, name, lambda *_, **__: name)
     x = da.from_array(data(), chunks=(20, 11))
     with enable(), dask.config.set(scheduler=refuse):
         for q in (x.min(), [0.5, x.min()]):

@@ -22,6 +22,7 @@ from tests.processes import python
 pytestmark = pytest.mark.any_dask  # of the package by itself
 
 PACKAGE = Path(dask_gpuselect.__file__).parent
+CONFIG = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())
 
 every_function = pytest.mark.parametrize("function", FUNCTIONS)
 
@@ -76,9 +77,8 @@ def test_tab_lists_the_public_names_of_subpackages(name: str) -> None:
 
 def test_version() -> None:
     """It is written once, and the build reads it."""
-    config = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())
-    assert "version" in config["project"]["dynamic"]
-    assert config["tool"]["hatch"]["version"]["path"] == "dask_gpuselect/__init__.py"
+    assert "version" in CONFIG["project"]["dynamic"]
+    assert CONFIG["tool"]["hatch"]["version"]["path"] == "dask_gpuselect/__init__.py"
     assert [int(part) for part in dask_gpuselect.__version__.split(".")[:2]]
 
 
@@ -103,15 +103,6 @@ def test_signature(function: str) -> None:
     assert str(plain) == f"({wanted})"
     assert all(p.annotation is not p.empty for p in signature.parameters.values())
     assert signature.return_annotation is not signature.empty
-
-
-@every_function
-def test_documentation_speaks_of_its_own_arguments(function: str) -> None:
-    """Docstrings share parts, and a part may name an argument that only some functions take."""
-    taken = inspect.signature(getattr(dask_gpuselect, function)).parameters
-    text = inspect.getdoc(getattr(dask_gpuselect, function)) or ""
-    others = {"q", "method", "weights", "strategy"} - taken.keys()
-    assert not [name for name in others if f"`{name}`" in text.replace("``", "")]
 
 
 @pytest.mark.parametrize("name", ["mad", "nanmad"])
@@ -197,6 +188,26 @@ from dask_gpuselect import *
     assert "sklearn" not in modules_after(code)
 
 
+@pytest.mark.parametrize(
+    ("name", "missing", "advice"),
+    [
+        ("xarray", ["xarray"], "xarray: pip install xarray"),
+        ("dataframe", ["pandas", "pyarrow"], "pandas: pip install 'dask[dataframe]'"),
+        ("dataframe", ["pyarrow"], "PyArrow: pip install 'dask[dataframe]'"),
+    ],
+)
+def test_what_is_not_installed(name: str, missing: list[str], advice: str) -> None:
+    code = f"""
+import sys
+sys.modules.update(dict.fromkeys({missing}))
+try:
+    import dask_gpuselect.{name}
+except ImportError as error:
+    print(error)
+"""
+    assert python("-c", code) == f"dask_gpuselect.{name} needs {advice}\n"
+
+
 @pytest.mark.slow
 def test_a_lazy_call_is_light() -> None:
     """Kernels are imported by the task that needs them."""
@@ -228,9 +239,8 @@ kneighbors(da.ones((10, 2), chunks=5), da.ones((3, 2)), 1)
 
 def test_types_are_shipped() -> None:
     assert (PACKAGE / "py.typed").is_file()
-    config = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())
-    assert config["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == [PACKAGE.name]
-    assert "Typing :: Typed" in config["project"]["classifiers"]
+    assert CONFIG["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == [PACKAGE.name]
+    assert "Typing :: Typed" in CONFIG["project"]["classifiers"]
 
 
 ONLY_THESE: dict[str, tuple[str, set[str]]] = {

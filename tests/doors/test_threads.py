@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,8 @@ from dask_gpuselect import describe_boxplot, median, quantile, sort
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import mad
 from tests.data import normal
-from tests.engine.test_processes import run
+from tests.engine.test_processes import needs_fork, run
+from tests.processes import in_threads
 
 pytestmark = pytest.mark.any_dask
 
@@ -26,18 +24,6 @@ N_THREADS = 8
 
 VALUES = normal(7000)
 LABELS = np.arange(7000) % 7
-
-
-def at_once(function: Callable[[int], Any]) -> list[Any]:
-    """What threads find that begin at the same moment; an error of any is raised."""
-    barrier = threading.Barrier(N_THREADS, timeout=60)
-
-    def begin(i: int) -> Any:
-        barrier.wait()
-        return function(i)
-
-    with ThreadPoolExecutor(N_THREADS) as pool:
-        return list(pool.map(begin, range(N_THREADS)))
 
 
 CALLS: dict[str, Callable[[Any], Any]] = {
@@ -60,7 +46,7 @@ def test_eager_calls_from_many_threads(name: str) -> None:
     def ask(i: int) -> str:
         return [repr(CALLS[name](arrays[i])) for _ in range(5)][-1]
 
-    assert at_once(ask) == wanted
+    assert in_threads(N_THREADS, ask) == wanted
 
 
 def test_lazy_answers_from_many_threads() -> None:
@@ -73,7 +59,7 @@ def test_lazy_answers_from_many_threads() -> None:
         actual, whole = dask.compute(answer, ordered, scheduler="sync" if i % 2 else "threads")
         return bool(actual == wanted[0] and (whole == wanted[1]).all())
 
-    assert all(at_once(ask))
+    assert all(in_threads(N_THREADS, ask))
 
 
 FIRST_CALLS = """
@@ -111,8 +97,6 @@ def test_first_calls_of_many_threads_compile_once(tmp_path: Path) -> None:
 
 
 # --- Forks ----------------------------------------------------------------------------------------
-
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 
 # Threads that hold this package's locks nearly always, while another forks.
 FORKING = """

@@ -14,7 +14,6 @@ import dask_gpuselect.xarray  # noqa: F401 -- registers the accessors
 from dask_gpuselect import describe_boxplot, enable, explain, robust
 from tests.data import normal
 from tests.graphs import names_of
-from tests.processes import python
 
 DIMS: tuple[Any, ...] = (None, "time", ["y", "time"], ["x"], ["time", "y", "x"])
 
@@ -287,20 +286,3 @@ def test_weighted_quantiles_as_xarrays(kind: str, skipna: bool | None, dim: Any)
         both = chunked(loaded).to_dataset().weighted(weights).quantile(0.5, dim=dim)
     wanted = loaded.to_dataset().weighted(weights).quantile(0.5, dim=dim)
     xr.testing.assert_allclose(both.compute(), wanted, rtol=1e-12)
-
-
-WITHOUT_XARRAY = """
-import sys
-sys.modules["xarray"] = None
-try:
-    import dask_gpuselect.xarray
-except ImportError as error:
-    assert str(error) == "dask_gpuselect.xarray needs xarray: pip install xarray", error
-else:
-    raise AssertionError
-"""
-
-
-@pytest.mark.any_dask
-def test_without_xarray_the_error_says_what_to_install() -> None:
-    python("-c", WITHOUT_XARRAY)

@@ -304,7 +304,7 @@ def test_a_piece_is_sent_as_what_it_holds(tmp_path: Path) -> None:
 def test_a_file_is_found_whole_or_not_at_all(tmp_path: Path) -> None:
     """Threads that drop the last piece, and others that write the next, at the same time."""
 
-    def write() -> None:
+    def write(_: int) -> None:
         for i in range(300):
             whole = np.empty(1)
             spill_file("same", str(tmp_path)).write(np.array([float(i)])).read_into(whole)

@@ -145,7 +145,7 @@ def test_each_kernel_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return lambda: 1
 
     with new_process(monkeypatch, 0, 1e9):
-        in_threads(4, lambda: compiling.ready("kernel", build)())
+        in_threads(4, lambda _: compiling.ready("kernel", build)())
     assert len(built) == 1
 
 
