@@ -117,20 +117,14 @@ def test_no_more_are_inside_than_is_said(
 # --- Data that changed ----------------------------------------------------------------------------
 
 
-def test_other_elements_are_noticed() -> None:
+def test_other_elements_and_another_number_are_noticed() -> None:
     rows = np.sort(mixed_lanes(200, "f8")[:5], axis=1)
-    brackets = find_lane_brackets([cuts_of_sorted(SortedLanes.of_rows(rows), None, 5)], ranks)
-    with pytest.raises(
-        ChunksChangedError, match="a 1-D slice has other elements than in the first"
-    ):
-        order_statistics(tally_of_sorted(SortedLanes.of_rows(rows * 0 + 5e9), brackets), brackets)
-
-
-def test_another_number_is_noticed() -> None:
-    rows = np.sort(mixed_lanes(200, "f8")[:5], axis=1)
-    brackets = find_lane_brackets([cuts_of_sorted(SortedLanes.of_rows(rows), None, 5)], ranks)
-    message = "a 1-D slice had 200 valid elements in the first read and 199 in a later one"
-    with pytest.raises(ChunksChangedError, match=message):
-        narrow([cuts_of_sorted(SortedLanes.of_rows(rows[:, 1:]), brackets, 5)], brackets)
-    with pytest.raises(ChunksChangedError, match=message):
-        order_statistics(tally_of_sorted(SortedLanes.of_rows(rows[:, 1:]), brackets), brackets)
+    lanes, others, fewer = map(SortedLanes.of_rows, (rows, rows * 0 + 5e9, rows[:, 1:]))
+    brackets = find_lane_brackets([cuts_of_sorted(lanes, None, 5)], ranks)
+    number = "a 1-D slice had 200 valid elements in the first read and 199 in a later one"
+    with pytest.raises(ChunksChangedError, match=number):
+        narrow([cuts_of_sorted(fewer, brackets, 5)], brackets)
+    elements = "a 1-D slice has other elements than in the first"
+    for changed, message in ((others, elements), (fewer, number)):
+        with pytest.raises(ChunksChangedError, match=message):
+            order_statistics(tally_of_sorted(changed, brackets), brackets)
