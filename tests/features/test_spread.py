@@ -19,13 +19,7 @@ from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Cuts, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.moments import means
-from dask_gpuselect.robust import (
-    deviations,
-    mad,
-    nanmad,
-    nantrimmed_mean,
-    trimmed_mean,
-)
+from dask_gpuselect.robust import deviations, mad, nanmad, nantrimmed_mean, trimmed_mean
 from dask_gpuselect.robust.questions import DeviationQuestion
 from tests.backends import Backend
 from tests.data import FLOATS, normal, two_halves, uniform

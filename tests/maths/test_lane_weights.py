@@ -17,12 +17,7 @@ from dask_gpuselect.maths import lane_weight_cuts
 from dask_gpuselect.maths.cuts import ChunksChangedError
 from dask_gpuselect.maths.exact_sums import DIGIT, LEAST, ExactSums, Wholes, needs
 from dask_gpuselect.maths.lane_cuts import LaneBrackets, join, lanes_between, merge_tallies
-from dask_gpuselect.maths.lane_weight_cuts import (
-    cuts_of_sorted,
-    merge,
-    narrowed,
-    tally_of_sorted,
-)
+from dask_gpuselect.maths.lane_weight_cuts import cuts_of_sorted, merge, narrowed, tally_of_sorted
 from dask_gpuselect.maths.lane_weights import WantedQuantiles
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from tests.data import uniform

@@ -16,11 +16,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.engine.search import Trace, select_now
 from dask_gpuselect.kernels.reference import measures
-from dask_gpuselect.maths.keys import (
-    extreme_keys,
-    key_at,
-    to_keys,
-)
+from dask_gpuselect.maths.keys import extreme_keys, key_at, to_keys
 from dask_gpuselect.strategies import Strategy
 from dask_gpuselect.strategies.known import ContradictionError, Known
 from dask_gpuselect.strategies.probes import (

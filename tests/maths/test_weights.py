@@ -25,10 +25,7 @@ from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.ranks import ranks
 from dask_gpuselect.maths.weight_brackets import find_weighted_brackets
 from dask_gpuselect.maths.weight_finish import InOrder, answers
-from dask_gpuselect.maths.weights import (
-    POINT,
-    WEIGHT_UNIT,
-)
+from dask_gpuselect.maths.weights import POINT, WEIGHT_UNIT
 from tests.data import normal, uniform
 from tests.kernels.test_weighing import UNIT
 from tests.oracle import nearest, rounded
