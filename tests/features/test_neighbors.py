@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import decimal
-import tracemalloc
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -33,6 +32,7 @@ from dask_gpuselect.neighbors import (
     kneighbors,
 )
 from tests.backends import CUPY, NUMPY, Backend, param
+from tests.limits import peak_of
 from tests.sources import Source
 from tests.spies import noted
 
@@ -301,11 +301,7 @@ def test_scratch_has_a_bound() -> None:
         (cpu_distances.nearest, 1 << 20),
         (searching(np.asarray, limit // 8), 8 * limit),
     ):
-        tracemalloc.start()
-        search(X, Q, 3)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < most
+        assert peak_of(search, X, Q, 3) < most
 
 
 # --------------------------------------------------------------------------------------------------
@@ -413,11 +409,7 @@ def test_rows_are_not_held() -> None:
     x = da.random.default_rng(0).random((500_000, 10), chunks=(12_500, 10))
     result = kneighbors(x, random(3, 10), 5)
     dask.compute(*kneighbors(x[:100], random(3, 10), 5), scheduler="sync")  # compiles, imports
-    tracemalloc.start()
-    dask.compute(*result, scheduler="sync")
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 8e6
+    assert peak_of(dask.compute, *result, scheduler="sync") < 8e6
 
 
 @pytest.mark.parametrize(("value", "message"), [(np.nan, "NaN"), (-np.inf, "infinity")])

@@ -19,14 +19,11 @@ from dask_gpuselect.sorting.radix_sort import radix_sort
 from dask_gpuselect.sorting.sorted_boxes import describe_sorted
 from tests.backends import Backend
 from tests.data import MISSING, hashed, normal, uniform
+from tests.features.test_sorting import UNEVEN, N
 from tests.sources import Source
 from tests.spies import noted
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
-
-# Irregular, with an empty chunk at either end, at two places within, and one of one element.
-UNEVEN = (0, 300, 1, 0, 0, 500, 200, 0)
-N = sum(UNEVEN)
 
 
 def check_sorted(actual: da.Array, values: NDArray[Any], backend: Backend) -> None:

@@ -186,6 +186,13 @@ def boxes(**how: Any) -> Callable[[], Any]:
 
 
 LAZY = da.from_array(A, chunks=3)
+
+
+def weighted_boxes(weights: Any) -> Calls:
+    """Ask about an array in memory, and compute the answer about a lazy one."""
+    return [boxes(weights=weights), lambda: describe_boxplot(LAZY, weights=weights).compute()]
+
+
 OF_BOXES: Refusals = {
     ValueError: {
         "whis must be a number >= 0": boxes(whis=-1),
@@ -199,15 +206,9 @@ OF_BOXES: Refusals = {
             [A, A], weights=[A + 1, A + 1, A + 1]
         ),
         "with the same keys": lambda: describe_boxplot({"a": A}, weights={"b": A}),
-        "included NaN": boxes(weights=A * NAN),
-        "non-negative": [
-            boxes(weights=A - 1),
-            lambda: describe_boxplot(LAZY, weights=A - 1).compute(),
-        ],
-        "all zero": [
-            boxes(weights=A * 0),
-            lambda: describe_boxplot(LAZY, weights=A * 0).compute(),
-        ],
+        "included NaN": weighted_boxes(A * NAN),
+        "non-negative": weighted_boxes(A - 1),
+        "all zero": weighted_boxes(A * 0),
         "must be one-dimensional, not of shape": lambda: describe_sorted(da.ones((2, 2))),
         "whis must be a number of at least 0, not nan": lambda: describe_sorted(LAZY, NAN),
         "the ends of its chunks do not ascend": [

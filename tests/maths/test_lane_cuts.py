@@ -24,15 +24,10 @@ from dask_gpuselect.maths.lane_cuts import (
 from dask_gpuselect.maths.sizes import most_inside
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, cuts_of_sorted, tally_of_sorted
 from tests.data import FLOATS, MISSING
+from tests.selecting import ranks_about
 
 IntArray = NDArray[np.int64]
-Q = np.array([0.5, 0.0, 0.9, 1.0])
-
-
-def ranks(n: IntArray) -> tuple[IntArray, IntArray]:
-    """The two ranks about each of `Q`."""
-    lower = np.floor(Q[:, None] * (n - 1)).astype(np.int64)
-    return lower, np.minimum(lower + 1, n - 1)
+ranks = ranks_about([0.5, 0.0, 0.9, 1.0])
 
 
 def divided(table: NDArray[Any], n_parts: int) -> list[SortedLanes]:
@@ -104,13 +99,10 @@ def test_all_ranks_are_known_of_parts_that_tell_all() -> None:
 def test_no_more_are_inside_than_is_said(
     lanes: list[list[int]], n_parts: int, m: int, q: float
 ) -> None:
-    def pairs(n: IntArray) -> tuple[IntArray, IntArray]:
-        lower = np.floor(q * (n - 1)).astype(np.int64)
-        return lower[None], np.minimum(lower + 1, n - 1)[None]
-
     table = np.array(lanes, np.uint8)
     parts = divided(table, n_parts)
-    brackets = find_lane_brackets([cuts_of_sorted(part, None, m) for part in parts], pairs)
+    cuts = [cuts_of_sorted(part, None, m) for part in parts]
+    brackets = find_lane_brackets(cuts, ranks_about([q]))
     assert n_inside(brackets, np.sort(table, axis=1)).max() <= most_inside(30, m, 2)
 
 
