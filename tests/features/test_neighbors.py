@@ -431,21 +431,6 @@ def test_large_numbers_are_finite() -> None:
     assert_same(kneighbors(X, X[:1], 2), (np.zeros((1, 2)), np.array([[0, 1]])))
 
 
-def test_too_many_of_an_unknown_number() -> None:
-    x = da.from_array(random(20, 3), chunks=(5, -1))
-    result = kneighbors(x[x[:, 0] > 0], random(3, 3), 20)
-    with pytest.raises(ValueError, match="n_neighbors = 20, n_samples_fit = "):
-        result[0].compute()
-
-
-def test_chunks_that_are_not_as_promised() -> None:
-    x = da.ones((6, 3), chunks=(2, 3)).map_blocks(
-        lambda b: b[:, :2], dtype=float, meta=np.ones((0, 0))
-    )
-    with pytest.raises(ValueError, match=r"chunk \(\d, 0\) of X has shape \(2, 2\)"):
-        kneighbors(x, random(2, 3), 1)[0].compute()
-
-
 # --------------------------------------------------------------------------------------------------
 # The estimators
 # --------------------------------------------------------------------------------------------------
@@ -480,16 +465,6 @@ def test_equal_rows_are_neighbors_but_none_its_own() -> None:
     result = NearestNeighbors(n_neighbors=2).fit(X).kneighbors()
     np.testing.assert_array_equal(result[1], [[1, 2], [0, 2], [0, 1], [0, 1], [0, 1], [0, 1]])
     np.testing.assert_array_equal(result[0], 0)
-
-
-def test_all_others_are_not_enough() -> None:
-    model = NearestNeighbors(n_neighbors=4).fit(random(4, 2))
-    with pytest.raises(ValueError, match="Expected n_neighbors < n_samples_fit"):
-        model.kneighbors()
-    x = da.from_array(random(4, 2), chunks=(2, -1))
-    result = NearestNeighbors(n_neighbors=4).fit(x[x[:, 0] < 9]).kneighbors()
-    with pytest.raises(ValueError, match="Expected n_neighbors < n_samples_fit"):
-        result[0].compute()
 
 
 def gaussian(d: Array) -> Array:
@@ -551,13 +526,6 @@ def test_the_first_of_equal_votes_wins() -> None:
 def test_ties_beyond_the_last_are_decided_by_number() -> None:
     X, y = [[1], [-1], [1], [0]], [10.0, 20.0, 40.0, 0.0]
     assert KNeighborsRegressor(n_neighbors=3).fit(X, y).predict([[0]]) == 10
-
-
-def test_lengths_that_are_found_late() -> None:
-    x = da.from_array(random(20, 3), chunks=(5, -1))
-    model = KNeighborsRegressor(n_neighbors=2).fit(x[x[:, 0] < 9], np.arange(19.0))
-    with pytest.raises(ValueError, match=r"samples: \[20, 19\]"):
-        model.predict(random(3, 3)).compute()
 
 
 def test_not_fitted() -> None:

@@ -281,6 +281,17 @@ def test_array_api_shapes(keepdims: bool) -> None:
 
 
 @pytest.mark.parametrize("dtype", STRICT)
+def test_array_api_nothing(dtype: str) -> None:
+    empty = xp.asarray(np.empty((0, 2), dtype))
+    with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
+        ours = dask_gpuselect.median(empty)
+    assert type(ours) is type(empty)
+    check(np.asarray(ours), np.full((), np.nan, "f4" if dtype == "f4" else "f8"))
+    with pytest.raises(IndexError, match="an empty array has no quantiles"):
+        dask_gpuselect.quantile(empty, 0.5, method="lower")
+
+
+@pytest.mark.parametrize("dtype", STRICT)
 def test_array_api_chunks(dtype: str) -> None:
     """Dask cannot hold an array whose meta is neither NumPy's nor like it, but such chunks."""
     x = some(dtype, 1000)
