@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from dask_gpuselect import ChunksChangedError
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
-    Lanes,
     find_lane_brackets,
     merge,
     merge_tallies,
@@ -36,24 +35,6 @@ def divided(table: NDArray[Any], n_parts: int) -> list[SortedLanes]:
     bounds = zip(stops[:-1].astype(int), stops[1:].astype(int), strict=True)
     parts = (np.sort(table[:, start:stop], axis=1) for start, stop in bounds)
     return [SortedLanes.of_rows(part) for part in parts if part.shape[1]]
-
-
-def in_passes(
-    parts: Sequence[SortedLanes], widths: Sequence[int], merge_every: int = 100
-) -> tuple[Lanes, list[LaneBrackets]]:
-    """All passes, and the brackets after each."""
-    of_passes: list[LaneBrackets] = []
-    brackets: LaneBrackets | None = None
-    for m in widths:
-        cuts = [cuts_of_sorted(part, brackets, m) for part in parts]
-        while len(cuts) > merge_every:
-            groups = [cuts[i : i + merge_every] for i in range(0, len(cuts), merge_every)]
-            cuts = [merge(group, m) for group in groups]
-        brackets = find_lane_brackets(cuts, ranks) if brackets is None else narrow(cuts, brackets)
-        of_passes.append(brackets)
-    assert brackets is not None
-    tally = merge_tallies([tally_of_sorted(part, brackets) for part in parts])
-    return order_statistics(tally, brackets), of_passes
 
 
 def n_inside(brackets: LaneBrackets, ordered: NDArray[Any]) -> IntArray:
@@ -81,13 +62,23 @@ values = st.sampled_from([0, 1, 2, 3, 5, 8, 200, 255])
 def test_all_ranks_are_known_of_parts_that_tell_all() -> None:
     """Then the bracket is the element."""
     table = mixed_lanes(100, "f8")
-    _, (brackets,) = in_passes(divided(table, 7), (100,), merge_every=3)
+    parts = divided(table, 7)
+    cuts = [cuts_of_sorted(part, None, 100) for part in parts]
+    while len(cuts) > 3:
+        cuts = [merge(cuts[i : i + 3], 100) for i in range(0, len(cuts), 3)]
+    brackets = find_lane_brackets(cuts, ranks)
     some = brackets.n_valid > 0
     same = brackets.lower == brackets.upper
     np.testing.assert_array_equal(
         brackets.low[some & same.all(1)], brackets.high[some & same.all(1)]
     )
-    assert n_inside(brackets, np.sort(table, axis=1)).max() == 0
+    ordered = np.sort(table, axis=1)
+    assert n_inside(brackets, ordered).max() == 0
+    tally = merge_tallies([tally_of_sorted(part, brackets) for part in parts])
+    result = order_statistics(tally, brackets)
+    for rank, actual in zip(ranks(brackets.n_valid), (result.lower, result.upper), strict=True):
+        places = rank.T[some]
+        np.testing.assert_array_equal(actual[some], np.take_along_axis(ordered[some], places, 1))
 
 
 @given(
