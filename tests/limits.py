@@ -1,7 +1,9 @@
-"""Settings of the package that many tests set."""
+"""Settings of the package that many tests set, and the memory that calls take."""
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import dask
@@ -16,3 +18,12 @@ def configured(**settings: Any) -> Any:
 def limited(to: int | str) -> Any:
     """Limit columns of chunks, none of which is written to disk or stays on a device."""
     return configured(column_limit=to, scratch_directory=False, cache_limit=0)
+
+
+def peak_of(function: Callable[..., Any], *args: Any, **how: Any) -> int:
+    """Return the bytes that a call takes at most."""
+    tracemalloc.start()
+    function(*args, **how)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import numpy as np
+
+from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.strategies import (
     STRATEGIES,
     Bisection,
@@ -44,3 +47,13 @@ def extreme_ranks(n: int) -> Iterator[tuple[int, int]]:
         yield k, k
     if n > 1:
         yield (n - 1) // 2, (n - 1) // 2 + 1
+
+
+def ranks_about(q: Sequence[float]) -> Callable[[IntArray], tuple[IntArray, IntArray]]:
+    """Make a function that gives the two ranks about each quantile of so many elements."""
+
+    def ranks(n: IntArray) -> tuple[IntArray, IntArray]:
+        lower = np.floor(np.multiply.outer(np.array(q), n - 1)).astype(np.int64)
+        return lower, np.minimum(lower + 1, n - 1)
+
+    return ranks

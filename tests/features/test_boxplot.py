@@ -20,15 +20,11 @@ from dask_gpuselect import Box, Boxplot, describe_boxplot, kernels
 from dask_gpuselect.engine import pilot
 from dask_gpuselect.maths import boxes
 from dask_gpuselect.maths.boxes import largest_to, smallest_from
-from tests.data import FLOATS, INTEGERS, MISSING, cluster_at_the_fence, make, normal
+from tests.data import FLOATS, INTEGERS, MISSING, cluster_at_the_fence, make, normal, valid
 from tests.sources import Source
 from tests.spies import noted
 
 KEYS = ("mean", "iqr", "cilo", "cihi", "whislo", "whishi", "q1", "med", "q3")
-
-
-def valid(a: NDArray[Any]) -> NDArray[Any]:
-    return a[~np.isnan(a)] if a.dtype.kind == "f" else a
 
 
 def assert_box(

@@ -19,7 +19,12 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from dask_gpuselect import kernels, quantile
-from dask_gpuselect.distribution import EmpiricalDistribution, EstimatedDistribution, ecdf
+from dask_gpuselect.distribution import (
+    EmpiricalDistribution,
+    EstimatedDistribution,
+    MonotoneQuadraticSpline,
+    ecdf,
+)
 from dask_gpuselect.distribution.counts import even_ranks
 from dask_gpuselect.distribution.empirical import LazyDistribution
 from dask_gpuselect.engine import pilot, threads
@@ -230,8 +235,9 @@ def test_shapes_and_kinds() -> None:
     for one in (result.cdf(z), result.pdf(z), result.quantile(z), *result.cdf_bounds(z)):
         assert type(one) is type(z)
         assert one.shape == (1, 2)
-    lazy = da.from_array(normal(50), chunks=20).map_blocks(result.cdf, dtype=float)
-    np.testing.assert_array_equal(lazy.compute(scheduler="sync"), result.cdf(normal(50)))
+    for function in (result.cdf, MonotoneQuadraticSpline(result.points, result.upto)):
+        lazy = da.from_array(normal(50), chunks=20).map_blocks(function)
+        np.testing.assert_array_equal(lazy.compute(scheduler="sync"), function(normal(50)))
 
 
 # --- The spline between ---------------------------------------------------------------------------

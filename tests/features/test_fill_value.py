@@ -11,13 +11,7 @@ import pytest
 import xarray as xr
 
 import dask_gpuselect.xarray
-from dask_gpuselect import (
-    median,
-    nanmedian,
-    nanpercentile,
-    nanquantile,
-    percentile,
-)
+from dask_gpuselect import median, nanmedian, nanpercentile, nanquantile, percentile
 from dask_gpuselect import quantile as ours_quantile
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import iqr, naniqr

@@ -96,21 +96,20 @@ def test_of_a_lazy_table(axis: int | None, name: str) -> None:
         assert boxes.labels == tuple(map(str, actual.groups.compute()))
 
 
-@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
+OBJECTS = [
+    np.array([missing if word is None else word for word in WORDS], object)
+    for missing in (None, np.nan, pd.NA)
+]
+
+
+@pytest.mark.parametrize(
+    "words", [*OBJECTS, np.array(WORDS, np.dtypes.StringDType(na_object=None))]
+)
 @pytest.mark.parametrize("groups", [None, ["dry", "hot", "wet"]])
-def test_arrays_of_objects(groups: Any, missing: Any) -> None:
-    words = np.array([missing if word is None else word for word in WORDS], object)
+def test_arrays_with_missing_labels(groups: Any, words: Any) -> None:
     x = da.from_array(VALUES, chunks=3)
     for labels in (words, da.from_array(words, chunks=5), words.tolist()):
         result = groupby(x, labels, groups=groups).median()
-        np.testing.assert_array_equal(result.compute(), [*ASCENDING.values()])
-
-
-def test_strings_of_numpy_some_of_which_are_missing() -> None:
-    words = np.array(WORDS, np.dtypes.StringDType(na_object=None))
-    x = da.from_array(VALUES, chunks=3)
-    for labels in (words, da.from_array(words, chunks=5)):
-        result = groupby(x, labels).median()
         np.testing.assert_array_equal(result.compute(), [*ASCENDING.values()])
 
 

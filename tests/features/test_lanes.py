@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tracemalloc
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -19,7 +18,7 @@ from dask_gpuselect import median, nanmedian, nanquantile, quantile
 from dask_gpuselect.robust import iqr
 from tests.backends import CUPY, Backend
 from tests.data import FLOATS, INTEGERS, MISSING, normal
-from tests.limits import limited
+from tests.limits import limited, peak_of
 from tests.oracle import expected, takes_q
 from tests.spies import noted
 
@@ -127,11 +126,7 @@ def test_large_plain_arrays_are_not_copied() -> None:
     """Beside the answer there are the threads' tiles."""
     a = np.random.default_rng(0).normal(size=(100, 200, 400))
     median(a[:, :2], axis=0)  # imports are no part of it
-    tracemalloc.start()
-    median(a, axis=0)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < a.nbytes / 4
+    assert peak_of(median, a, axis=0) < a.nbytes / 4
 
 
 # --- Graphs -------------------------------------------------------------------------------------

@@ -15,14 +15,7 @@ from numpy.typing import NDArray
 import dask_gpuselect
 from tests.backends import CUPY, NUMPY, Backend
 from tests.data import INTEGER_DTYPES, hashed, make, normal, uniform
-from tests.oracle import (
-    DISCRETE,
-    FUNCTIONS,
-    check,
-    expected,
-    methods_for,
-    takes_q,
-)
+from tests.oracle import DISCRETE, FUNCTIONS, check, expected, methods_for, takes_q
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
 

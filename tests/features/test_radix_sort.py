@@ -19,14 +19,11 @@ from dask_gpuselect.sorting.radix_sort import radix_sort
 from dask_gpuselect.sorting.sorted_boxes import describe_sorted
 from tests.backends import Backend
 from tests.data import MISSING, hashed, normal, uniform
+from tests.features.test_sorting import UNEVEN, N
 from tests.sources import Source
 from tests.spies import noted
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
-
-# Irregular, with an empty chunk at either end, at two places within, and one of one element.
-UNEVEN = (0, 300, 1, 0, 0, 500, 200, 0)
-N = sum(UNEVEN)
 
 
 def check_sorted(actual: da.Array, values: NDArray[Any], backend: Backend) -> None:
@@ -110,21 +107,16 @@ def test_distributed(cluster_here: Client) -> None:
     values = normal(3000)
     x = cluster_here.persist(da.from_array(values, chunks=700))
     result = cluster_here.persist(radix_sort(x))
-    (box,) = cluster_here.compute([describe_sorted(result).fliers_high], sync=True)
+    (fliers,) = cluster_here.compute([describe_sorted(result).fliers_high], sync=True)
     ordered = cluster_here.compute(result, sync=True)
     np.testing.assert_array_equal(ordered, np.sort(values))
-    np.testing.assert_array_equal(np.sort(box), np.sort(flier_side(values, high=True)))
+    box = describe_boxplot(values, max_fliers=values.size)[0]
+    np.testing.assert_array_equal(np.sort(fliers), np.sort(box.fliers[box.n_low :]))
 
 
 # --- Box plots of what is sorted ------------------------------------------------------------------
 
 SHARED = ("n", "n_nan", "q1", "med", "q3", "iqr", "whislo", "whishi", "n_low", "n_high")
-
-
-def flier_side(values: NDArray[Any], *, high: bool) -> NDArray[Any]:
-    """The fliers of one side, ascending, as `describe_boxplot` has them."""
-    box = describe_boxplot(values, max_fliers=values.size)[0]
-    return np.sort(box.fliers[box.n_low :] if high else box.fliers[: box.n_low])
 
 
 def check_box(ordered: da.Array, values: NDArray[Any], backend: Backend, whis: float = 1.5) -> None:
@@ -145,15 +137,11 @@ def check_box(ordered: da.Array, values: NDArray[Any], backend: Backend, whis: f
     assert lazy.fliers_low.dtype == lazy.fliers_high.dtype == ordered.dtype
 
 
-def ordered_array(values: NDArray[Any], chunks: Any, backend: Backend) -> da.Array:
-    return backend.held(np.sort(values), chunks)
-
-
 @pytest.mark.parametrize("whis", [0.0, 0.5, 3.0, np.inf])
 @pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
 def test_boxes_of_any_chunks(backend: Backend, whis: float, chunks: Any) -> None:
     values = MISSING["some nan"](N)
-    check_box(ordered_array(values, chunks, backend), values, backend, whis)
+    check_box(backend.held(np.sort(values), chunks), values, backend, whis)
 
 
 def test_boxes_of_what_was_sorted(backend: Backend) -> None:

@@ -186,6 +186,13 @@ def boxes(**how: Any) -> Callable[[], Any]:
 
 
 LAZY = da.from_array(A, chunks=3)
+
+
+def weighted_boxes(weights: Any) -> Calls:
+    """Ask about an array in memory, and compute the answer about a lazy one."""
+    return [boxes(weights=weights), lambda: describe_boxplot(LAZY, weights=weights).compute()]
+
+
 OF_BOXES: Refusals = {
     ValueError: {
         "whis must be a number >= 0": boxes(whis=-1),
@@ -199,15 +206,9 @@ OF_BOXES: Refusals = {
             [A, A], weights=[A + 1, A + 1, A + 1]
         ),
         "with the same keys": lambda: describe_boxplot({"a": A}, weights={"b": A}),
-        "included NaN": boxes(weights=A * NAN),
-        "non-negative": [
-            boxes(weights=A - 1),
-            lambda: describe_boxplot(LAZY, weights=A - 1).compute(),
-        ],
-        "all zero": [
-            boxes(weights=A * 0),
-            lambda: describe_boxplot(LAZY, weights=A * 0).compute(),
-        ],
+        "included NaN": weighted_boxes(A * NAN),
+        "non-negative": weighted_boxes(A - 1),
+        "all zero": weighted_boxes(A * 0),
         "must be one-dimensional, not of shape": lambda: describe_sorted(da.ones((2, 2))),
         "whis must be a number of at least 0, not nan": lambda: describe_sorted(LAZY, NAN),
         "the ends of its chunks do not ascend": [
@@ -412,6 +413,8 @@ def near(x: Any, q: Any, k: Any) -> Callable[[], Any]:
 ROWS = np.random.default_rng(0).normal(size=(100, 3))
 TARGET = ROWS @ [1.0, 2, 3] + np.random.default_rng(1).normal(size=100)
 DX, DY = da.from_array(ROWS, chunks=(20, -1)), da.from_array(TARGET, chunks=20)
+EVERY = DX[DX[:, 0] < 9]  # of unknown size
+CUT = DX.map_blocks(lambda block: block[:, :2], dtype=float, meta=np.ones((0, 0)))
 Regressor: Any = KNeighborsRegressor
 Classifier: Any = KNeighborsClassifier
 NEAREST = NearestNeighbors(n_neighbors=1)
@@ -474,6 +477,13 @@ OF_ROWS: Refusals = {
             lambda: NEAREST.fit([[1]]).kneighbors([[1, 2]]),
             lambda: NEAREST.fit(da.ones((3, 1))).kneighbors(da.ones((1, 2))),
         ],
+        "n_neighbors = 101, n_samples_fit = ": lambda: kneighbors(EVERY, ROWS, 101)[0].compute(),
+        "Expected n_neighbors < n_samples_fit": [
+            lambda: NearestNeighbors(n_neighbors=4).fit(ROWS[:4]).kneighbors(),
+            lambda: NearestNeighbors(n_neighbors=100).fit(EVERY).kneighbors()[0].compute(),
+        ],
+        "samples: [100, 99]": lambda: Regressor().fit(EVERY, TARGET[1:]).predict(ROWS).compute(),
+        "chunk ( ... 0) of X has shape (20, 2)": lambda: kneighbors(CUT, ROWS, 1)[0].compute(),
         "zero weights": lambda: (
             Classifier(weights=np.zeros_like).fit(ROWS, np.arange(100) % 2).predict(ROWS[:3])
         ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import pickle
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import dask
@@ -24,6 +23,8 @@ from dask_gpuselect.maths.fits.concentration import TrimmedSquares
 from dask_gpuselect.maths.fits.tables import Tables
 from dask_gpuselect.robust import LeastMedianOfSquares, LeastTrimmedSquares, fitting
 from tests.backends import CUPY, Backend
+from tests.matrix.cases import Counted
+from tests.matrix.cases import _hidden as hidden
 from tests.published import STACK_LOSS, STARS
 from tests.spies import noted
 
@@ -248,23 +249,14 @@ def test_a_device_takes_the_same_starts(
 # --------------------------------------------------------------------------------------------------
 
 
-class Counted:
-    """Rows that are read anew in every pass, and how often."""
-
-    def __init__(self, x: Floats, y: Floats, chunk: int, *, known: bool = True) -> None:
-        self.loads = [0] * -(-len(x) // chunk)
-        sizes = (np.nan,) * len(self.loads) if not known else None
-        table = da.from_array(np.column_stack([x, y]), chunks=(chunk, -1))
-        how: dict[str, Any] = {"dtype": float, "name": f"counted-{id(self)}"}
-        if sizes:
-            how["chunks"] = (sizes, table.chunks[1])
-        table = table.map_blocks(self._read, meta=np.empty((0, 0)), **how)
-        self.x, self.y = table[:, :-1], table[:, -1]
-
-    def _read(self, block: Floats, block_info: Any = None) -> Floats:
-        if block_info:
-            self.loads[block_info[0]["chunk-location"][0]] += 1
-        return block
+def counted(
+    x: Floats, y: Floats, chunk: int, *, known: bool = True, changed: Any = None
+) -> tuple[Counted, da.Array, da.Array]:
+    """Rows that are read anew in every pass, after what counts how often."""
+    source = Counted(np.column_stack([x, y]), changed)
+    table = source.lazy((chunk, -1)).map_blocks(np.copy)  # so that both are read together
+    table = table if known else hidden(table, 1)
+    return source, table[:, :-1], table[:, -1]
 
 
 @both
@@ -272,18 +264,18 @@ def test_every_step_of_all_fits_is_one_load(
     estimator: Any, small_samples: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One for the sample, and one for each step, which all fits that are left share."""
-    source = Counted(*contaminated(5000, share=0.1), 600)
+    source, *rows = counted(*contaminated(5000, share=0.1), 600)
     fits = noted(
         monkeypatch, fitting.passes, "tallies", lambda _, x, design, thetas, *__, **how: len(thetas)
     )
-    result = estimator(**FEW).fit(source.x, source.y)
-    assert set(source.loads) == {result.n_passes_} == {1 + len(fits)}
+    result = estimator(**FEW).fit(*rows)
+    assert source.each == {result.n_passes_} == {1 + len(fits)}
     assert fits[0] > 1
     # Then the best alone goes on, by a step or by many at once.
     assert all(n <= 2 for n in fits[1 + starts.FIRST_STEPS :])
     assert 2 <= result.n_iter_ <= len(fits)
     result.support_.compute()
-    assert set(source.loads) == {result.n_passes_ + 1}
+    assert source.each == {result.n_passes_ + 1}
 
 
 def test_many_steps_at_once(small_samples: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,24 +292,24 @@ def test_many_steps_at_once(small_samples: None, monkeypatch: pytest.MonkeyPatch
 
 def test_other_passes(small_samples: None) -> None:
     x, y = contaminated(5000)
-    plain, counts, weights = (Counted(x, y, 600, known=i != 1) for i in range(3))
-    passes = LeastTrimmedSquares(**FEW).fit(plain.x, plain.y).n_passes_
-    of_unknown = LeastTrimmedSquares(**FEW).fit(counts.x, counts.y)
+    passes = LeastTrimmedSquares(**FEW).fit(*lazy(x, y, 600)).n_passes_
+    source, *rows = counted(x, y, 600, known=False)
+    of_unknown = LeastTrimmedSquares(**FEW).fit(*rows)
     wanted = LeastTrimmedSquares(**FEW).fit(x, y)
     np.testing.assert_allclose(of_unknown.coef_, wanted.coef_, rtol=1e-9)
     assert of_unknown.n_passes_ == passes + 1
-    assert set(counts.loads) == {passes + 1}
+    assert source.each == {passes + 1}
     np.testing.assert_array_equal(of_unknown.support_.compute(), wanted.support_)
-    reweighted = LeastTrimmedSquares(reweight=True, random_state=0).fit(weights.x, weights.y)
+    source, *rows = counted(x, y, 600)
+    reweighted = LeastTrimmedSquares(reweight=True, random_state=0).fit(*rows)
     assert reweighted.n_passes_ == passes + 1
-    assert set(weights.loads) == {passes + 1}
+    assert source.each == {passes + 1}
 
 
 def test_few_rows_are_loaded_once() -> None:
-    source = Counted(*contaminated(500), 60)
-    result = LeastTrimmedSquares(**FEW).fit(source.x, source.y)
-    assert result.n_passes_ == 1
-    assert set(source.loads) == {1}
+    source, *rows = counted(*contaminated(500), 60)
+    result = LeastTrimmedSquares(**FEW).fit(*rows)
+    assert source.each == {result.n_passes_} == {1}
     assert result.n_iter_ >= 1
 
 
@@ -387,9 +379,9 @@ def test_lazy_predictions_and_scores() -> None:
     predicted = result.predict(rows[0])
     assert predicted.chunks == rows[1].chunks
     np.testing.assert_allclose(predicted.compute(), x @ result.coef_ + result.intercept_)
-    source = Counted(x, y, 500)
-    assert result.score(source.x, source.y) == pytest.approx(result.score(*rows), rel=1e-12)
-    assert set(source.loads) == {1}
+    source, *others = counted(x, y, 500)
+    assert result.score(*others) == pytest.approx(result.score(*rows), rel=1e-12)
+    assert source.each == {1}
     assert result.score(*rows) == pytest.approx(r2_score(y, result.predict(x)), rel=1e-12)
     assert result.score(x, y) == pytest.approx(result.score(*rows), rel=1e-12)
     with pytest.raises(ValueError, match="sample_weight"):
@@ -429,21 +421,14 @@ def test_targets_of_any_size(estimator: Any, scale: float) -> None:
 
 @pytest.mark.parametrize("is_known", [True, False])
 def test_a_chunk_that_changes(small_samples: None, is_known: bool) -> None:
-    x, y = contaminated(3000)
-    loads: Iterator[int] = iter(range(100))
+    def changed(rows: Floats, place: Any, load: int) -> Floats:
+        return rows[1:] if (place[0][0], load) == (1000, 2) else rows
 
-    def read(block: Floats, block_info: Any = None) -> Floats:
-        is_changed = block_info and block_info[0]["chunk-location"][0] == 2 and next(loads) == 1
-        return block[1:] if is_changed else block
-
-    table = da.from_array(np.column_stack([x, y]), chunks=(500, -1))
-    table = table.map_blocks(read, dtype=float, meta=np.empty((0, 0)))
-    X, y = table[:, :-1], table[:, -1]
+    _, X, y = counted(*contaminated(3000), 500, known=is_known, changed=changed)
     if is_known:
         error: type[Exception] = ValueError
         message = r"chunk \(2,.*\) of [Xy] has shape \(499,.*\), but its array says \(500,.*\)"
     else:
-        X._chunks, y._chunks = ((np.nan,) * 6, X.chunks[1]), ((np.nan,) * 6,)
         error, message = ChunksChangedError, "chunk 2 of X has 499 rows, and had 500 before"
     with pytest.raises(error, match=message):
         LeastTrimmedSquares(**FEW).fit(X, y)

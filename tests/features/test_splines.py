@@ -463,12 +463,3 @@ def test_extrapolation(make: Any, backend: Backend) -> None:
     far = make(x, y)(np.array([-np.inf, np.inf]))
     for value, end, slope in zip(far, y[[0, -1]], ends, strict=True):
         assert np.isinf(value) if slope else value == end
-
-
-def test_dask_arrays() -> None:
-    da = pytest.importorskip("dask.array")
-    x, y = points("random")
-    spline = quadratic(x, y)
-    z = np.linspace(-2, 2, 50)
-    lazy = da.from_array(z, chunks=20)
-    np.testing.assert_array_equal(lazy.map_blocks(spline).compute(), spline(z))

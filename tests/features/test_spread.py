@@ -19,13 +19,7 @@ from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Cuts, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.moments import means
-from dask_gpuselect.robust import (
-    deviations,
-    mad,
-    nanmad,
-    nantrimmed_mean,
-    trimmed_mean,
-)
+from dask_gpuselect.robust import deviations, mad, nanmad, nantrimmed_mean, trimmed_mean
 from dask_gpuselect.robust.questions import DeviationQuestion
 from tests.backends import Backend
 from tests.data import FLOATS, normal, two_halves, uniform
@@ -171,17 +165,12 @@ def test_elements_that_are_not_gathered_must_be_further() -> None:
 # --- Data in memory -------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def _small_pilots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
-    monkeypatch.setattr(pilot, "PILOT_SIZE", 6000)
-    monkeypatch.setattr(deviations, "SAMPLED_ROOM", (0.1, 0.3, 0.6))
-
-
-@pytest.mark.usefixtures("_small_pilots")
 def test_a_guess_that_leaves_the_median_uncertain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two of ten magnitudes: the shells are looked for again once the median is known, and
     nothing is measured."""
+    monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
+    monkeypatch.setattr(pilot, "PILOT_SIZE", 6000)
+    monkeypatch.setattr(deviations, "SAMPLED_ROOM", (0.1, 0.3, 0.6))
     monkeypatch.delattr(kernels, "cuts")
     clusters = np.floor(uniform(40_000) * 10)
     a = np.exp(60 * (clusters + 1e-3 * normal(40_000)))

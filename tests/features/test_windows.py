@@ -1,4 +1,4 @@
-"""Moving windows: beside windows that are unfolded, and scipy.ndimage."""
+"""Moving windows: beside windows that are unfolded, pandas and scipy.ndimage."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -177,7 +178,21 @@ def test_integers_stay_integers_unless_an_element_is_masked(mask: Any) -> None:
     np.testing.assert_array_equal(lazy.compute(), result)
 
 
-# --- scipy.ndimage --------------------------------------------------------------------------------
+# --- pandas and scipy.ndimage ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("closed", ["right", "left", "both", "neither", None])
+@pytest.mark.parametrize(("center", "step", "least"), [(False, 1, 6), (True, 1, 2), (False, 3, 1)])
+def test_windows_are_those_of_pandas(closed: Any, center: bool, step: int, least: int) -> None:
+    x = some((60,))
+    for window in (2, 5, 6):
+        how: dict[str, Any] = {"center": center, "closed": closed, "step": step}
+        how["min_periods"] = min(least, window)
+        theirs = pd.Series(x).rolling(window, **how)
+        ours = rolling(da.from_array(x, chunks=(7, 30, 23)), window, **how)
+        np.testing.assert_array_equal(ours.nanmedian(), theirs.median())
+        expected = theirs.quantile(0.3, interpolation="higher")
+        np.testing.assert_array_equal(ours.nanquantile(0.3, method="higher"), expected)
 
 
 @settings(max_examples=20, deadline=None)

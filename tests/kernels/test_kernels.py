@@ -24,14 +24,7 @@ from dask_gpuselect.maths.rulers import Ruler, scales
 from dask_gpuselect.maths.sizes import pivot_count
 from tests import backends
 from tests.backends import CUPY, NUMPY, Backend, each, param
-from tests.data import (
-    INTEGER_DTYPES,
-    cases_of,
-    hashed,
-    make,
-    normal,
-    valid,
-)
+from tests.data import INTEGER_DTYPES, cases_of, hashed, make, normal, valid
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,14 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.cpu import lane_runs
 from dask_gpuselect.kernels.cpu.lane_runs import LaneRuns, pick_from_runs
-from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
 from tests.data import FLOATS, INTEGERS, MISSING
+from tests.kernels.test_groups_kernels import assert_same_lanes
+from tests.selecting import ranks_about
 
 pytestmark = pytest.mark.any_dask  # of kernels alone
 
-Q = np.array([0, 0.1, 0.5, 0.77, 1])[:, None]
-
-
-def ranks(n: IntArray) -> tuple[IntArray, IntArray]:
-    lower = np.floor(Q * (n - 1)).astype(np.int64)
-    return lower, np.minimum(lower + 1, n - 1)
+ranks = ranks_about([0, 0.1, 0.5, 0.77, 1])
 
 
 def table(name: str, dtype: str, n: int) -> NDArray[np.generic]:
@@ -45,8 +41,4 @@ def test_ranks_of_runs_are_those_of_sorted_lanes(
         expected = pick(SortedLanes.of_rows(np.sort(rows, axis=1)), ranks)
         runs = LaneRuns.of_rows(rows)
         answer = pick_from_runs(runs, ranks)
-        np.testing.assert_array_equal(answer.n_valid, expected.n_valid)
-        np.testing.assert_array_equal(answer.n_missing, expected.n_missing)
-        some = expected.n_valid > 0
-        np.testing.assert_array_equal(answer.lower[some], expected.lower[some])
-        np.testing.assert_array_equal(answer.upper[some], expected.upper[some])
+        assert_same_lanes(answer, expected)

@@ -22,21 +22,10 @@ from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import pivot_count
-from dask_gpuselect.maths.weights import (
-    PRODUCT_UNIT,
-    SQUARE_ROUNDINGS,
-    WEIGHT_UNIT,
-)
+from dask_gpuselect.maths.weights import PRODUCT_UNIT, SQUARE_ROUNDINGS, WEIGHT_UNIT
 from tests import backends
 from tests.backends import CUPY, NUMPY, each
-from tests.data import (
-    INTEGER_DTYPES,
-    cases_of,
-    hashed,
-    make,
-    normal,
-    uniform,
-)
+from tests.data import INTEGER_DTYPES, cases_of, hashed, make, normal, uniform
 
 Weights = NDArray[Any]
 IntArray = NDArray[np.int64]

@@ -6,24 +6,16 @@ import numpy as np
 import pytest
 
 from dask_gpuselect.kernels.reference import groups as reference
-from dask_gpuselect.maths.cuts import ChunksChangedError, IntArray
+from dask_gpuselect.maths.cuts import ChunksChangedError
 from dask_gpuselect.maths.group_guess import guess_group_brackets, sample_size
-from dask_gpuselect.maths.lane_cuts import RanksOfLanes
 from dask_gpuselect.maths.ragged import Bracketed, order_statistics_of_slots
 from tests.data import normal, uniform
-
-
-def ranks_of(q: list[float]) -> RanksOfLanes:
-    def ranks(n: IntArray) -> tuple[IntArray, IntArray]:
-        lower = np.floor(np.multiply.outer(np.array(q), n - 1)).astype(np.int64)
-        return lower, np.minimum(lower + 1, n - 1)
-
-    return ranks
+from tests.selecting import ranks_about
 
 
 def test_a_sample_is_enough() -> None:
     """Brackets of a tenth of all hold what is wanted of all, and little else."""
-    n, n_groups, ranks = 200_000, 20, ranks_of([0.5])
+    n, n_groups, ranks = 200_000, 20, ranks_about([0.5])
     values, codes = normal(n), np.floor(uniform(n)[::-1] * n_groups).astype(np.int32)
     ordered, n_valid, _ = reference.in_groups([(values[::10], codes[::10])], n_groups)
     brackets = guess_group_brackets(n_valid, ranks, lambda places: ordered[places])
@@ -42,10 +34,10 @@ def test_counts_that_changed_are_seen() -> None:
     """An element that is in another group than before is not taken for one of the next group."""
     values, codes = np.arange(8.0), np.array([0, 0, 0, 0, 1, 1, 1, 1], np.int32)
     ordered, n_valid, _ = reference.in_groups([(values, codes)], 2)
-    brackets = guess_group_brackets(n_valid, ranks_of([0.5]), lambda places: ordered[places])
+    brackets = guess_group_brackets(n_valid, ranks_about([0.5]), lambda places: ordered[places])
     codes[3] = 1
     tally = reference.tally([(values, codes)], brackets)
     whole = tally.in_one_order(len(brackets.wanted), reference.sorted_in_groups)
     about = Bracketed(brackets, n_valid, np.zeros(2, np.int64))
     with pytest.raises(ChunksChangedError, match="groups have other sizes"):
-        order_statistics_of_slots(about, whole, ranks_of([0.5]))
+        order_statistics_of_slots(about, whole, ranks_about([0.5]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from dask_gpuselect import ChunksChangedError
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
-    Lanes,
     find_lane_brackets,
     merge,
     merge_tallies,
@@ -24,15 +23,10 @@ from dask_gpuselect.maths.lane_cuts import (
 from dask_gpuselect.maths.sizes import most_inside
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, cuts_of_sorted, tally_of_sorted
 from tests.data import FLOATS, MISSING
+from tests.selecting import ranks_about
 
 IntArray = NDArray[np.int64]
-Q = np.array([0.5, 0.0, 0.9, 1.0])
-
-
-def ranks(n: IntArray) -> tuple[IntArray, IntArray]:
-    """The two ranks about each of `Q`."""
-    lower = np.floor(Q[:, None] * (n - 1)).astype(np.int64)
-    return lower, np.minimum(lower + 1, n - 1)
+ranks = ranks_about([0.5, 0.0, 0.9, 1.0])
 
 
 def divided(table: NDArray[Any], n_parts: int) -> list[SortedLanes]:
@@ -41,24 +35,6 @@ def divided(table: NDArray[Any], n_parts: int) -> list[SortedLanes]:
     bounds = zip(stops[:-1].astype(int), stops[1:].astype(int), strict=True)
     parts = (np.sort(table[:, start:stop], axis=1) for start, stop in bounds)
     return [SortedLanes.of_rows(part) for part in parts if part.shape[1]]
-
-
-def in_passes(
-    parts: Sequence[SortedLanes], widths: Sequence[int], merge_every: int = 100
-) -> tuple[Lanes, list[LaneBrackets]]:
-    """All passes, and the brackets after each."""
-    of_passes: list[LaneBrackets] = []
-    brackets: LaneBrackets | None = None
-    for m in widths:
-        cuts = [cuts_of_sorted(part, brackets, m) for part in parts]
-        while len(cuts) > merge_every:
-            groups = [cuts[i : i + merge_every] for i in range(0, len(cuts), merge_every)]
-            cuts = [merge(group, m) for group in groups]
-        brackets = find_lane_brackets(cuts, ranks) if brackets is None else narrow(cuts, brackets)
-        of_passes.append(brackets)
-    assert brackets is not None
-    tally = merge_tallies([tally_of_sorted(part, brackets) for part in parts])
-    return order_statistics(tally, brackets), of_passes
 
 
 def n_inside(brackets: LaneBrackets, ordered: NDArray[Any]) -> IntArray:
@@ -86,13 +62,23 @@ values = st.sampled_from([0, 1, 2, 3, 5, 8, 200, 255])
 def test_all_ranks_are_known_of_parts_that_tell_all() -> None:
     """Then the bracket is the element."""
     table = mixed_lanes(100, "f8")
-    _, (brackets,) = in_passes(divided(table, 7), (100,), merge_every=3)
+    parts = divided(table, 7)
+    cuts = [cuts_of_sorted(part, None, 100) for part in parts]
+    while len(cuts) > 3:
+        cuts = [merge(cuts[i : i + 3], 100) for i in range(0, len(cuts), 3)]
+    brackets = find_lane_brackets(cuts, ranks)
     some = brackets.n_valid > 0
     same = brackets.lower == brackets.upper
     np.testing.assert_array_equal(
         brackets.low[some & same.all(1)], brackets.high[some & same.all(1)]
     )
-    assert n_inside(brackets, np.sort(table, axis=1)).max() == 0
+    ordered = np.sort(table, axis=1)
+    assert n_inside(brackets, ordered).max() == 0
+    tally = merge_tallies([tally_of_sorted(part, brackets) for part in parts])
+    result = order_statistics(tally, brackets)
+    for rank, actual in zip(ranks(brackets.n_valid), (result.lower, result.upper), strict=True):
+        places = rank.T[some]
+        np.testing.assert_array_equal(actual[some], np.take_along_axis(ordered[some], places, 1))
 
 
 @given(
@@ -104,33 +90,24 @@ def test_all_ranks_are_known_of_parts_that_tell_all() -> None:
 def test_no_more_are_inside_than_is_said(
     lanes: list[list[int]], n_parts: int, m: int, q: float
 ) -> None:
-    def pairs(n: IntArray) -> tuple[IntArray, IntArray]:
-        lower = np.floor(q * (n - 1)).astype(np.int64)
-        return lower[None], np.minimum(lower + 1, n - 1)[None]
-
     table = np.array(lanes, np.uint8)
     parts = divided(table, n_parts)
-    brackets = find_lane_brackets([cuts_of_sorted(part, None, m) for part in parts], pairs)
+    cuts = [cuts_of_sorted(part, None, m) for part in parts]
+    brackets = find_lane_brackets(cuts, ranks_about([q]))
     assert n_inside(brackets, np.sort(table, axis=1)).max() <= most_inside(30, m, 2)
 
 
 # --- Data that changed ----------------------------------------------------------------------------
 
 
-def test_other_elements_are_noticed() -> None:
+def test_other_elements_and_another_number_are_noticed() -> None:
     rows = np.sort(mixed_lanes(200, "f8")[:5], axis=1)
-    brackets = find_lane_brackets([cuts_of_sorted(SortedLanes.of_rows(rows), None, 5)], ranks)
-    with pytest.raises(
-        ChunksChangedError, match="a 1-D slice has other elements than in the first"
-    ):
-        order_statistics(tally_of_sorted(SortedLanes.of_rows(rows * 0 + 5e9), brackets), brackets)
-
-
-def test_another_number_is_noticed() -> None:
-    rows = np.sort(mixed_lanes(200, "f8")[:5], axis=1)
-    brackets = find_lane_brackets([cuts_of_sorted(SortedLanes.of_rows(rows), None, 5)], ranks)
-    message = "a 1-D slice had 200 valid elements in the first read and 199 in a later one"
-    with pytest.raises(ChunksChangedError, match=message):
-        narrow([cuts_of_sorted(SortedLanes.of_rows(rows[:, 1:]), brackets, 5)], brackets)
-    with pytest.raises(ChunksChangedError, match=message):
-        order_statistics(tally_of_sorted(SortedLanes.of_rows(rows[:, 1:]), brackets), brackets)
+    lanes, others, fewer = map(SortedLanes.of_rows, (rows, rows * 0 + 5e9, rows[:, 1:]))
+    brackets = find_lane_brackets([cuts_of_sorted(lanes, None, 5)], ranks)
+    number = "a 1-D slice had 200 valid elements in the first read and 199 in a later one"
+    with pytest.raises(ChunksChangedError, match=number):
+        narrow([cuts_of_sorted(fewer, brackets, 5)], brackets)
+    elements = "a 1-D slice has other elements than in the first"
+    for changed, message in ((others, elements), (fewer, number)):
+        with pytest.raises(ChunksChangedError, match=message):
+            order_statistics(tally_of_sorted(changed, brackets), brackets)

@@ -16,13 +16,8 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths import lane_weight_cuts
 from dask_gpuselect.maths.cuts import ChunksChangedError
 from dask_gpuselect.maths.exact_sums import DIGIT, LEAST, ExactSums, Wholes, needs
-from dask_gpuselect.maths.lane_cuts import LaneBrackets, join, lanes_between, merge_tallies
-from dask_gpuselect.maths.lane_weight_cuts import (
-    cuts_of_sorted,
-    merge,
-    narrowed,
-    tally_of_sorted,
-)
+from dask_gpuselect.maths.lane_cuts import join, lanes_between, merge_tallies
+from dask_gpuselect.maths.lane_weight_cuts import cuts_of_sorted, merge, narrowed, tally_of_sorted
 from dask_gpuselect.maths.lane_weights import WantedQuantiles
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from tests.data import uniform
@@ -95,32 +90,17 @@ def parts_of(x: NDArray[Any], w: NDArray[Any], *cuts: int) -> list[SortedLanes]:
     return [SortedLanes.weighed(x[:, a:b], w[:, a:b]) for a, b in pairs]
 
 
-def in_parts(
-    parts: list[SortedLanes], wanted: WantedQuantiles, widths: tuple[int, ...]
-) -> tuple[Any, Any]:
-    """The answers by passes of these widths, and the last tally; the tables in two pieces."""
-    pieces = (0, 5), (5, LANES)
-    brackets: LaneBrackets | None = None
-    for m in widths:
-        cuts = [
-            join(
-                [
-                    cuts_of_sorted(
-                        lanes_between(part, *i), brackets and lanes_between(brackets, *i), m
-                    )
-                    for i in pieces
-                ]
-            )
-            for part in parts
-        ]
-        brackets = narrowed([merge(cuts[:2], m), *cuts[2:]], brackets, wanted)
-    assert brackets is not None
-    tallies = [
-        join(
-            [tally_of_sorted(lanes_between(part, *i), lanes_between(brackets, *i)) for i in pieces]
-        )
-        for part in parts
-    ]
+def pieces(lanes: Any) -> list[Any]:
+    """Some of the lanes, and the others."""
+    return [lanes_between(lanes, *ends) for ends in ((0, 5), (5, LANES))]
+
+
+def in_parts(parts: list[SortedLanes], wanted: WantedQuantiles, m: int) -> tuple[Any, Any]:
+    """The answers by a pass of this width, and its tally; the tables in two pieces."""
+    cuts = [join([cuts_of_sorted(each, None, m) for each in pieces(part)]) for part in parts]
+    brackets = narrowed([merge(cuts[:2], m), *cuts[2:]], None, wanted)
+    known = pieces(brackets)
+    tallies = [join([*map(tally_of_sorted, pieces(part), known)]) for part in parts]
     tally = merge_tallies([merge_tallies(tallies[:2]), *tallies[2:]])
     return lane_weight_cuts.answers(tally, brackets), tally
 
@@ -130,7 +110,7 @@ def test_windows_are_not_gathered() -> None:
     x, w = drawn(1000)
     w[:, 1] = w.sum(axis=1)
     wanted = WantedQuantiles((0.5,), "linear", FLOAT)
-    result, tally = in_parts(parts_of(x, w, 400), wanted, (40,))
+    result, tally = in_parts(parts_of(x, w, 400), wanted, 40)
     assert tally.n_inside.max() < 250
     assert not tally.product.is_zero.all()
     for lane in range(LANES):

@@ -16,11 +16,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.engine.search import Trace, select_now
 from dask_gpuselect.kernels.reference import measures
-from dask_gpuselect.maths.keys import (
-    extreme_keys,
-    key_at,
-    to_keys,
-)
+from dask_gpuselect.maths.keys import extreme_keys, key_at, to_keys
 from dask_gpuselect.strategies import Strategy
 from dask_gpuselect.strategies.known import ContradictionError, Known
 from dask_gpuselect.strategies.probes import (
@@ -135,14 +131,13 @@ def elements(dtype: str) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def arrays(draw: st.DrawFn, n_arrays: int = 1) -> Any:
-    """A few elements of any dtype, with ties; several arrays have elements in common."""
+def both_arrays(draw: st.DrawFn) -> Any:
+    """Two arrays of a few elements of any dtype, with ties, and with elements in common."""
     dtype = draw(st.sampled_from(["f8", "f4", "i8", "u8", "i1", "u2"]))
     values = draw(st.lists(elements(dtype), min_size=1, max_size=8))
     n = draw(st.integers(1, 30))
     places = hnp.arrays("u1", n, elements=st.integers(0, len(values) - 1))
-    made = tuple(np.array(values, dtype)[draw(places)] for _ in range(n_arrays))
-    return made if n_arrays > 1 else made[0]
+    return tuple(np.array(values, dtype)[draw(places)] for _ in range(2))
 
 
 @st.composite
@@ -170,7 +165,7 @@ def probes(draw: st.DrawFn, values: NDArray[Any]) -> Any:
 
 
 @FEW
-@given(data=st.data(), both=arrays(2))
+@given(data=st.data(), both=both_arrays())
 def test_reports_of_other_data_contradict_or_say_what_is_so(
     data: st.DataObject, both: tuple[NDArray[Any], NDArray[Any]]
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 
@@ -11,6 +9,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.maths.cuts import ChunksChangedError, IntArray
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, ranks
 from dask_gpuselect.maths.tails import LaneTails, TailSizes, lanes_in_tails
+from tests.selecting import ranks_about
 
 EVERY_METHOD = [*METHODS.values(), MEDIAN]
 LONG = [0.0, 1e-9, 0.1, 1 / 3, 0.9, 0.999, float(np.nextafter(1, 0)), 1.0]
@@ -44,14 +43,9 @@ def test_fewer_elements_ask_for_no_more(n: int) -> None:
             assert_in_tails(n, m, q, method)
 
 
-def _ranks(n: IntArray, q: tuple[float, ...]) -> tuple[IntArray, IntArray]:
-    wanted = ranks(n, np.array(q)[:, None], "linear")
-    return wanted.lower, wanted.upper
-
-
 def test_lanes_that_are_longer_than_was_said() -> None:
     counts = np.full(3, 11), np.zeros(3, np.int64)
     tails = LaneTails(np.zeros((3, 4)), *counts)
     assert kernels.merge_lane_tails([tails], TailSizes(10, 0, 4)) is tails
     with pytest.raises(ChunksChangedError, match="more elements than its size, 10"):
-        lanes_in_tails(tails, partial(_ranks, q=(0.9,)), TailSizes(10, 0, 4))
+        lanes_in_tails(tails, ranks_about([0.9]), TailSizes(10, 0, 4))
