@@ -30,6 +30,14 @@ def test_zeros_have_no_sign(strategy: str | None) -> None:
 
 
 @every_strategy
+def test_nan_come_last(strategy: str | None) -> None:
+    a = normal(3000)
+    a[::7] = np.nan
+    answer = order_statistic(a, [0, 1500, 2999], strategy=strategy)
+    np.testing.assert_array_equal(answer, np.sort(a)[[0, 1500, 2999]])
+
+
+@every_strategy
 def test_no_element_and_none_wanted(strategy: str | None) -> None:
     for x in (np.empty(0), da.empty(0, chunks=1), np.full(3, np.nan)):
         answer = np.asarray(order_statistic(x, np.array([], int), strategy=strategy))
