@@ -51,9 +51,9 @@ def messages(path: Path) -> Iterator[Message]:
     file = path.relative_to(PACKAGE.parent).as_posix()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Raise):
-            found = message_of(node.exc, file, node.lineno)
-            if found is not None:
-                yield found
+            message = message_of(node.exc, file, node.lineno)
+            if message is not None:
+                yield message
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "warnings.warn":
             category = ast.unparse(node.args[1]) if len(node.args) > 1 else "UserWarning"
             yield Message(file, node.lineno, category, text_of(node.args[0]))

@@ -191,7 +191,7 @@ def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
     return reduced_items(edges, merge, Edges.merge, _make_deal, name, arguments, _joined_deals)
 
 
-def _with_pieces(found: Plan, arrays: Sequence[DaskArray], plan: SortPlan) -> Plan:
+def _with_pieces(begun: Plan, arrays: Sequence[DaskArray], plan: SortPlan) -> Plan:
     """Add the load of the pieces, which wait in memory or on disk, to the plan of the splitters."""
     rows = sum(x.dtype.itemsize * math.prod(x.shape[1:]) for x in arrays) + 8 * plan.has_places
     task_bytes = known_bytes(
@@ -200,11 +200,11 @@ def _with_pieces(found: Plan, arrays: Sequence[DaskArray], plan: SortPlan) -> Pl
     waiting = 0 if plan.spill is not None else known_bytes(rows * arrays[0].size)
     return described(
         replace(
-            found,
+            begun,
             name="sort",
-            loads=found.loads + 1,
-            task_bytes=max(found.task_bytes, task_bytes),
-            waiting_bytes=max(found.waiting_bytes, waiting),
+            loads=begun.loads + 1,
+            task_bytes=max(begun.task_bytes, task_bytes),
+            waiting_bytes=max(begun.waiting_bytes, waiting),
             why="",
         ),
         arrays[0],

@@ -181,7 +181,7 @@ def test_weighted_boxes_are_guessed(
     for max_fliers, values in ((20, data), (0, np.exp(3 * data)), (1000, np.rint(data))):
         how = {"max_fliers": max_fliers, "method": method}
         arrays = backend.asarray(values), backend.asarray(weights)
-        (found,) = describe_boxplot(arrays[0], weights=arrays[1], **how)
-        assert_box(found, box_of(values, weights, **how))
+        (box,) = describe_boxplot(arrays[0], weights=arrays[1], **how)
+        assert_box(box, box_of(values, weights, **how))
     assert len(weighted_pilots) == 3
     assert name == "one heavy" or all(weighted_pilots)

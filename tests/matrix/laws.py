@@ -147,24 +147,24 @@ def right(case: Case) -> None:
         wanted = case.expected()
     except definitions.Refused as refused:
         try:
-            found = computed(case, lazy)
+            actual = computed(case, lazy)
         except refused.kinds as error:
             check_clean(error)
             return
         if not case.values.size:
             warns(case)
             if (theirs := _numpys(case)) is not None:
-                same(found, theirs[0], "NumPy's of nothing")
+                same(actual, theirs[0], "NumPy's of nothing")
         if isinstance(case.values, np.ma.MaskedArray) or not case.values.size:
             return  # what is masked can say so, and an empty array may be NaN
-        raise Broken(f"not refused: {found!r}") from None
+        raise Broken(f"not refused: {actual!r}") from None
     before = np.ma.getdata(case.values).tobytes()
-    found = computed(case, lazy)
-    same(found, wanted, "by definition")
+    actual = computed(case, lazy)
+    same(actual, wanted, "by definition")
     warns(case)
     if np.ma.getdata(case.values).tobytes() != before:
         raise Broken("the data were changed")
-    _seen[:] = [(case, found)]
+    _seen[:] = [(case, actual)]
     if lazy is not None and lazy.sources and case.values.size and _has_plan(case):
         loads(case, lazy)
 
@@ -200,10 +200,10 @@ def _numpys(case: Case) -> tuple[Any, set[str]] | None:
     name = case.question.name
     if others or name not in oracle.FUNCTIONS or case.values.dtype.kind in "mM":
         return None
-    asked = {key: case.asked[key] for key in ("q", "method") if key in case.asked}
+    arguments = {key: case.asked[key] for key in ("q", "method") if key in case.asked}
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
-        result = getattr(np, name)(case.values, axis=case.axis, keepdims=case.keepdims, **asked)
+        result = getattr(np, name)(case.values, axis=case.axis, keepdims=case.keepdims, **arguments)
     return result, {*_about_nothing([str(each.message) for each in given])}
 
 
@@ -242,21 +242,21 @@ def check_clean(error: Exception) -> None:
 
 def answered(case: Case) -> Any:
     """The answer to a case, which is not asked once more if it was right just now."""
-    for seen, found in _seen:
-        if seen is case:
-            return found
+    for earlier, actual in _seen:
+        if earlier is case:
+            return actual
     return computed(case)
 
 
 def loads(case: Case, lazy: Lazy) -> None:
     """Compare loads with those that a docstring states about all elements, and with those that
     `explain` says of the call; companions are loaded as often."""
-    found = {name: source.most for name, source in lazy.sources.items()}
+    actual = {name: source.most for name, source in lazy.sources.items()}
     plan = plan_of(case, lazy)
     most = plan.reads
     if case.axis is None and not case.slots.groups and not case.asked.get("strategy"):
         most = min(most, case.question.loads)
-    for name, n in found.items():
+    for name, n in actual.items():
         # Labels alone are read for their names, and once more for those of boxes; and with them
         # the chunks that they are made of.
         names_labels = name == "labels" or case.row["home"] == "shared"
@@ -267,14 +267,14 @@ def loads(case: Case, lazy: Lazy) -> None:
         wanted = case.question.reads(case.values.itemsize, case.asked)
         if (counts := lazy.sources["values"].each) not in (set(), {wanted}):
             raise Broken(f"{counts} reads of chunks, not {wanted} of each")
-    n = found.get("values", 0)  # none are counted in other processes
+    n = actual.get("values", 0)  # none are counted in other processes
     if not n or case.row["home"] == "shared":
         return
     if n < plan._least_loads:
         raise Broken(f"{n} loads, and explain says: {plan}")
     is_of_quantiles = case.question.definition is definitions.quantiles
-    if is_of_quantiles and plan.name == "groups" and found.get("labels", n) != n:
-        raise Broken(f"{found['labels']} loads of labels, and {n} of what they are of")
+    if is_of_quantiles and plan.name == "groups" and actual.get("labels", n) != n:
+        raise Broken(f"{actual['labels']} loads of labels, and {n} of what they are of")
 
 
 def _reads_exactly(case: Case) -> bool:
@@ -344,13 +344,13 @@ NO_PARTIALS = (Group, Boxes)
 """Elements that a process has cached, which have a limit of their own, and answers."""
 
 
-def _bytes_of(a: Any, seen: set[int] | None = None) -> int:
+def _bytes_of(a: Any, visited: set[int] | None = None) -> int:
     """The bytes of all arrays of an object, each once."""
-    seen = set() if seen is None else seen
+    visited = set() if visited is None else visited
     place = a.ctypes.data if isinstance(a, np.ndarray) and a.dtype != object else id(a)
-    if place in seen:
+    if place in visited:
         return 0
-    seen.add(place)
+    visited.add(place)
     if isinstance(a, np.ndarray) and a.dtype != object:
         return a[tuple(slice(None if step else 1) for step in a.strides)].nbytes
     parts: Any = ()
@@ -363,7 +363,7 @@ def _bytes_of(a: Any, seen: set[int] | None = None) -> int:
     elif type(a).__module__.startswith("dask_gpuselect"):
         slots = [name for kind in type(a).__mro__ for name in getattr(kind, "__slots__", ())]
         parts = [getattr(a, name, None) for name in (*getattr(a, "__dict__", ()), *slots)]
-    return sum(_bytes_of(part, seen) for part in parts)
+    return sum(_bytes_of(part, visited) for part in parts)
 
 
 def ascends(case: Case) -> None:
@@ -371,10 +371,10 @@ def ascends(case: Case) -> None:
     q = np.sort(np.ravel([*np.ravel(case.asked["q"]), 0.0, 0.3, 1.0]))
     if "percentile" in case.question.name:
         q = np.sort(np.append(q, 100.0))
-    found = np.asarray(_plain(computed(replace(case, asked={**case.asked, "q": q}))))
+    actual = np.asarray(_plain(computed(replace(case, asked={**case.asked, "q": q}))))
     with np.errstate(all="ignore"):
-        if (found[1:] < found[:-1]).any():
-            raise Broken(f"quantiles descend: {found}")
+        if (actual[1:] < actual[:-1]).any():
+            raise Broken(f"quantiles descend: {actual}")
 
 
 # --- Laws of two answers --------------------------------------------------------------------------
@@ -439,7 +439,7 @@ def groups_alone(case: Case) -> None:
     """Ask about each group by itself, of the elements that have its label."""
     about = case.elements
     assert about.groups is not None
-    found = answered(case)
+    actual = answered(case)
     for i, group in enumerate(about.groups):
         keep = case.beside["labels"].ravel() == group
         alone = {k: a.ravel()[keep] for k, a in case.beside.items() if k != "labels"}
@@ -452,9 +452,9 @@ def groups_alone(case: Case) -> None:
         )
         wanted = computed(one)
         if case.question.is_box:
-            same_boxes([found[i]], wanted, f"group {group}")
+            same_boxes([actual[i]], wanted, f"group {group}")
         else:
-            same(found[..., i], wanted, f"group {group} alone")
+            same(actual[..., i], wanted, f"group {group} alone")
 
 
 def names_of_labels(case: Case) -> None:
@@ -462,9 +462,9 @@ def names_of_labels(case: Case) -> None:
     lazy = lazily(case)
     with surroundings(case):
         dask.compute(grouped(case, lazy.values, lazy.beside).groups)
-    found = {name: source.most for name, source in lazy.sources.items()}
-    if found != dict.fromkeys(found, 0) | {"labels": 1}:
-        raise Broken(f"loads for names of groups: {found}")
+    actual = {name: source.most for name, source in lazy.sources.items()}
+    if actual != dict.fromkeys(actual, 0) | {"labels": 1}:
+        raise Broken(f"loads for names of groups: {actual}")
 
 
 def masks_compress(case: Case) -> None:
@@ -479,11 +479,11 @@ def masks_compress(case: Case) -> None:
     row = {**case.row, "home": "memory", "limits": "defaults"}
     chunks = ((len(values),),)
     other = replace(case, values=values, beside=beside, chunks=chunks, row=row, keepdims=False)
-    found, wanted = _or_error(replace(case, keepdims=False)), _or_error(other)
-    if case.question.is_box and not isinstance(found, np.ndarray):
-        same_boxes(found, wanted, "compressed", but="n_left_out")
+    actual, wanted = _or_error(replace(case, keepdims=False)), _or_error(other)
+    if case.question.is_box and not isinstance(actual, np.ndarray):
+        same_boxes(actual, wanted, "compressed", but="n_left_out")
     else:
-        same(found, wanted, "compressed")
+        same(actual, wanted, "compressed")
 
 
 def changes_named(case: Case) -> None:
@@ -512,7 +512,7 @@ def changes_named(case: Case) -> None:
         other = way(whole[index])
         altered = lazily(case, changed)
         try:
-            found = computed(case, altered)
+            actual = computed(case, altered)
         except (ChunksChangedError, ValueError) as error:
             if not (isinstance(error, ChunksChangedError) or other.shape != whole[index].shape):
                 raise
@@ -527,9 +527,9 @@ def changes_named(case: Case) -> None:
         if is_in_passes and whole.tobytes() != case.values.tobytes():
             raise Broken("a chunk changed between two passes, and there is no error")
         try:
-            same(found, before, "a changed chunk")
+            same(actual, before, "a changed chunk")
         except Broken:
-            same(found, _or_error(replace(case, values=whole)), "a changed chunk, and no error")
+            same(actual, _or_error(replace(case, values=whole)), "a changed chunk, and no error")
 
 
 def _refused_if_undeclared(case: Case, at: Any, random: axes.Random) -> None:
@@ -541,12 +541,12 @@ def _refused_if_undeclared(case: Case, at: Any, random: axes.Random) -> None:
         return way(values) if place == at else values
 
     try:
-        found = computed(case, lazily(case, changed))
+        actual = computed(case, lazily(case, changed))
     except (TypeError, ValueError) as error:
         if not re.search(r"chunks? \(?\d", str(error)):
             raise Broken(f"no chunk is named: {error}") from None
         return
-    raise Broken(f"what was not declared is answered: {found!r}")
+    raise Broken(f"what was not declared is answered: {actual!r}")
 
 
 def _larger(values: Array) -> Array:
@@ -563,10 +563,10 @@ def _smaller(values: Array) -> Array:
 
 def _one_missing(values: Array) -> Array:
     """Values of which one is missing, where the dtype has a NaN, and else the largest."""
-    found = values.copy()
+    actual = values.copy()
     is_float = values.dtype.kind == "f"
-    found.flat[values.size // 2] = np.nan if is_float else np.iinfo(values.dtype).max
-    return found
+    actual.flat[values.size // 2] = np.nan if is_float else np.iinfo(values.dtype).max
+    return actual
 
 
 def _mirrored(values: Array) -> Array:
@@ -576,28 +576,30 @@ def _mirrored(values: Array) -> Array:
 
 def _within_a_cell(values: Array) -> Array:
     """Values of which two neighbours lie closer, which no count at another element tells."""
-    found = values.copy()
+    actual = values.copy()
     i, j = np.argsort(values, axis=None)[values.size // 2 : values.size // 2 + 2]
-    step = values.dtype.type(found.flat[j] / 4 - found.flat[i] / 4)  # within range, of integers too
-    found.flat[i], found.flat[j] = found.flat[i] + step, found.flat[j] - step
-    return found
+    step = values.dtype.type(
+        actual.flat[j] / 4 - actual.flat[i] / 4
+    )  # within range, of integers too
+    actual.flat[i], actual.flat[j] = actual.flat[i] + step, actual.flat[j] - step
+    return actual
 
 
 def _copies_moved(values: Array) -> Array:
     """Values of which some copies of the median become what is next to it."""
     middle = np.partition(values, values.size // 2, axis=None)[values.size // 2]
     copies = np.flatnonzero(values == middle)
-    found = values.copy()
-    found.flat[copies[: len(copies) // 2]] = middle - values.dtype.type(middle > 0)
-    return found
+    actual = values.copy()
+    actual.flat[copies[: len(copies) // 2]] = middle - values.dtype.type(middle > 0)
+    return actual
 
 
 def _doubled(values: Array) -> Array:
     """Values of which the second half of the rows is the first one again."""
-    found = values.copy()
+    actual = values.copy()
     half = len(values) // 2
-    found[len(values) - half :] = values[:half]
-    return found
+    actual[len(values) - half :] = values[:half]
+    return actual
 
 
 CHANGES: Mapping[str, Callable[[Array], Array]] = {

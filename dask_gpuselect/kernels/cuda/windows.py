@@ -43,13 +43,13 @@ def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
     if fill is None:
         is_masked |= any(any(side.outside) for side in sides)
     out = cupy.empty(shape, dtype)
-    kept = cupy.empty(shape, bool) if is_masked else None
+    out_keeps = cupy.empty(shape, bool) if is_masked else None
     value = np.asarray(0 if fill is None else fill).astype(dtype)[()]
     mask = None if keeps is None else cupy.ascontiguousarray(keeps)
     given = (cupy.ascontiguousarray(values), mask, about, value, int(fill is not None))
     if out.size:
-        launch(dtype, "window_pads", *given, out, kept)
-    return out if kept is None else Accompanied(out, kept)
+        launch(dtype, "window_pads", *given, out, out_keeps)
+    return out if out_keeps is None else Accompanied(out, out_keeps)
 
 
 class _Piecewise(NamedTuple):
