@@ -194,8 +194,8 @@ def masked(a: NDArray[Any]) -> da.Array:
     return hidden.map_blocks(lambda b: np.ma.masked_greater(b, 0.5), dtype="f8", meta=a[:0])
 
 
-LAZY = da.ma.masked_greater(da.from_array(X), 0.5)
 PLAIN = np.ma.masked_greater(X, 0.5)
+LAZY = da.from_array(PLAIN)
 ROWS: dict[str, Callable[[], Any]] = {
     "hidden": lambda: kneighbors(masked(X), X, 2)[0].compute(),
     "plain": lambda: kneighbors(PLAIN, X, 2),
