@@ -36,9 +36,10 @@ def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
     if len(sides) > PAD_AXES or any(isinstance(each, np.ndarray) for each in places):
         return reference.padded(chunk, sides, fill)
     values, keeps = values_of(chunk), chunk.keeps if isinstance(chunk, Accompanied) else None
-    shape, about = _padding(values.shape, tuple(map(_Piecewise.of, sides, values.shape)))
-    if shape == values.shape:
+    axes = tuple(map(_Piecewise.of, sides, values.shape))
+    if all(axis.size == axis.n and not (axis.low or axis.shift or axis.before) for axis in axes):
         return chunk
+    shape, about = _padding(values.shape, axes)
     dtype, is_masked = np.dtype(values.dtype), keeps is not None
     if fill is None:
         is_masked |= any(any(side.outside) for side in sides)
