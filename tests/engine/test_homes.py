@@ -85,6 +85,7 @@ def test_other_columns_are_not_divided(cluster: Client, monkeypatch: pytest.Monk
     wait(whole)
     for each in (short, whole, x.map_blocks(lambda chunk: chunk + 2)):
         assert explain(each, axis=0).name == "column"
+    cluster.replicate(cluster.futures_of(x), workers=[one])
     assert explain(x, axis=0).name == "column"  # now that one worker has copies of all chunks
 
 
