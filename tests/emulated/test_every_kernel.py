@@ -265,5 +265,5 @@ def test_windows_in_several_tiles(dtype: str, window: dict[int, int]) -> None:
 
 def test_what_other_modules_hold_to_a_reference() -> None:
     test_fits.test_kernels_agree(CUPY, "ties", 3000, True)
-    test_isotonic.test_lower_sets("cuda", CUPY, "trend", "integers")
+    test_isotonic.test_lower_sets("trend", "integers")
     test_weighing.test_large_chunks(test_weighing.CUDA, "float32", "mixed", "f4")

@@ -6,7 +6,6 @@ import importlib
 import sys
 from collections.abc import Callable
 from fractions import Fraction
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dask_gpuselect.distribution import isotonic_regression
-from dask_gpuselect.kernels.reference import lower_sets
 from dask_gpuselect.optional import needs
-from tests.backends import CUPY, NUMPY, STRICT, Backend, param
+from tests.backends import CUPY, NUMPY, Backend
 
 pytestmark = pytest.mark.any_dask  # of no dask arrays
 
@@ -63,7 +61,7 @@ def largest_error(actual: Floats, wanted: list[Fraction]) -> Fraction:
 
 
 def rounding(y: Floats, weights: Floats | None, n_roundings: float) -> Fraction:
-    """So many, of the largest y, and what sums of two float64 lack; see `kernels.lower_sets`."""
+    """So many, of the largest y, and what sums of two float64 lack; see `cuda.lower_sets`."""
     spread = len(y) if weights is None else weights.sum() / weights.min()
     lacking = 4 * len(y).bit_length() * 2.0**-103 * spread
     return Fraction(n_roundings * EPS + lacking) * Fraction(np.abs(y).max()) + Fraction(2) ** -1074
@@ -71,20 +69,12 @@ def rounding(y: Floats, weights: Floats | None, n_roundings: float) -> Fraction:
 
 # --- Least squares --------------------------------------------------------------------------------
 
-LOWER_SETS = [
-    param(NUMPY, lower_sets, NUMPY, id="numpy"),
-    param(NUMPY, lower_sets, STRICT, id="strict"),
-    param(CUPY, "cuda", CUPY, id="cuda"),
-]
-every_kernel = pytest.mark.parametrize(("kernel", "kind_of_array"), LOWER_SETS)
 
-
-def regression(kernel: ModuleType | str, kind_of_array: Backend, *given_arrays: Any) -> Floats:
-    """By lower sets."""
-    if isinstance(kernel, str):
-        kernel = importlib.import_module("dask_gpuselect.kernels.cuda.lower_sets")
-    arrays = [a if a is None else kind_of_array.asarray(a) for a in given_arrays]
-    result: Floats = kind_of_array.to_numpy(kernel.lower_sets(*arrays))
+def lower_sets(*given_arrays: Floats | None) -> Floats:
+    """By the kernels of CUDA."""
+    kernel = importlib.import_module("dask_gpuselect.kernels.cuda.lower_sets")
+    arrays = [a if a is None else CUPY.asarray(a) for a in given_arrays]
+    result: Floats = CUPY.to_numpy(kernel.lower_sets(*arrays))
     return result
 
 
@@ -98,30 +88,30 @@ def weights_of(name: str, n: int) -> Floats | None:
     }[name]
 
 
-@every_kernel
+@pytest.mark.gpu
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("weights", ["none", "wide"])
-def test_lower_sets(kernel: Any, kind_of_array: Backend, kind: str, weights: str) -> None:
+def test_lower_sets(kind: str, weights: str) -> None:
     """To the rounding of one quotient of sums, whatever cancels in them."""
     y = noisy(kind, 560)
     w = weights_of(weights, len(y))
-    result = regression(kernel, kind_of_array, y, w)
+    result = lower_sets(y, w)
     assert (np.diff(result) >= 0).all()
     assert largest_error(result, exact(y, w)) <= rounding(y, w, 3)
 
 
-@every_kernel
-def test_lower_sets_of_many_tiles(kernel: Any, kind_of_array: Backend) -> None:
+@pytest.mark.gpu
+def test_lower_sets_of_many_tiles() -> None:
     """More than a tile of starts, and more than a segment of ends."""
-    n = 4700 if isinstance(kernel, str) else 1100
+    n = 4700
     y = noisy("trend", n)
     for sizes in (n, n - 1, n - n % 256):
-        result = regression(kernel, kind_of_array, y[:sizes])
+        result = lower_sets(y[:sizes])
         assert largest_error(result, exact(y[:sizes])) <= rounding(y, None, 3)
-    result = regression(kernel, kind_of_array, y[::-1].copy())
+    result = lower_sets(y[::-1].copy())
     assert largest_error(result, exact(y[::-1])) <= rounding(y, None, 3)
     for few in (0, 1, 2):
-        result = regression(kernel, kind_of_array, y[:few])
+        result = lower_sets(y[:few])
         assert result.shape == (few,)
 
 
@@ -165,7 +155,6 @@ def test_small_cases(pairs: list[tuple[float, int]], increasing: bool) -> None:
     options: dict[str, Any] = {"increasing": increasing}
     result = isotonic_regression(y[order], w[order], **options)[order]
     assert largest_error(result, exact(y, w)) <= rounding(y, w, len(y))
-    assert largest_error(lower_sets.lower_sets(y, w), exact(y, w)) <= rounding(y, w, 3)
     absolute = isotonic_regression(y[order], w[order], loss="absolute", **options)
     np.testing.assert_array_equal(absolute[order], by_slopes(y, w.astype(int)))
 

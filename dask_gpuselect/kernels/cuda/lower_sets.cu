@@ -1,4 +1,4 @@
-// Isotonic regression by parallel minimum lower sets; see `kernels.lower_sets`.
+// Isotonic regression by parallel minimum lower sets; see ``lower_sets.py``.
 //
 // There are three kernels, without waiting for the host. One block computes prefix sums. Then, for each
 // start, the smallest average up to a later element is found: a thread has one start, and blocks take

@@ -1,6 +1,9 @@
-"""Isotonic regression of CuPy arrays: the host side of ``lower_sets.cu``.
+"""Isotonic regression of CuPy arrays by minimum lower sets: the host side of ``lower_sets.cu``.
 
-It uses minimum lower sets, which run in parallel.
+They run in parallel. For every start, take the smallest of the averages from the start up to each
+later element. The answer at an element is the largest of these over the starts up to it. Averages
+are quotients of differences of prefix sums. These sums are pairs of float64, because differences of
+single ones could cancel all digits.
 """
 
 from __future__ import annotations
@@ -20,10 +23,23 @@ BEST_UPTO = 1 << 14
 
 
 def lower_sets(y: Array, weights: Array | None = None) -> Array:
-    """Return the isotonic regression of y; see `reference.lower_sets.lower_sets`.
+    """Return the isotonic regression of y, ascending, by least squares.
 
-    The host does not wait, which would take most of the time for few elements. Scratch: five arrays
-    like y.
+    Parameters
+    ----------
+    y : cupy.ndarray of float64, shape (n,)
+        Finite.
+    weights : cupy.ndarray of float64, shape (n,), optional
+        Positive and finite.
+
+    Returns
+    -------
+    cupy.ndarray of float64, shape (n,)
+
+    Notes
+    -----
+    O(n**2) averages. The host does not wait, which would take most of the time for few elements.
+    Scratch: five arrays like y.
     """
     n = y.size
     if n == 0:
