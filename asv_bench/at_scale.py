@@ -241,7 +241,7 @@ def tell_reports() -> bool:
     return fine
 
 
-PER_PIVOT = "pivots", "below", "upto", "distance", "slack"
+PER_PIVOT = "pivots", "below", "upto"
 SHARES_OF = 500  # chunks
 FIXED = 2_000_000  # bytes of modules and small things
 

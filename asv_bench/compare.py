@@ -3,7 +3,7 @@
     python asv_bench/compare.py                  quartiles of 1e8 float64 in 10 chunks
     python asv_bench/compare.py --in-memory      the same, held in memory: the plan of one read
     python asv_bench/compare.py --many-chunks    10,000 chunks of 1,000 elements, against x.sum()
-    python asv_bench/compare.py --candidates     candidates by counts alone and with distances
+    python asv_bench/compare.py --candidates     candidates of a quantile
     python asv_bench/compare.py --boxplot        box plots of 1e8 float64, beside our quartiles and
                                                  matplotlib's statistics
 
@@ -416,49 +416,13 @@ def candidates(arguments: argparse.Namespace) -> None:
         values = in_memory(distribution, size)
         ordered = np.sort(values)
         for n_pivots in arguments.pivots:
-            counts, distances = candidates_of(
-                values, ordered, n_chunks, n_pivots, np.array(arguments.q)
-            )
-            rows.append(candidates_row(distribution, n_pivots, arguments.q, counts, distances))
+            cuts = even_cuts(values, n_chunks, n_pivots)
+            found = [count_candidates(ordered, find(cuts, np.array([q]))) for q in arguments.q]
+            shares = np.array(found) * (n_pivots / size)
+            row = (f"{value:.2f}" for value in (shares.mean(), shares.max()))
+            rows.append([distribution, str(n_pivots), *row])
         print(f"{distribution}: done", file=sys.stderr, flush=True)
-    head = ["data", "m", "counts: mean", "most", "distances: mean", "most"]
-    say(table([*head, "saved: median", "all"], rows))
-
-
-def candidates_of(
-    values: Values, ordered: Values, n_chunks: int, n_pivots: int, q: Floats
-) -> tuple[Floats, Floats]:
-    """The candidates of each quantile by itself, in units of n/m: by counts alone, and with
-    distances."""
-    cuts = even_cuts(values, n_chunks, n_pivots)
-    results = [
-        [
-            count_candidates(ordered, find(cuts, np.array([share]), use_distances=use_distances))
-            for share in q
-        ]
-        for use_distances in (False, True)
-    ]
-    counts, distances = np.array(results) * (n_pivots / ordered.size)
-    return counts, distances
-
-
-def candidates_row(
-    distribution: str, n_pivots: int, q: Sequence[float], counts: Floats, distances: Floats
-) -> Sequence[str]:
-    """A row of the table. Nothing can be saved of a quantile without candidates."""
-    saved = {
-        share: 100 * (1 - after / before)
-        for share, before, after in zip(q, counts, distances, strict=True)
-        if before
-    }
-    return [
-        distribution,
-        str(n_pivots),
-        *(f"{value:.2f}" for value in (counts.mean(), counts.max())),
-        *(f"{value:.2f}" for value in (distances.mean(), distances.max())),
-        f"{saved[0.5]:.0f} %" if 0.5 in saved else "",
-        f"{min(saved.values()):.0f} to {max(saved.values()):.0f} %" if saved else "",
-    ]
+    say(table(["data", "m", "mean", "most"], rows))
 
 
 # --- Box plots

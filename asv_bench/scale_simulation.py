@@ -90,11 +90,7 @@ class Model:
         gaps = random.standard_gamma(np.diff(ranks, prepend=-1, append=self.size))
         pivots = np.cumsum(gaps)
         pivots = pivots[:-1] / pivots[-1] + self.move(i)
-        inside = np.diff(ranks, prepend=-1) - 1
-        width = np.diff(pivots, prepend=np.nan)
-        spread = np.sqrt(np.maximum(inside, 0) / 12) * random.standard_normal(len(ranks))
-        distance = np.clip(inside / 2 + spread, 0, inside) * width
-        return Cuts.of_chunk(pivots, ranks, ranks + 1, distance, self.size, 0)
+        return Cuts.of_chunk(pivots, ranks, ranks + 1, self.size, 0)
 
     def share_between(self, low: float, high: float) -> float:
         """Of the elements of all chunks."""

@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import dask
@@ -228,11 +227,10 @@ def even_cuts(values: Values, n_chunks: int, n_pivots: int) -> Cuts:
     return Cuts.merge([reference.cuts(chunk, n_pivots) for chunk in chunks])
 
 
-def find(cuts: Cuts, q: Floats, *, use_distances: bool = True) -> Brackets:
+def find(cuts: Cuts, q: Floats) -> Brackets:
     """The brackets of some quantiles."""
     wanted = ranks(int(cuts.n_valid.sum()), q, "linear")
-    some = cuts if use_distances else replace(cuts, distance=None, slack=None)
-    return find_brackets(some, wanted.lower, wanted.upper)
+    return find_brackets(cuts, wanted.lower, wanted.upper)
 
 
 def count_candidates(ordered: Values, brackets: Brackets) -> int:

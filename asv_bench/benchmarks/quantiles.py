@@ -251,19 +251,19 @@ def many_cuts(n_chunks: int, size: int) -> Cuts:
 
 
 class Root(Seconds):
-    """From all cuts to the brackets, by counts alone and with distances."""
+    """From all cuts to the brackets."""
 
-    params = (((32, 200_000), (10_000, 1_000)), MANY_Q, (False, True))
-    param_names = ("chunks", "n_q", "use_distances")
+    params = (((32, 200_000), (10_000, 1_000)), MANY_Q)
+    param_names = ("chunks", "n_q")
 
-    def setup(self, chunks: tuple[int, int], n_q: int, use_distances: bool) -> None:
+    def setup(self, chunks: tuple[int, int], n_q: int) -> None:
         compile_kernels("float64")
         n_chunks, size = chunks
         self.cuts = many_cuts(shrunk(n_chunks), size)
         self.q = some_q(n_q)
 
-    def time_find_brackets(self, chunks: tuple[int, int], n_q: int, use_distances: bool) -> None:
-        find(self.cuts, self.q, use_distances=use_distances)
+    def time_find_brackets(self, chunks: tuple[int, int], n_q: int) -> None:
+        find(self.cuts, self.q)
 
 
 # --- Candidates
@@ -272,23 +272,23 @@ class Root(Seconds):
 class Candidates:
     """Candidates of a quantile, in units of n/m: n elements, m evenly spaced pivots a chunk."""
 
-    params = (list(DISTRIBUTIONS), (256,), (False, True))
-    param_names = ("distribution", "n_pivots", "use_distances")
+    params = (list(DISTRIBUTIONS), (256,))
+    param_names = ("distribution", "n_pivots")
     timeout = 600
 
     n_chunks = 32
 
-    def setup(self, distribution: str, n_pivots: int, use_distances: bool) -> None:
+    def setup(self, distribution: str, n_pivots: int) -> None:
         values = values_of(distribution, self.n_chunks * shrunk(200_000))
         self.cuts = even_cuts(values, self.n_chunks, n_pivots)
         self.ordered = np.sort(values)
 
-    def candidates(self, q: float, n_pivots: int, use_distances: bool) -> float:
-        brackets = find(self.cuts, np.array([q]), use_distances=use_distances)
+    def candidates(self, q: float, n_pivots: int) -> float:
+        brackets = find(self.cuts, np.array([q]))
         return count_candidates(self.ordered, brackets) * n_pivots / self.ordered.size
 
     @unit("n/m")
-    def track_candidates(self, distribution: str, n_pivots: int, use_distances: bool) -> float:
+    def track_candidates(self, distribution: str, n_pivots: int) -> float:
         """Of the quartiles, on average."""
-        each = [self.candidates(q, n_pivots, use_distances) for q in QUARTILES]
+        each = [self.candidates(q, n_pivots) for q in QUARTILES]
         return sum(each) / len(each)

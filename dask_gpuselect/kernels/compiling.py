@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache, partial, wraps
+from functools import partial, wraps
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -52,7 +52,6 @@ __all__ = [
     "forget",
     "intrinsic",
     "jit",
-    "jit_when_called",
     "kernel",
     "kernel_of",
     "kernels_for",
@@ -334,21 +333,6 @@ def _jit(kernel: Kernel, signature: tuple[Any, ...]) -> tuple[Kernel, str | None
     # The cache failed, or it holds a kernel for another dtype: two processes that compile a kernel
     # for two dtypes at the same time may write to one file.
     return cast(Kernel, njit(signature, nogil=True)(kernel)), None
-
-
-def jit_when_called(kernel: Kernel) -> Kernel:
-    """Decorate a kernel: compile it for the types of the arguments of its first call."""
-    cached = cache(lambda: numba().njit(nogil=True, cache=True)(kernel))
-    plain = cache(lambda: numba().njit(nogil=True)(kernel))
-
-    @wraps(kernel)
-    def call(*arguments: Any) -> Any:
-        try:
-            return cached()(*arguments)
-        except Exception:  # as in `jit`
-            return plain()(*arguments)
-
-    return call
 
 
 # --- NumPy or kernels for a whole call ------------------------------------------------------------

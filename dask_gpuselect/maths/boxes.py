@@ -28,7 +28,6 @@ from dask_gpuselect.maths.envelope import (
     Envelope,
     Ranges,
     positions_among,
-    positions_of,
     tied_inside,
 )
 from dask_gpuselect.maths.exact_sums import ExactSums
@@ -299,7 +298,7 @@ class _Uncertain(NamedTuple):
     of_weights: WeightEnvelope | None
 
     @classmethod
-    def of(cls, cuts: Cuts, rule: Rule, *, by_distances: bool = False) -> Self:
+    def of(cls, cuts: Cuts, rule: Rule) -> Self:
         if cuts.weighs:
             weights = WeightEnvelope.of(cuts)
             lo, hi = weights.positions(rule.q, rule.method)
@@ -308,10 +307,7 @@ class _Uncertain(NamedTuple):
             return cls(weights.counts, lo, hi, q_lo, q_hi, weights.tied_inside(lo, hi), weights)
         envelope = Envelope.of(cuts)
         wanted = rule.ranks(envelope.least)
-        if by_distances:
-            lo, hi = positions_of(cuts, envelope, wanted.lower, wanted.upper)
-        else:
-            lo, hi = envelope.positions(wanted.lower, wanted.upper)
+        lo, hi = envelope.positions(wanted.lower, wanted.upper)
         return cls(envelope, lo, hi, lo, hi, tied_inside(envelope, lo, hi), None)
 
     def cells(self, rule: Rule) -> tuple[IntArray, IntArray]:
@@ -334,7 +330,7 @@ def bracket_from_cuts(cuts: Cuts, rule: Rule, room: int | None = None) -> Bracke
     """
     if not cuts.n_valid.any():
         return no_brackets(cuts, rule.method if cuts.weighs else "")
-    about = _Uncertain.of(cuts, rule, by_distances=True)
+    about = _Uncertain.of(cuts, rule)
     room = max(ROOM * len(cuts.pivots), LEAST_ROOM) if room is None else room
     of_quantiles, made_of = (about.q_lo, about.q_hi), (about.lo, about.hi)
     ladder = Ladder.of(about.envelope)

@@ -62,7 +62,7 @@ def coarsened(cuts: Cuts, most: int) -> Cuts:
         some = np.union1d(*(_spread(each.lower, each.least, half) for each in measures))
     upper = envelope.upper[some]
     pivots, below = envelope.values[some], upper - envelope.ties[some]
-    merged = Cuts.of_chunk(pivots, below, upper, None, envelope.least, int(cuts.n_missing.sum()))
+    merged = Cuts.of_chunk(pivots, below, upper, envelope.least, int(cuts.n_missing.sum()))
     merged = replace(merged, least=envelope.lower[some])
     if of_weights is None:
         return merged
@@ -173,7 +173,7 @@ def cuts_of_tally(brackets: Brackets, tally: Tally, most: int) -> Cuts:
     pivots = np.unique(np.concatenate([brackets.ends, ordered.elements_at(places)]))
     # If a pivot is no element, its counts equal those of its neighbours, which does no harm.
     below, upto = counts_at(brackets, tally, pivots, ordered.places)
-    cuts = Cuts.of_chunk(pivots, below, upto, None, tally.n_valid, tally.n_missing)
+    cuts = Cuts.of_chunk(pivots, below, upto, tally.n_valid, tally.n_missing)
     if order is None:
         return cuts
     weight = tally.weight.integers(WEIGHT_UNIT).item()

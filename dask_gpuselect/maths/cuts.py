@@ -4,11 +4,10 @@ Everything here is frozen, pure and plain NumPy on the host: no dask, no GPU. Co
 int64.
 
 The objective of an order statistic, f(y) = sum |x - y|, is a sum over chunks. So each chunk can
-tell at a pivot p its part of the slope (how many elements are below p, and how many up to p) and
-its part of the value (the distances to p of the elements below). These are the *cuts* of Kelley's
-method (Beliakov 2011, section IV); every chunk contributing its own bundle of cuts is its multicut
-form (Birge & Louveaux 1988). Their sum bounds the number of elements up to any y from both sides,
-which is all a bracket needs.
+tell at a pivot p its part of the slope: how many elements are below p, and how many up to p. These
+are the *cuts* of Kelley's method (Beliakov 2011, section IV); every chunk contributing its own
+bundle of cuts is its multicut form (Birge & Louveaux 1988). Their sum bounds the number of elements
+up to any y from both sides, which is all a bracket needs.
 """
 
 from __future__ import annotations
@@ -105,11 +104,6 @@ class Cuts(Joined):
         Ascending and distinct within a chunk. No NaN.
     below, upto : ndarray of int64, shape (P,)
         Number of valid elements of the chunk that are < and <= the pivot. Exact.
-    distance : ndarray of float64, shape (P,), or None
-        Sum of ``pivot - x`` over the elements x of the open cell that ends at the pivot. NaN or inf
-        (the first cell, infinite or overflowing data): unknown. None if all are unknown.
-    slack : ndarray of float64, shape (P,), or None
-        Largest distance of the exact sum from `distance`, in either direction.
     sizes : ndarray of int64, shape (B,)
         Number of pivots of each chunk. A chunk without valid elements has none, others have at
         least one.
@@ -148,8 +142,6 @@ class Cuts(Joined):
     pivots: NDArray[Any]
     below: IntArray
     upto: IntArray
-    distance: FloatArray | None
-    slack: FloatArray | None
     sizes: IntArray
     n_valid: IntArray
     n_missing: IntArray
@@ -195,25 +187,13 @@ class Cuts(Joined):
         pivots: NDArray[Any],
         below: IntArray,
         upto: IntArray,
-        distance: FloatArray | None,
         n_valid: int,
         n_missing: int,
-        *,
-        slack: FloatArray | None = None,
     ) -> Self:
-        """Make the cuts of a single chunk.
-
-        By default `slack` is that of a plain sum in float64: all terms are positive, so its
-        relative error is at most ``(c + 8) * 2**-53`` for c elements, however far from zero the
-        data lies.
-        """
-        if slack is None and distance is not None:
-            inside = below - np.append(np.int64(0), upto)[:-1]
-            with np.errstate(over="ignore", invalid="ignore"):
-                slack = distance * ((inside + 8) * 2.0**-52)  # twice that, for its own rounding
+        """Make the cuts of a single chunk."""
         counts = (len(pivots), n_valid, n_missing)
         sizes, valid, missing = (np.array([count], np.int64) for count in counts)
-        return cls(pivots, below, upto, distance, slack, sizes, valid, missing)
+        return cls(pivots, below, upto, sizes, valid, missing)
 
     def with_weights(
         self, below: IntArray, upto: IntArray, weight: int, unit: int, square: float
@@ -275,7 +255,7 @@ class Cuts(Joined):
         upto: IntArray,
     ) -> Self:
         """Make the cuts of runs, with packed counts."""
-        at_pivots, of_runs = (pivots, below, upto, None, None), (sizes, n_valid, n_missing)
+        at_pivots, of_runs = (pivots, below, upto), (sizes, n_valid, n_missing)
         return cls(*at_pivots, *of_runs, slots=slots.astype(np.int32)).packed()
 
     @classmethod
@@ -288,8 +268,7 @@ class Cuts(Joined):
 
     def as_run(self, slot: int) -> Self:
         """Return the cuts of a single chunk as those of a run."""
-        slots = np.array([slot], np.int32)
-        return replace(self, slots=slots, distance=None, slack=None).packed()
+        return replace(self, slots=np.array([slot], np.int32)).packed()
 
     def packed(self) -> Self:
         """Convert the counts to unsigned integers with as few bytes as possible."""
@@ -352,9 +331,9 @@ class Cuts(Joined):
         return replace(self, **masses, **none)
 
     def times(self, factors: FloatArray) -> Self:
-        """Scale the sums of each chunk by a factor, rounded. Distances become unknown."""
+        """Scale the sums of each chunk by a factor, rounded."""
         shares = factors / factors.max()  # only the ratios of weights matter
-        columns: dict[str, Any] = {"distance": None, "slack": None}
+        columns: dict[str, Any] = {}
         for name, column in self.by_name().items():
             if name in self.COUNTS - {"sizes"} | self.SUMS:
                 scale = shares if name in self.SUMS else factors

@@ -2,8 +2,7 @@
 
 At any pivot y of all chunks, the number of elements up to y is bounded from both sides: cells that
 end at y or before are counted as a whole, and cells that contain y count as a whole for the upper
-bound and not at all for the lower one. These bounds are the `Envelope`. The sums of distances in
-the cells narrow it (`CellDistances`).
+bound and not at all for the lower one. These bounds are the `Envelope`.
 """
 
 from __future__ import annotations
@@ -22,20 +21,12 @@ from dask_gpuselect.maths.slots import over_slots
 
 CutsOf = TypeVar("CutsOf", bound=Cuts)
 
-# Narrowing by distances costs O(cells) for each bracket. Past this many cell visits (a thousand
-# quantiles of ten thousand chunks) it would take longer than the candidates it saves, and counts
-# alone decide.
-NARROW_AT_MOST = 1 << 26
-
 # With so many pivots or more, and so few ranks or fewer, pivots far from all ranks are dropped
 # first, by a pass over one in 16: three quantiles of 131,000 pivots take 3.4 ms instead of 8.1.
 # 1,001 quantiles would take longer.
 THIN_FROM = 1 << 14
 THIN_FOR = 16
 THIN = 16
-
-# More than the rounding of a few operations on positive numbers can take away.
-ROUND_UP = 1 + 2.0**-48
 
 
 def find_brackets(cuts: Cuts, first: IntArray, last: IntArray) -> Brackets:
@@ -53,36 +44,20 @@ def find_brackets(cuts: Cuts, first: IntArray, last: IntArray) -> Brackets:
     -------
     Brackets
         Brackets of all these ranks. With n elements in all and m evenly spaced pivots in every
-        chunk, each bracket has at most about 1.09 n/m candidates by counts alone.
+        chunk, each bracket has at most about 1.09 n/m candidates ("Candidates" in
+        ``asv_bench/measured/quantiles.md``).
 
     Notes
     -----
-    O(P log P) in the number P of pivots, and O(B log B) for each narrowed bracket of B chunks.
-    Distances save a quarter to a half of the candidates on continuous data ("Candidates" in
-    ``asv_bench/measured/quantiles.md``).
+    O(P log P) in the number P of pivots.
     """
     if len(first) == 0:
         return Brackets(cuts.pivots[:0], np.zeros(1, np.bool_))
     if len(cuts.pivots) >= THIN_FROM and len(first) <= THIN_FOR:
         cuts = Ranges.of_ranks(thinned(cuts, THIN), first, last).around(cuts)
     envelope = Envelope.of(cuts)
-    lo, hi = positions_of(cuts, envelope, first, last)
-    return cells_between(envelope, lo, hi, counted=tied_inside(envelope, lo, hi))
-
-
-def positions_of(
-    cuts: Cuts, envelope: Envelope, first: IntArray, last: IntArray
-) -> tuple[IntArray, IntArray]:
-    """Find positions of distinct pivots between which the order statistics of these ranks lie.
-
-    As `Envelope.positions`, and narrowed by distances where they are known and worth the time.
-    """
     lo, hi = envelope.positions(first, last)
-    if cuts.distance is not None and len(first) * len(cuts.pivots) <= NARROW_AT_MOST:
-        distances = CellDistances.of(cuts, envelope)
-        narrowed = [distances.narrow(*bracket) for bracket in zip(lo, hi, first, last, strict=True)]
-        lo, hi = np.array(narrowed, dtype=np.int64).T
-    return lo, hi
+    return cells_between(envelope, lo, hi, counted=tied_inside(envelope, lo, hi))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,7 +113,7 @@ class Ranges(Arrays):
         begun = n_open + np.searchsorted(self.lows, cuts.pivots, side="left")
         ended = np.searchsorted(self.highs, cuts.pivots, side="right")
         is_last_wanted = np.full(len(cuts.sizes), self.n_ranges)
-        before = begun > _previous(cuts, ended, 0)
+        before = begun > _previous(cuts, ended)
         behind = _next(cuts, begun, is_last_wanted) > ended
         return _only(cuts, before | behind)
 
@@ -153,15 +128,11 @@ def thinned(cuts: CutsOf, step: int) -> CutsOf:
 
 
 def _only(cuts: CutsOf, is_taken: NDArray[np.bool_]) -> CutsOf:
-    """Take some of the pivots, with distances where the pivot before is taken too."""
+    """Take some of the pivots."""
     n_taken = np.append(np.int64(0), np.cumsum(is_taken, dtype=np.int64))
     stops = np.cumsum(cuts.sizes)
     sizes = n_taken[stops] - n_taken[stops - cuts.sizes]
-    some = cuts.at_pivots(is_taken, sizes)
-    if some.distance is None:
-        return some
-    follows = np.append(np.False_, is_taken[:-1])
-    return replace(some, distance=np.where(follows[is_taken], some.distance, np.nan))
+    return cuts.at_pivots(is_taken, sizes)
 
 
 def guess_brackets(
@@ -255,7 +226,7 @@ class KnownAtPivots:
             # Columns are summed one at a time: each is as large as the pivots.
             return np.asarray(np.cumsum(column[order])[is_last])
 
-        lower = summed(self.least_upto - _previous(cuts, self.least_upto, 0))
+        lower = summed(self.least_upto - _previous(cuts, self.least_upto))
         upper = summed(self.most_upto - self.most_below)
         ties = np.diff(upper, prepend=np.int64(0))
         # A cell is open at y if it begins before y and ends after it: its elements may or may not
@@ -282,8 +253,6 @@ class Envelope:
         to equal it.
     position : ndarray of int64, shape (P,)
         Position of each pivot of the cuts in `values`.
-    inside : ndarray of int64, shape (P,)
-        Number of elements of the open cell that ends at each pivot.
     least, most : int
         Bounds of the measure of all elements.
 
@@ -297,7 +266,6 @@ class Envelope:
     upper: IntArray
     ties: IntArray
     position: IntArray
-    inside: IntArray
     least: int
     most: int
 
@@ -317,9 +285,7 @@ class Envelope:
         upper += doubt
         position = np.empty(len(order), np.int64)
         position[order] = np.cumsum(is_last) - is_last
-        del order
-        inside = cuts.below - _previous(cuts, cuts.upto, 0)
-        return cls(values, lower, upper, ties, position, inside, n, n)
+        return cls(values, lower, upper, ties, position, n, n)
 
     def of_measure(self, cuts: Cuts, known: KnownAtPivots, least: int) -> Envelope:
         """Bound another measure of the same cuts; that of all elements is at least `least`."""
@@ -346,109 +312,6 @@ def positions_among(
     """
     lo = np.searchsorted(most_upto, first, side="right") - 1
     return lo, np.searchsorted(least_upto, last + 1, side="left")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CellDistances:
-    """Cells whose distances tell more than their counts, and these distances.
-
-    Take a cell (a, b) with c elements whose distances to b add up to d, and a < y < b. If j of the
-    elements were up to y, d would be at least j (b - y), and at most j (y - a) + c (b - y). So j is
-    at most d / (b - y) and at least (d - c (b - y)) / (y - a): the two cutting planes at a and b,
-    seen from y.
-
-    Parameters
-    ----------
-    envelope : Envelope
-        Bounds by counts alone.
-    begin, end : ndarray of int64, shape (C,)
-        Positions of a and b among the distinct pivots; there is a pivot between them.
-    inside : ndarray of int64, shape (C,)
-        Number c of elements.
-    distance, slack : ndarray of float64, shape (C,)
-        Sum d and its error, finite, as is the width b - a.
-    """
-
-    envelope: Envelope
-    begin: IntArray
-    end: IntArray
-    inside: IntArray
-    distance: FloatArray
-    slack: FloatArray
-
-    @classmethod
-    def of(cls, cuts: Cuts, envelope: Envelope) -> CellDistances:
-        assert cuts.distance is not None
-        assert cuts.slack is not None
-        begin = _previous(cuts, envelope.position, -1)
-        width = exact_gap(envelope.values[np.maximum(begin, 0)], cuts.pivots)
-        informs = np.isfinite(cuts.distance) & np.isfinite(cuts.slack) & np.isfinite(width)
-        informs &= envelope.inside > 0
-        informs &= (begin >= 0) & (envelope.position > begin + 1)
-        every = cls(envelope, begin, envelope.position, envelope.inside, cuts.distance, cuts.slack)
-        return every._select(np.flatnonzero(informs))
-
-    def narrow(self, lo: int, hi: int, first: int, last: int) -> tuple[int, int]:
-        """Find the narrowest bracket of ranks `first` to `last` within (lo, hi], by bisection."""
-        if hi - lo <= 1:
-            return lo, hi
-        overlaps = np.flatnonzero((self.begin < hi - 1) & (self.end > lo + 1))
-        if len(overlaps) == 0:
-            return lo, hi  # no cell tells more than its counts
-        cells = self._select(overlaps)
-        low, high = lo, hi - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if cells.most(middle) <= first else (low, middle - 1)
-        lo, low, high = low, low + 1, hi
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if cells.least(middle) > last else (middle + 1, high)
-        return lo, low
-
-    def most(self, y: int) -> int:
-        """Bound from above how many elements of all chunks are up to pivot `y` (a position)."""
-        is_open, inside, _, distance, _, to_end = self._open(y)
-        with np.errstate(over="ignore"):
-            most = np.floor(distance / to_end * ROUND_UP)
-        certain = np.minimum(most, inside).astype(np.int64)
-        return int(self.envelope.upper[y]) - int((self.inside[is_open] - certain).sum())
-
-    def least(self, y: int) -> int:
-        """Bound from below how many elements of all chunks are up to pivot `y` (a position)."""
-        _, inside, distance, _, to_begin, to_end = self._open(y)
-        with np.errstate(over="ignore", invalid="ignore"):
-            least = (distance - inside * to_end * ROUND_UP) / to_begin
-        least = np.clip(np.ceil(least / ROUND_UP), 0, inside)
-        return int(self.envelope.lower[y]) + int(least.astype(np.int64).sum())
-
-    def _select(self, cells: IntArray) -> CellDistances:
-        return CellDistances(
-            self.envelope,
-            self.begin[cells],
-            self.end[cells],
-            self.inside[cells],
-            self.distance[cells],
-            self.slack[cells],
-        )
-
-    def _open(
-        self, y: int
-    ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Find the cells that are open at y.
-
-        Returns which cells these are, their counts, lower and upper bounds of their distances, and
-        the distances of y to their begins and to their ends.
-        """
-        values = self.envelope.values
-        is_open = np.flatnonzero((self.begin < y) & (y < self.end))
-        to_begin = exact_gap(values[self.begin[is_open]], values[y])
-        to_end = exact_gap(values[y], values[self.end[is_open]])
-        inside = self.inside[is_open].astype(np.float64)
-        distance, slack = self.distance[is_open], self.slack[is_open]
-        with np.errstate(over="ignore"):
-            least, most = (distance - slack) / ROUND_UP, (distance + slack) * ROUND_UP
-        return is_open, inside, least, most, to_begin, to_end
 
 
 def exact_gap(low: Any, high: Any) -> FloatArray:
@@ -503,14 +366,14 @@ def _firsts(cuts: Cuts) -> IntArray:
     return np.asarray(starts[cuts.sizes > 0])
 
 
-def _previous(cuts: Cuts, column: IntArray, at_first: int) -> IntArray:
+def _previous(cuts: Cuts, column: IntArray) -> IntArray:
     """Return for each pivot what a column has at the previous pivot of the same chunk.
 
-    The first pivot of a chunk gets `at_first`.
+    The first pivot of a chunk gets 0.
     """
     previous = np.empty_like(column)
     previous[1:] = column[:-1]
-    previous[_firsts(cuts)] = at_first
+    previous[_firsts(cuts)] = 0
     return previous
 
 

@@ -240,16 +240,13 @@ def ruled_cuts(
     bars, below, upto = _enough(ruler.bars, below, upto, -(-most // BARS_OF_COARSE))
     cell, is_end = places_among(brackets.ends, bars)
     is_outside = ~brackets.wanted[cell] & ~is_end
-    shift, distance = _shifts(brackets, tally, inside)
-    assert inside.slack is not None
+    shift = _shifts(brackets, tally, inside)
     parts = (
         [bars[is_outside], brackets.ends, inside.pivots],
         [below[is_outside], tally.below, inside.below + shift],
         [upto[is_outside], tally.upto, inside.upto + shift],
-        [np.full(is_outside.sum(), np.nan), np.full(len(brackets.ends), np.nan), distance],
-        [np.full(is_outside.sum(), np.nan), np.full(len(brackets.ends), np.nan), inside.slack],
     )
-    pivots, below, upto, distance, slack = map(np.concatenate, parts)
+    pivots, below, upto = map(np.concatenate, parts)
     order = np.argsort(pivots)
     pivots, below, upto = pivots[order], below[order], upto[order]
     n_between = np.append(below, tally.n_valid) - np.append(np.int64(0), upto)
@@ -258,15 +255,7 @@ def ruled_cuts(
         n_between[-1] > most and not brackets.wanted[-1]
     ):
         return None
-    return Cuts.of_chunk(
-        pivots,
-        below,
-        upto,
-        distance[order],
-        tally.n_valid,
-        tally.n_missing,
-        slack=slack[order],
-    )
+    return Cuts.of_chunk(pivots, below, upto, tally.n_valid, tally.n_missing)
 
 
 def _enough(
@@ -280,16 +269,9 @@ def _enough(
     return bars[places], below[places], upto[places]
 
 
-def _shifts(brackets: Brackets, tally: Tally, inside: Cuts) -> tuple[IntArray, FloatArray]:
-    """Count for each pivot among the candidates the elements before it that are no candidates.
-
-    Also return the distances of the pivots' cells. They are unknown for cells that begin at the end
-    of a bracket.
-    """
+def _shifts(brackets: Brackets, tally: Tally, inside: Cuts) -> IntArray:
+    """Count for each pivot among the candidates the elements before it that are no candidates."""
     before = np.append(np.int64(0), tally.upto)
     sizes = (np.append(tally.below, tally.n_valid) - before) * brackets.wanted
     cell = brackets.ends.searchsorted(inside.pivots)
-    is_first = np.append(np.True_, cell[1:] != cell[:-1])[: len(cell)]
-    shift = before - (np.cumsum(sizes) - sizes)
-    assert inside.distance is not None
-    return shift[cell], np.where(is_first, np.nan, inside.distance)
+    return np.asarray((before - (np.cumsum(sizes) - sizes))[cell])

@@ -47,12 +47,11 @@ def pivot_count(n: int, share: int = 1) -> int:
 
 # --- Cuts of very many chunks ---------------------------------------------------------------------
 
-# Peak bytes of the aggregating task for each pivot: 193 were measured, 40 of them the pivot's own,
-# as many of the merged copy, and those of `envelope.Envelope`. The rest is for Python.
-PIVOT_BYTES, PIVOT_WORK = 40, 256
-# Candidates of a rank, in units of elements / pivots: 1.09 by counts alone. Distances save a
-# quarter to a half.
-CANDIDATES = 0.8
+# Peak bytes of the aggregating task for each pivot: the pivot's own, as many of the merged copy,
+# and those of `envelope.Envelope`; 193 were measured when a pivot had 40. The rest is for Python.
+PIVOT_BYTES, PIVOT_WORK = 24, 256
+# Candidates of a rank, in units of elements / pivots: 1.09 were measured at most.
+CANDIDATES = 1.09
 # Kernels round `pivot_count` down to a power of two, so they make at least half as many.
 FEWER_PIVOTS = 2
 # Candidates as they come, the joined array, and the copy that is partitioned.

@@ -32,7 +32,7 @@ def cuts_of_counts(together: Brackets, tally: Tally) -> Cuts:
 
     They tell which of the cells has each rank.
     """
-    counts = tally.below, tally.upto, None, tally.n_valid, tally.n_missing
+    counts = tally.below, tally.upto, tally.n_valid, tally.n_missing
     return Cuts.of_chunk(together.ends, *counts)
 
 

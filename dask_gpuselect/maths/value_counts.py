@@ -208,12 +208,8 @@ class ValueCounts(Arrays):
 
     def cuts(self) -> Cuts:
         """Make cuts of the lane as one chunk: exact at every value, with nothing between."""
-        upto = self._upto
-        distance = np.zeros(len(self.values))
-        distance[:1] = np.nan  # the first cell has no lower end: unknown
-        counts = self.n_valid.item(), self.n_missing.item()
-        below = upto - self.counts.astype(np.int64)
-        return Cuts.of_chunk(self.values, below, upto, distance, *counts)
+        upto, counts = self._upto, (self.n_valid.item(), self.n_missing.item())
+        return Cuts.of_chunk(self.values, upto - self.counts.astype(np.int64), upto, *counts)
 
     def tally(self, brackets: Brackets) -> Tally:
         """Make the tally that a load would find at some brackets."""

@@ -29,7 +29,6 @@ from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, Cuts
 from dask_gpuselect.maths.envelope import (
     Envelope,
     positions_among,
-    positions_of,
     tied_inside,
 )
 from dask_gpuselect.maths.ranks import MEDIAN, ranks_of
@@ -372,7 +371,7 @@ def bracket_from_cuts(
         return DeviationBrackets(cuts.pivots[:0], np.zeros(1, np.bool_), np.zeros(1, np.bool_))
     wanted = ranks_of((0.5,), MEDIAN, n)
     envelope = Envelope.of(cuts)
-    lo, hi = positions_of(cuts, envelope, wanted.lower, wanted.upper)
+    lo, hi = envelope.positions(wanted.lower, wanted.upper)
     tied = tied_inside(envelope, lo, hi)
     likely = max(ROOM * len(cuts.pivots), LEAST_ROOM)
     rooms = (LEAST_ROOM, likely, likely) if room is None else (room, room, room)

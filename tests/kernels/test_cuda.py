@@ -431,7 +431,7 @@ def test_parts_of_one_row_have_the_layout_of_the_others() -> None:
     assert not are_side_by_side([one_row, one_row])
 
 
-# --- From buckets to cells ------------------------------------------------------------------------
+# --- On a device ----------------------------------------------------------------------------------
 
 
 @pytest.mark.gpu

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from dask_gpuselect.kernels.compiling import by_types, called_by_kernels, types
-
-
-@by_types
-def gap(low: Any, high: Any) -> Any:
-    """Return ``high - low`` as float64, to a relative error of 2**-53; see `envelope.exact_gap`."""
-    if isinstance(low, types.Float):
-        return lambda low, high: np.float64(high) - np.float64(low)
-    return lambda low, high: np.float64(np.uint64(high) - np.uint64(low))
 
 
 @by_types

@@ -25,7 +25,7 @@ from dask_gpuselect.kernels.compiling import (
     until_compiled,
 )
 from dask_gpuselect.kernels.cpu import typed as t
-from dask_gpuselect.kernels.cpu.cells import OVERSAMPLING, SORT_AT_MOST, gathered_cells
+from dask_gpuselect.kernels.cpu.cells import OVERSAMPLING, SORT_AT_MOST
 from dask_gpuselect.kernels.cpu.draws import sample
 from dask_gpuselect.kernels.cpu.moments import (
     CARRY_EVERY,
@@ -44,7 +44,7 @@ from dask_gpuselect.kernels.cpu.selection import flat
 from dask_gpuselect.kernels.cpu.spans import FEW_ENDS, append_both, bars_of, count_bars, count_equal
 from dask_gpuselect.kernels.cpu.tree import RUN, Tree, tree_of, walk
 from dask_gpuselect.kernels.reference import weighing as reference
-from dask_gpuselect.kernels.reference.selection import HEAVY
+from dask_gpuselect.kernels.reference.selection import HEAVY, gathered_cells
 from dask_gpuselect.kernels.reference.weighing import in_units
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally

@@ -7,7 +7,7 @@ and one for the host side:
 
     backend.py                 the kernels by purpose; other modules have the reference's names, or:
     elements.cuh, chunk.py     how a chunk is read, and how elements are ordered
-    cells, buckets.py          load 1: counts and sums between pivots
+    cells.py                   load 1: counts between pivots
     spans                      load 2: counts at the ends of brackets, and candidates
     candidates                 selection of the elements of some ranks among candidates
     measures, bitonic          probes of strategies: counts, distances, bins; a sorting network

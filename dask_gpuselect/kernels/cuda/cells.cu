@@ -1,4 +1,4 @@
-// Load 1: counts and sums of about BUCKETS cells, whatever the distribution, in one read.
+// Load 1: counts of about BUCKETS cells, whatever the distribution, in one read.
 //
 // An element's bucket is found by arithmetic instead of a search. The leading bits of its key (sign and
 // exponent; for integers the number of digits) choose a slot. A slot has a window of keys, divided into
@@ -6,14 +6,9 @@
 // shared memory, of the slot's window and of the bucket's pivot, find the cell of an element, for data
 // that spread over each binade. If they do not, cells are heavy and the caller splits them.
 //
-// A slot never spans two binades. So values are linear in keys within a bucket, and a sum of offsets in
-// the bucket gives a sum of distances. Offsets are rounded to OFFSET_BITS bits, which makes them
-// integers: shared memory adds those natively, whereas adding floats is a loop of compare and swap.
-
 // Defined before this text, according to the size of shared memory: BUCKETS, SAMPLE (a power of two)
 // and CLASSIFY_THREADS.
 
-constexpr u32 LARGEST_OFFSET = (1u << OFFSET_BITS) - 1;
 constexpr i64 FLUSH = 1 << 20;  // elements that a block counts before 32 bits could overflow
 constexpr int CLASSIFY_EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread in flight
 constexpr int TOGETHER = 4;  // elements that a thread classifies together: their loads are in flight
@@ -112,10 +107,8 @@ __device__ u32 prefix_sum(u32* numbers, u32 size) {
 
 // The numbers of a bucket that the host needs.
 struct Bucket {
-    u64 edge;   // its least key
     u64 pivot;  // the key that its elements are compared with: in this bucket or a later one
-    u32 shift;  // the bucket has 2^shift keys; OUTSIDE if it is outside all windows
-    u32 has_pivot;
+    u64 has_pivot;
 };
 
 __device__ u32 n_binary_digits(u64 number) { return 64 - __clzll((i64)number); }
@@ -235,35 +228,14 @@ extern "C" __global__ void __launch_bounds__(CHOOSE_THREADS) choose(
             pivot = middle(sampled, n_less(sampled, size, start), n_up_to(sampled, size, last));
         }
         pivots[b] = pivot;
-        buckets[b] = {edge, pivot, is_outside ? OUTSIDE : window.shift(), from < to};
+        buckets[b] = {pivot, from < to};
     }
 }
 
 // --- Counting -----------------------------------------------------------------------------------
 
-__device__ __forceinline__ double distance(Key low, Key high) {
-#if KIND == FLOATING
-    return as_double(value_of(word_of(high))) - as_double(value_of(word_of(low)));
-#else
-    return (double)(high - low);
-#endif
-}
-
-// The first OFFSET_BITS of the lowest `shift` bits of a key's offset, filled up with zeros.
-__device__ __forceinline__ u32 leading_bits(Key offset, u32 shift) {
-    Key shifted;  // in PTX, shifting by all bits or more gives zero
-#if BITS == 64
-    asm("shl.b64 %0, %1, %2;" : "=l"(shifted) : "l"(offset), "r"(64 - shift));
-#else
-    asm("shl.b32 %0, %1, %2;" : "=r"(shifted) : "r"(offset), "r"(32 - shift));
-#endif
-    return (u32)(shifted >> (KEY_BITS - OFFSET_BITS));
-}
-
 struct Totals {
     u64 counts[3][BUCKETS];  // of elements below, at and above the bucket's pivot
-    u64 sums[2][BUCKETS];  // of the offsets of those below and above it
-    double far[BUCKETS];  // distances to the pivot of elements outside all windows
     u64 n_missing;
 };
 
@@ -271,7 +243,7 @@ struct Classify {
     // In shared memory.
     u64* windows;
     Key* pivots;
-    u32 *counts, *sums;  // as in Totals
+    u32* counts;  // as in Totals
 
     Totals* totals;
     u32 n_missing;
@@ -283,11 +255,11 @@ struct Classify {
 #pragma unroll
         for (int start = 0; start < N; start += BATCH) {
             Key keys[BATCH];
-            u32 buckets[BATCH], offsets[BATCH];
+            u32 buckets[BATCH];
 #pragma unroll
             for (int e = 0; e < BATCH; ++e) {
                 keys[e] = key_of(words[start + e]);
-                place(keys[e], buckets[e], offsets[e]);
+                buckets[e] = bucket_of(keys[e]);
             }
             Key nearest[BATCH];
             u32 sides[BATCH];
@@ -302,49 +274,31 @@ struct Classify {
                 are_alike &= buckets[e] == buckets[0] && sides[e] == sides[0];
             }
             if (are_alike && !are_missing && are_present) {  // sorted or tied data: one addition for all
-                u32 offset = 0;
-#pragma unroll
-                for (int e = 0; e < BATCH; ++e) offset += offsets[e];
-                if (offsets[0] <= LARGEST_OFFSET) {
-                    count(buckets[0], sides[0], BATCH, offset);
-                    continue;
-                }
+                count(buckets[0], sides[0], BATCH);
+                continue;
             }
 #pragma unroll
             for (int e = 0; e < BATCH; ++e) {
                 bool missing = is_missing(value_of(words[start + e]));
                 n_missing += present[start + e] && missing;
                 if (!present[start + e] || missing) continue;
-                if (offsets[e] > LARGEST_OFFSET) {
-                    // Hardly any element is here, and none is above a pivot: no pivot is outside the
-                    // windows.
-                    if (sides[e] == 0) {
-                        atomicAdd(&totals->far[buckets[e]], distance(keys[e], nearest[e]));
-                    }
-                    offsets[e] = 0;
-                }
-                count(buckets[e], sides[e], 1, offsets[e]);
+                count(buckets[e], sides[e], 1);
             }
         }
         n_counted += N * CLASSIFY_THREADS;
     }
 
-    __device__ __forceinline__ void place(Key key, u32& bucket, u32& offset) const {
+    __device__ __forceinline__ u32 bucket_of(Key key) const {
         u32 slot = slot_of(key);
         Window window = {windows[slot]};
         Key begin = window.begin(slot);
         Key i = (key - begin) >> window.shift();
-        bucket = window.base() + (u32)i;
-        offset = leading_bits(key - begin, window.shift());
-        if (i >= window.n_buckets()) {  // true also if the key is before the window
-            bucket = key < begin ? window.base() - 1 : window.base() + window.n_buckets();
-            offset = LARGEST_OFFSET + 1;
-        }
+        if (i < window.n_buckets()) return window.base() + (u32)i;  // false also before the window
+        return key < begin ? window.base() - 1 : window.base() + window.n_buckets();
     }
 
-    __device__ __forceinline__ void count(u32 bucket, u32 side, u32 number, u32 offset) {
+    __device__ __forceinline__ void count(u32 bucket, u32 side, u32 number) {
         atomicAdd(&counts[side * BUCKETS + bucket], number);
-        if (side != 1) atomicAdd(&sums[(side / 2) * BUCKETS + bucket], offset);
     }
 
     __device__ __forceinline__ void pause() {
@@ -354,8 +308,8 @@ struct Classify {
 
     __device__ void flush() {
         __syncthreads();
-        u64* all = &totals->counts[0][0];  // and the sums behind them, here as there
-        for (int i = threadIdx.x; i < 5 * BUCKETS; i += CLASSIFY_THREADS) {
+        u64* all = &totals->counts[0][0];
+        for (int i = threadIdx.x; i < 3 * BUCKETS; i += CLASSIFY_THREADS) {
             if (counts[i]) atomicAdd(&all[i], (u64)counts[i]);
             counts[i] = 0;
         }
@@ -373,14 +327,13 @@ extern "C" __global__ void __launch_bounds__(CLASSIFY_THREADS) classify(
     mine.windows = (u64*)scratch;
     mine.pivots = (Key*)(mine.windows + SLOTS);
     mine.counts = (u32*)(mine.pivots + BUCKETS);
-    mine.sums = mine.counts + 3 * BUCKETS;
     mine.totals = totals;
     mine.n_missing = 0;
     mine.n_counted = 0;
     if (*n_buckets == 0) return;
     for (int i = threadIdx.x; i < SLOTS; i += CLASSIFY_THREADS) mine.windows[i] = windows[i];
     for (int i = threadIdx.x; i < *n_buckets; i += CLASSIFY_THREADS) mine.pivots[i] = pivots[i];
-    for (int i = threadIdx.x; i < 5 * BUCKETS; i += CLASSIFY_THREADS) mine.counts[i] = 0;
+    for (int i = threadIdx.x; i < 3 * BUCKETS; i += CLASSIFY_THREADS) mine.counts[i] = 0;
     __syncthreads();
     visit_all<CLASSIFY_THREADS, CLASSIFY_EACH>(chunk, n, layout, keeps, mine);
     mine.flush();

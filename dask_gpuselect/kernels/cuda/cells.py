@@ -1,16 +1,15 @@
-"""Load 1: counts and sums of the cells between pivots. The host side of ``cells.cu``."""
+"""Load 1: counts of the cells between pivots. The host side of ``cells.cu``."""
 
 from __future__ import annotations
 
+from functools import cache, partial
 from typing import Any
 
 import cupy
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.cpu import cells as cpu
 from dask_gpuselect.kernels.cuda import source
-from dask_gpuselect.kernels.cuda.buckets import Cells, assemble, totals_dtype
 from dask_gpuselect.kernels.cuda.chunk import (
     FEW,
     Chunk,
@@ -20,12 +19,13 @@ from dask_gpuselect.kernels.cuda.chunk import (
     masked,
     on_host,
 )
-from dask_gpuselect.kernels.cuda.launch import Array, launch, places_in, sizes_of
+from dask_gpuselect.kernels.cuda.launch import launch, places_in, sizes_of
 from dask_gpuselect.kernels.cuda.spans import tally_on_device
 from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.kernels.reference.selection import heavy_cells
-from dask_gpuselect.maths.cuts import Brackets, Cuts
+from dask_gpuselect.maths.cuts import Cuts, IntArray
+from dask_gpuselect.maths.keys import from_keys
 
+BUCKET = source.record("cells.cu", "Bucket")
 MOST_PIVOTS = 1024  # cells are not promised to hold less than 1 / MOST_PIVOTS of a chunk
 
 
@@ -42,39 +42,28 @@ def cuts(values: Elements, n_pivots: int) -> Cuts:
 
     Notes
     -----
-    Reads the chunk once. Scratch on the device: 0.8 MB, and the elements of heavy cells where the
+    Reads the chunk once. Scratch on the device: 0.4 MB, and the elements of heavy cells where the
     sample's buckets do not separate the data (two clusters within one binade, each narrower than a
     4,096th of it).
     """
     if values.size <= FEW:
         return cpu.cuts(on_host(values), n_pivots)
-    cells = _cells(values, n_pivots, None)
-    if cells is None:  # the sample spans hundreds of binades
+    sheet = _classify(values, n_pivots)
+    if sheet is None:  # the sample spans hundreds of binades
         if values.dtype.itemsize < 8:  # CuPy flushes these to zero if they are subnormal
             return cpu.cuts(on_host(values), n_pivots)
         return reference.cuts(as_selected(compressed(values).ravel()), n_pivots)
-    cells.distance[:1] = np.nan  # the first cell has no lower end: unknown
-    m = len(cells.pivots)
-    return Cuts.of_chunk(
-        cells.pivots,
-        cells.below,
-        cells.upto,
-        cells.distance[:m],
-        cells.n_valid,
-        cells.n_missing,
-        slack=cells.slack[:m],
-    )
 
+    def cuts_inside(heavy: IntArray, sizes: IntArray, share: int) -> list[Cuts]:
+        """Measure the elements of each heavy cell, which are gathered on the device."""
+        gather, parts = partial(tally_on_device, values), []
+        for cell, size in zip(heavy, sizes.tolist(), strict=True):
+            gathered = reference.gathered_cells(gather, sampled.pivots, cell[None], size)
+            parts.append(cuts(gathered.candidates.elements, -(-size // share) + 1))
+        return parts
 
-def _cells(values: Elements, n_pivots: int, above: Any) -> Cells | None:
-    """Find the cells of the elements; all of these are below `above` if that is not None.
-
-    None if the elements spread over more slots than buckets can serve.
-    """
-    sheet = _classify(values, n_pivots)
-    if sheet is None:
-        return None
-    return _split_heavy(assemble(sheet, values.dtype, above), values, n_pivots, above)
+    sampled = _cuts_of_buckets(sheet, np.dtype(values.dtype))
+    return reference.with_heavy_split(sampled, min(n_pivots, MOST_PIVOTS), cuts_inside)
 
 
 def _classify(values: Elements, n_pivots: int) -> Any:
@@ -105,67 +94,24 @@ def _classify(values: Elements, n_pivots: int) -> Any:
     return sheet if sheet["n_buckets"] else None
 
 
-def _split_heavy(cells: Cells, values: Elements, n_pivots: int, above: Any) -> Cells:
-    """Divide the cells that hold more than `HEAVY` times their share."""
-    share = max(cells.n_valid // min(n_pivots, MOST_PIVOTS), 1)
-    heavy, inside, before = heavy_cells(cells.below, cells.upto, cells.n_valid, share)
-    if len(heavy) == 0:
-        return cells
-    distance, slack = cells.distance.copy(), cells.slack.copy()
-    parts = [cells]
-    ends = np.append(cells.pivots, cells.pivots[:0] if above is None else above)
-    for j in heavy:
-        gathered = _gather_cell(cells.pivots, int(j), values, int(inside[j]))
-        within = _cells_of_gathered(gathered, -(-int(inside[j]) // share) + 1, ends[j : j + 1])
-        parts.append(within._replace(below=within.below + before[j], upto=within.upto + before[j]))
-        # The cell now ends at the last of its own pivots; the rest of it ends where the cell did.
-        distance[j], slack[j] = within.distance[-1], within.slack[-1]
-    parts[0] = cells._replace(distance=distance, slack=slack)
-    return _with_split(parts)
+@cache
+def totals_dtype(buckets: int) -> np.dtype[Any]:
+    """Return the dtype of `Totals` of ``cells.cu``, followed by its description of the buckets."""
+    counts = ("counts", "i8", (3, buckets))  # of elements below, at, above the bucket's pivot
+    numbers = ("n_missing", "i8"), ("n_buckets", "i8")
+    return np.dtype([counts, *numbers, ("buckets", BUCKET, buckets)])
 
 
-def _gather_cell(pivots: NDArray[Any], j: int, values: Elements, size: int) -> Array:
-    """Gather the elements of open cell j between the pivots, on the device."""
-    ends = pivots[max(j - 1, 0) : j + 1]
-    wanted = np.zeros(len(ends) + 1, np.bool_)
-    wanted[1 if j else 0] = True
-    tally = tally_on_device(values, Brackets(ends, wanted), size)
-    if tally is None:
-        raise RuntimeError(
-            "the chunk changed while it was read, because another thread writes to it: pass a "
-            "copy, a.copy()"
-        )
-    return tally.candidates.elements
+def _cuts_of_buckets(sheet: Any, dtype: np.dtype[Any]) -> Cuts:
+    """Make cuts at the pivots of buckets from the counts in all buckets.
 
-
-def _cells_of_gathered(gathered: Array, n_pivots: int, above: NDArray[Any]) -> Cells:
-    """Find the cells of a heavy cell's elements; `above` is empty, or the cell's end."""
-    if gathered.size > FEW:
-        cells = _cells(gathered, n_pivots, above[0] if len(above) else None)
-        if cells is not None:
-            return cells
-    exact = cpu.cuts_of_sorted(np.sort(gathered.get()), n_pivots, 0)
-    assert exact.distance is not None
-    assert exact.slack is not None
-    # The extremes are pivots: no element is below the first or above the last.
-    distance, slack = np.append(exact.distance, 0.0), np.append(exact.slack, 0.0)
-    distance[0] = slack[0] = 0.0
-    return Cells(exact.pivots, exact.below, exact.upto, distance, slack, gathered.size, 0)
-
-
-def _with_split(parts: list[Cells]) -> Cells:
-    """Merge the cells of the other parts into those of the first."""
-    first = parts[0]
-    pivots = np.concatenate([part.pivots for part in parts])
-    order = np.argsort(pivots)
-    return first._replace(
-        pivots=pivots[order],
-        below=np.concatenate([part.below for part in parts])[order],
-        upto=np.concatenate([part.upto for part in parts])[order],
-        distance=np.append(
-            np.concatenate([part.distance[:-1] for part in parts])[order], first.distance[-1]
-        ),
-        slack=np.append(
-            np.concatenate([part.slack[:-1] for part in parts])[order], first.slack[-1]
-        ),
-    )
+    Buckets without a pivot belong to the cell that ends at the next pivot.
+    """
+    n = int(sheet["n_buckets"])
+    buckets, (below, equal, above) = sheet["buckets"][:n], sheet["counts"][:, :n]
+    has_pivot = buckets["has_pivot"].astype(bool)
+    upto_end = np.cumsum(below + equal + above)
+    upto = (upto_end - above)[has_pivot]
+    pivots = from_keys(buckets["pivot"][has_pivot], dtype)
+    n_valid = int(upto_end[-1])
+    return Cuts.of_chunk(pivots, upto - equal[has_pivot], upto, n_valid, int(sheet["n_missing"]))

@@ -71,8 +71,6 @@ MOST_LEFT, FEWEST_LEFT = 4096, 128  # largest and least room for elements of the
 # Bytes of the keys of lanes side by side from which on the lanes are read several times rather than
 # sorted: medians of 8,000 float32 take 3.2 reads sorted and 4.1 this way, of 20,000 5.7 and 3.9.
 LONG_SIDE_BY_SIDE = 48_000
-OFFSET_BITS = 12  # bits that are stored of an element's place in its bucket
-OUTSIDE = 255  # shift of a bucket that is outside all windows
 DIGIT = 11  # bits
 COUNTERS = 8192  # counters of bins in shared memory: several for each bin if there are few bins
 MOST_RANKS = 6  # ranks that are selected together: their counts take 48 KiB, which every device has
@@ -113,12 +111,16 @@ SIZES = (
     Sizes(1024, 1 << 12, 512),
 )
 STATIC = 2048  # bytes of shared memory that kernels and the system use besides
+# Bytes of shared memory for each bucket that `sizes_for` leaves unused. More buckets and threads
+# instead, on an A100 or of elements of 8 bytes, were not measured.
+UNUSED = 8
 
 
 def sizes_for(dtype: np.dtype[Any], shared: int) -> Sizes | None:
     """Return the largest sizes that fit; None if none do: before compute capability 7.0."""
     for sizes in SIZES:
-        if max(choose_memory(dtype, sizes), classify_memory(dtype, sizes)) + STATIC <= shared:
+        of_buckets = classify_memory(dtype, sizes) + sizes.buckets * UNUSED
+        if max(choose_memory(dtype, sizes), of_buckets) + STATIC <= shared:
             return sizes
     return None
 
@@ -255,9 +257,9 @@ def choose_memory(dtype: np.dtype[Any], sizes: Sizes) -> int:
 def classify_memory(dtype: np.dtype[Any], sizes: Sizes) -> int:
     """Return the shared bytes of a block of `classify`.
 
-    They hold windows, and for each bucket a pivot, three counts and two sums.
+    They hold windows, and for each bucket a pivot and three counts.
     """
-    return 8 * n_slots(dtype) + sizes.buckets * (key_size(dtype) + 5 * 4)
+    return 8 * n_slots(dtype) + sizes.buckets * (key_size(dtype) + 3 * 4)
 
 
 def tabulate_memory(dtype: np.dtype[Any], shared: int) -> tuple[int, int]:

@@ -163,7 +163,7 @@ def cuts(values: Array, weights: Array, n_pivots: int) -> Cuts:
         pivots = np.unique(np.concatenate([pivots, within]))
         counts, sums = _segments(values, weights, pivots, unit)
     counts, sums = np.cumsum(counts), np.cumsum(sums)
-    of_counts = Cuts.of_chunk(pivots, counts[:-1:2], counts[1::2], None, n, 0)
+    of_counts = Cuts.of_chunk(pivots, counts[:-1:2], counts[1::2], n, 0)
     return of_counts.with_weights(sums[:-1:2], sums[1::2], int(sums[-1]), unit, square)
 
 

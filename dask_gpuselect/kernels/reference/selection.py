@@ -26,7 +26,7 @@ from dask_gpuselect.arrays import (
 )
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.candidates import HostCandidates
-from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.rulers import Ruler
@@ -69,11 +69,14 @@ def cuts(values: Array, n_pivots: int) -> Cuts:
     Cuts
         Cuts of this one chunk, on the host.
     """
-    ordered, n_missing = _sort_valid(values)
+    return cuts_of_sorted(*_sort_valid(values), n_pivots)
+
+
+def cuts_of_sorted(ordered: Array, n_missing: int, n_pivots: int) -> Cuts:
+    """Measure cuts at even steps through sorted elements, from the first to the last."""
     n_valid = ordered.shape[0]
-    positions = like(even_positions(n_valid, n_pivots), ordered)
-    pivots = np.unique(to_host(namespace(ordered).take(ordered, positions)))
-    return Cuts.of_chunk(pivots, *measured(ordered, pivots), n_valid, n_missing)
+    pivots = np.unique(elements_at(ordered, even_positions(n_valid, n_pivots)))
+    return Cuts.of_chunk(pivots, *_counts(ordered, pivots), n_valid, n_missing)
 
 
 def value_counts(chunk: Array, dtype: np.dtype[Any]) -> ValueCounts:
@@ -178,6 +181,45 @@ def heavy_cells(
     return np.flatnonzero(inside > (HEAVY * share if len(below) else 0)), inside, before
 
 
+def with_heavy_split(
+    sampled: Cuts, n_pivots: int, cuts_inside: Callable[[IntArray, IntArray, int], Sequence[Cuts]]
+) -> Cuts:
+    """Divide the cells of a chunk that hold more than `HEAVY` times their share of its elements.
+
+    `cuts_inside` maps the numbers of these cells, their sizes and a share to the cuts of the
+    elements inside each.
+    """
+    n_valid, n_missing = int(sampled.n_valid[0]), int(sampled.n_missing[0])
+    share = max(n_valid // n_pivots, 1)
+    heavy, inside, before = heavy_cells(sampled.below, sampled.upto, n_valid, share)
+    if len(heavy) == 0:
+        return sampled
+    within = cuts_inside(heavy, inside[heavy], share)
+    parts = [(sampled, np.int64(0)), *zip(within, before[heavy], strict=True)]
+    pivots = np.concatenate([part.pivots for part, _ in parts])
+    below = np.concatenate([part.below + shift for part, shift in parts])
+    upto = np.concatenate([part.upto + shift for part, shift in parts])
+    order = np.argsort(pivots)
+    return Cuts.of_chunk(pivots[order], below[order], upto[order], n_valid, n_missing)
+
+
+def gathered_cells(
+    tally: Callable[..., Tally | None], pivots: NDArray[Any], cells: IntArray, size: int
+) -> Tally:
+    """Gather the elements of some open cells between the pivots."""
+    around = np.unique(np.concatenate([cells - 1, cells]))
+    around = around[(around >= 0) & (around < len(pivots))]
+    wanted = np.zeros(len(around) + 1, np.bool_)
+    wanted[np.searchsorted(around, cells)] = True
+    gathered = tally(Brackets(pivots[around], wanted), size)
+    if gathered is None:
+        raise RuntimeError(
+            "the chunk changed while it was read, because another thread writes to it: pass a "
+            "copy, a.copy()"
+        )
+    return gathered
+
+
 def even_positions(n: int, count: int) -> IntArray:
     """Return at most `count` distinct positions at even steps over ``range(n)``, with both ends."""
     if n <= count:
@@ -248,39 +290,12 @@ def bisected(
     return first
 
 
-def measured(ordered: Array, pivots: NDArray[Any]) -> tuple[IntArray, IntArray, FloatArray]:
-    """Measure sorted elements at ascending pivots: counts below and up to them, and distances.
-
-    See `Cuts`.
-    """
-    below, upto = _counts(ordered, pivots)
-    starts = np.append(np.int64(0), upto)[:-1]
-    distance = np.full(len(below), np.nan)  # the first cell has no lower end: unknown
-    for i in range(1, len(below)):
-        distance[i] = _distance(ordered[int(starts[i]) : int(below[i])], pivots[i])
-    return below, upto, distance
-
-
 def _counts(ordered: Array, values: NDArray[Any]) -> tuple[IntArray, IntArray]:
     """Count the elements of a sorted array below, and up to, each value."""
     xp = namespace(ordered)
     wanted = like(values, ordered)
     below, upto = (xp.searchsorted(ordered, wanted, side=side) for side in ("left", "right"))
     return to_host(below).astype(np.int64), to_host(upto).astype(np.int64)
-
-
-def _distance(cell: Array, pivot: Any) -> float:
-    """Sum ``pivot - x`` over the elements of a sorted cell, to the accuracy that `Cuts` states."""
-    if cell.shape[0] == 0:
-        return 0.0
-    xp = namespace(cell)
-    if is_kind(cell, "real floating"):
-        with np.errstate(over="ignore", invalid="ignore"):  # inf and NaN mean unknown
-            return float(xp.sum(float(pivot) - as_type(cell, "float64")))
-    if int(pivot) - int(cell[0]) > 2**63 - 1:
-        return float("nan")  # the differences overflow every dtype of the standard
-    wide = as_type(cell, "uint64" if pivot.dtype == np.uint64 else "int64")
-    return float(xp.sum(as_type(int(pivot) - wide, "float64")))
 
 
 def _sort_valid(values: Array) -> tuple[Array, int]:

@@ -152,7 +152,7 @@ def cuts_of_chunk(
 
     The weights are whole units. `totals` holds the number and weight of all elements.
     """
-    counts = Cuts.of_chunk(pivots, below[:, 0], upto[:, 0], None, totals[0], 0)
+    counts = Cuts.of_chunk(pivots, below[:, 0], upto[:, 0], totals[0], 0)
     return counts.with_weights(below[:, 1], upto[:, 1], totals[1], unit, square)
 
 
