@@ -105,12 +105,6 @@ __device__ u32 prefix_sum(u32* numbers, u32 size) {
     return carry;
 }
 
-// The numbers of a bucket that the host needs.
-struct Bucket {
-    u64 pivot;  // the key that its elements are compared with: in this bucket or a later one
-    u64 has_pivot;
-};
-
 __device__ u32 n_binary_digits(u64 number) { return 64 - __clzll((i64)number); }
 
 // The last key of a bucket: the last bucket of a window may reach beyond the slot.
@@ -120,11 +114,12 @@ __device__ Key last_of_bucket(u32 slot, Key edge, u32 shift) {
 
 __device__ Key middle(const Key* sorted, int from, int to) { return sorted[(from + to) / 2]; }
 
-// One block. `aim` is the number of buckets to make for the sample. `n_buckets` becomes the number of
+// One block. `aim` is the number of buckets to make for the sample. The pivot of a bucket is the key that its
+// elements are compared with: in this bucket, if `has_pivot` is 1, or in a later one. `n_buckets` becomes the number of
 // all buckets, or 0 if the sample spans so many slots that BUCKETS do not suffice.
 extern "C" __global__ void __launch_bounds__(CHOOSE_THREADS) choose(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u32 aim, u64* windows, Key* pivots,
-    Bucket* buckets, u32* n_buckets
+    unsigned char* has_pivot, u32* n_buckets
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     Key* sampled = (Key*)scratch;
@@ -228,7 +223,7 @@ extern "C" __global__ void __launch_bounds__(CHOOSE_THREADS) choose(
             pivot = middle(sampled, n_less(sampled, size, start), n_up_to(sampled, size, last));
         }
         pivots[b] = pivot;
-        buckets[b] = {pivot, from < to};
+        has_pivot[b] = from < to;
     }
 }
 

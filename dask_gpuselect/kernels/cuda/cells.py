@@ -25,7 +25,6 @@ from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.cuts import Cuts, IntArray
 from dask_gpuselect.maths.keys import from_keys
 
-BUCKET = source.record("cells.cu", "Bucket")
 MOST_PIVOTS = 1024  # cells are not promised to hold less than 1 / MOST_PIVOTS of a chunk
 
 
@@ -75,31 +74,30 @@ def _classify(values: Elements, n_pivots: int) -> Any:
     sizes = sizes_of(dtype, cupy.cuda.Device().id)
     chunk = Chunk.of(values)
     windows = cupy.empty(source.n_slots(dtype), np.uint64)
-    pivots = cupy.empty(sizes.buckets, f"u{source.key_size(dtype)}")
     # All that goes back to the host is in one piece of memory: one copy, and one wait.
-    layout = totals_dtype(sizes.buckets)
+    layout = totals_dtype(sizes.buckets, f"u{source.key_size(dtype)}")
     device_sheet = cupy.zeros(layout.itemsize, np.uint8)
     at = places_in(device_sheet, layout)
 
     # About a third of the buckets have no pivot of their own, or lie beyond the data in their slot.
     aim = min(sizes.buckets, n_pivots + n_pivots // 2)
     shared = source.choose_memory(dtype, sizes)
-    places = (windows, pivots, at["buckets"], at["n_buckets"])
+    places = (windows, at["pivots"], at["has_pivot"], at["n_buckets"])
     more = masked(values)
     launch(dtype, "choose", *chunk, aim, *places, shared=shared, blocks=1, defined=more)
     shared = source.classify_memory(dtype, sizes)
-    places = (windows, pivots, at["n_buckets"], at["counts"])
+    places = (windows, at["pivots"], at["n_buckets"], at["counts"])
     launch(dtype, "classify", *chunk, *places, shared=shared, defined=more)
     sheet = device_sheet.get().view(layout)[0]
     return sheet if sheet["n_buckets"] else None
 
 
 @cache
-def totals_dtype(buckets: int) -> np.dtype[Any]:
-    """Return the dtype of `Totals` of ``cells.cu``, followed by its description of the buckets."""
+def totals_dtype(buckets: int, key: str) -> np.dtype[Any]:
+    """Return the dtype of `Totals` of ``cells.cu``, followed by the pivots of the buckets."""
     counts = ("counts", "i8", (3, buckets))  # of elements below, at, above the bucket's pivot
     numbers = ("n_missing", "i8"), ("n_buckets", "i8")
-    return np.dtype([counts, *numbers, ("buckets", BUCKET, buckets)])
+    return np.dtype([counts, *numbers, ("pivots", key, buckets), ("has_pivot", "?", buckets)])
 
 
 def _cuts_of_buckets(sheet: Any, dtype: np.dtype[Any]) -> Cuts:
@@ -108,10 +106,9 @@ def _cuts_of_buckets(sheet: Any, dtype: np.dtype[Any]) -> Cuts:
     Buckets without a pivot belong to the cell that ends at the next pivot.
     """
     n = int(sheet["n_buckets"])
-    buckets, (below, equal, above) = sheet["buckets"][:n], sheet["counts"][:, :n]
-    has_pivot = buckets["has_pivot"].astype(bool)
+    (below, equal, above), has_pivot = sheet["counts"][:, :n], sheet["has_pivot"][:n]
     upto_end = np.cumsum(below + equal + above)
     upto = (upto_end - above)[has_pivot]
-    pivots = from_keys(buckets["pivot"][has_pivot], dtype)
+    pivots = from_keys(sheet["pivots"][:n][has_pivot].astype(np.uint64), dtype)
     n_valid = int(upto_end[-1])
     return Cuts.of_chunk(pivots, upto - equal[has_pivot], upto, n_valid, int(sheet["n_missing"]))
