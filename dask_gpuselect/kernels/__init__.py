@@ -474,12 +474,6 @@ is_best_whole = _kernel("is_best_whole", "sampling.is_best_whole", _without_comp
 A second argument tells how many times as much a question costs among candidates as ranks do.
 """
 
-is_best_counted = _kernel("is_best_counted", "sampling.is_best_counted", _without_companions)
-"""Return whether an array of a countable dtype is counted faster than it is sampled.
-
-This holds if only ranks are asked.
-"""
-
 
 def together(arrays: Sequence[Any]) -> Any:
     """Treat several arrays of one kind and dtype as one.

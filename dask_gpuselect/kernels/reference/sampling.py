@@ -104,14 +104,6 @@ def is_best_whole(values: Array, times: int = 1) -> bool:
     return False
 
 
-def is_best_counted(values: Array) -> bool:
-    """Return whether an array in memory with countable values is counted faster than it is sampled.
-
-    This holds if only ranks are asked.
-    """
-    return True
-
-
 def whole(values: Array, ranks: Callable[[int], Any]) -> Tally:
     """Tally a bracket of everything, for the elements of some ranks."""
     host = to_host(values).ravel()
