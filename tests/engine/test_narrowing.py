@@ -161,7 +161,7 @@ def test_more_pivots_leave_fewer_candidates() -> None:
     plan = explain(x, [0.25, 0.5, 0.75])
     assert plan.gathered_bytes < 3e8
     with dask.config.set({"dask_gpuselect.root-limit": "1 PiB"}):
-        assert explain(x, [0.25, 0.5, 0.75]).gathered_bytes == 40 * 10**4 * 10**4
+        assert explain(x, [0.25, 0.5, 0.75]).gathered_bytes == 24 * 10**4 * 10**4
 
 
 NARROWED: dict[str, Callable[..., Any]] = {
