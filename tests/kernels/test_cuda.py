@@ -202,10 +202,10 @@ def of_weighted_lanes(dtype: str, arch: str) -> Sources:
         kernel = reach_kernel(np.dtype(dtype), n, SHARED["sm_90"], **how)
         assert kernel is not None
         if dtype != "f8" or (n % 10 + side_by_side) % 2:
-            yield "reach_lanes", kernel.defined(**how)
+            yield "reach_lanes", kernel.defined
         kernel = sort_kernel(np.dtype(dtype), n, SHARED["sm_90"], **how)
         if kernel is not None and (n + side_by_side) % 2:
-            yield ("sort_and_mean", "sort_and_reach")[side_by_side], kernel.defined(**how)
+            yield ("sort_and_mean", "sort_and_reach")[side_by_side], kernel.defined
 
 
 def of_windows(dtype: str, arch: str) -> Sources:
@@ -255,7 +255,7 @@ def test_weighted_lanes_fit_a_block(dtype: str, is_side_by_side: bool) -> None:
                 assert n * np.dtype(dtype).itemsize > shared - 4096
                 continue
             assert kernel.shared <= shared
-            made = dict(kernel.more)
+            made = dict(kernel.defined)
             assert kernel.threads == kernel.lanes * made["GROUP"] <= 1024
             assert made["KEYS_ARE"] or made["GROUP"] * made["EACH"] >= n
             assert kernel.lanes == 1 or not (made["KEYS_ARE"] or made["ROUNDED_ARE"])
@@ -272,7 +272,7 @@ def test_lanes_to_sort_fit_a_block(dtype: str, is_side_by_side: bool) -> None:
                 # Besides the elements and their rows: sums, and elements that fill up a lane.
                 assert 1.1 * n * (key_size(np.dtype(dtype)) + 2) > shared - (24 << 10) or n > 25_600
                 continue
-            made = dict(kernel.more)
+            made = dict(kernel.defined)
             assert kernel.shared <= shared
             assert kernel.threads == kernel.lanes * made["GROUP"] <= 1024
             assert n <= made["GROUP"] * made["EACH"] < 2**16 - 1

@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_gpuselect.kernels.companions import ChunkColumn
 from dask_gpuselect.kernels.cuda import source
-from dask_gpuselect.kernels.cuda.lane_stack import LaneStack, Part, wanted_of
+from dask_gpuselect.kernels.cuda.lane_stack import LaneStack, wanted_of
 from dask_gpuselect.kernels.cuda.launch import Array, filled, launch, most_shared
 from dask_gpuselect.kernels.cuda.moments import moments_of_rows
 from dask_gpuselect.kernels.reference.lanes import TILE
@@ -121,15 +121,7 @@ def _sum_again(stack: LaneStack, columns: dict[str, Array]) -> None:
     step = max(1, TILE // stack.n)
     for start in range(0, len(unsure), step):
         lanes = unsure[start : start + step]
-        rows = cupy.concatenate([_rows(part, lanes) for part in stack.parts], axis=1)
+        rows = cupy.concatenate([part.rows(lanes) for part in stack.parts], axis=1)
         moments = moments_of_rows(rows.astype(selection_dtype(rows.dtype), copy=False))
         for name, numbers in zip(("mean", "deviation"), moments.mean_and_std(), strict=True):
             columns[name][lanes] = cupy.asarray(numbers)
-
-
-def _rows(part: Part, lanes: Array) -> Array:
-    """Return the elements of some lanes in a part, as rows."""
-    strides = tuple(stride * part.chunk.itemsize for stride in part.strides)
-    whole = cupy.lib.stride_tricks.as_strided(part.chunk, part.shape, strides)
-    n_inner = part.shape[2]
-    return whole[lanes // n_inner, :, lanes % n_inner]

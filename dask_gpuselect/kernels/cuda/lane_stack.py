@@ -26,6 +26,12 @@ class Part(NamedTuple):
     shape: tuple[int, int, int]
     strides: tuple[int, int, int]
 
+    def rows(self, lanes: Array) -> Array:
+        """Copy some lanes, each to a row."""
+        strides = tuple(stride * self.chunk.itemsize for stride in self.strides)
+        whole = cupy.lib.stride_tricks.as_strided(self.chunk, self.shape, strides)
+        return whole[lanes // self.shape[2], :, lanes % self.shape[2]]
+
 
 def parts_in_three(chunks: Sequence[Array], axes: tuple[int, ...]) -> list[Part]:
     ndim = chunks[0].ndim

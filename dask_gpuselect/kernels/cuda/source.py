@@ -329,31 +329,27 @@ REACH_WORDS, REACH_WORDS_OF_MOST = 64, 40
 """Keys and rounded weights in the registers of a thread, in words of 4 bytes; of 1,024 threads."""
 
 
-class ReachKernel(NamedTuple):
-    """The definitions and launch sizes of a kernel of weighted lanes."""
+class LaneKernel(NamedTuple):
+    """A kernel of lanes: how it is compiled and started."""
 
+    name: str
     threads: int
-    lanes: int  # of a block at the same time
+    lanes: int  # lanes of a block at the same time
     shared: int  # bytes
-    more: Defined = ()
+    defined: Defined = ()
 
-    @property
-    def group(self) -> int:
-        """The number of threads for a lane."""
-        return self.threads // self.lanes
 
-    def defined(self, *, is_side_by_side: bool) -> Defined:
-        return (
-            ("REACH_THREADS", self.threads),
-            ("A_BLOCK", self.lanes),
-            ("SIDE_BY_SIDE", int(is_side_by_side)),
-            *self.more,
-        )
+def _weighted_lanes(
+    threads: int, lanes: int, shared: int, more: Defined = (), *, is_side_by_side: bool
+) -> LaneKernel:
+    """Return the kernel of weighted lanes, which its caller names, for blocks of some threads."""
+    made = ("REACH_THREADS", threads), ("A_BLOCK", lanes), ("SIDE_BY_SIDE", int(is_side_by_side))
+    return LaneKernel("", threads, lanes, shared, (*made, *more))
 
 
 def reach_kernel(
     dtype: np.dtype[Any], n: int, shared: int, *, is_side_by_side: bool
-) -> ReachKernel | None:
+) -> LaneKernel | None:
     """Choose the kernel for lanes of n weighted elements; None if a block has no room for one lane.
 
     `shared` is the number of bytes of shared memory that a block can have.
@@ -385,7 +381,9 @@ def reach_kernel(
         ("MIN_BLOCKS", max(REGISTERS // registers, 1)),
     )
     own = -(-own // 1024) * 1024  # not a preparation for every number
-    return ReachKernel(threads, lanes, own, more) if own + STATIC <= shared else None
+    if own + STATIC > shared:
+        return None
+    return _weighted_lanes(threads, lanes, own, more, is_side_by_side=is_side_by_side)
 
 
 SORT_EACH = {4: 29, 8: 25}
@@ -396,7 +394,7 @@ MOST_COMMON = 4096
 
 def sort_kernel(
     dtype: np.dtype[Any], n: int, shared: int, *, is_side_by_side: bool, is_common: bool = False
-) -> ReachKernel | None:
+) -> LaneKernel | None:
     """Choose the kernel that sorts lanes of n weighted elements; None if one exceeds a block.
 
     If all lanes have the same weights (`is_common`), these are in shared memory too.
@@ -420,16 +418,17 @@ def sort_kernel(
     registers = threads * (each * (size // 4 + 1) + SORT_WORKING)
     n_blocks = max(min(REGISTERS // registers, shared // (own + STATIC)), 1)
     more = ("GROUP", group), ("EACH", each), ("MIN_BLOCKS", n_blocks), ("COMMON", common)
-    fits = own + STATIC <= shared and n <= group * each
-    return ReachKernel(threads, threads // group, own, more) if fits else None
+    if own + STATIC > shared or n > group * each:
+        return None
+    return _weighted_lanes(threads, threads // group, own, more, is_side_by_side=is_side_by_side)
 
 
-SORTED_KERNEL = ReachKernel(ENDS_THREADS, ENDS_THREADS, 0)
+SORTED_KERNEL = _weighted_lanes(ENDS_THREADS, ENDS_THREADS, 0, is_side_by_side=True)
 """The kernel `reach_sorted`."""
 ENOUGH_THREADS = 1 << 18  # of all lanes together, so that a device is busy
 
 
-def ends_kernel(n: int, n_lanes: int, *, is_side_by_side: bool) -> ReachKernel:
+def ends_kernel(n: int, n_lanes: int, *, is_side_by_side: bool) -> LaneKernel:
     """Choose how many lanes a block of `reach_ends` takes, for lanes of n elements.
 
     Neighbouring threads read neighbouring elements: 8 lanes or more side by side, or one lane.
@@ -440,7 +439,7 @@ def ends_kernel(n: int, n_lanes: int, *, is_side_by_side: bool) -> ReachKernel:
     while lanes > least and ENDS_THREADS // lanes < min(enough, n // 4):
         lanes //= 2
     shared = ENDS_BYTES * ENDS_THREADS if lanes < ENDS_THREADS else 0
-    return ReachKernel(ENDS_THREADS, lanes, shared)
+    return _weighted_lanes(ENDS_THREADS, lanes, shared, is_side_by_side=is_side_by_side)
 
 
 def select_memory(n_ranks: int) -> int:
@@ -566,16 +565,6 @@ def are_side_by_side(parts: Sequence[tuple[Three, Three]]) -> bool:
     n_outer, _, n_inner = parts[0][0]
     nearer = [outer < row for (_, n, _), (outer, row, _) in parts if n > 1]
     return n_inner == 1 and n_outer > 1 and bool(nearer) and all(nearer)
-
-
-class LaneKernel(NamedTuple):
-    """A kernel of lanes: how it is compiled and started."""
-
-    name: str
-    threads: int
-    lanes: int  # lanes of a block at the same time
-    shared: int  # bytes
-    defined: Defined = ()
 
 
 def long_lane_kernel(

@@ -307,24 +307,23 @@ class _Layout(NamedTuple):
         outer, _, inner = self.weights.strides
         return not (outer or inner)
 
-    @property
-    def mask(self) -> Array | None:
-        """The mask as a kernel takes it."""
-        return None if self.keeps is None else self.keeps.chunk.view(np.uint8)
-
-    def defined(self, kernel: source.ReachKernel) -> source.Defined:
-        """Return the definitions with which a kernel is compiled."""
-        made = kernel.defined(is_side_by_side=self.is_side_by_side)
-        return made if self.keeps is None else (*made, *source.KEEPS)
+    def start(
+        self, kernel: source.LaneKernel, name: str, *arguments: Any, defined: source.Defined = ()
+    ) -> None:
+        """Start a kernel by its name. The first arguments are those of `arguments`."""
+        masked = () if self.keeps is None else source.KEEPS
+        made: dict[str, Any] = {"defined": (*kernel.defined, *masked, *defined)}
+        launch(np.dtype(self.values.chunk.dtype), name, *arguments, shared=kernel.shared, **made)
 
     def arguments(self, n_targets: int = 0, *how: float) -> tuple[Any, ...]:
-        """Return the first arguments of a kernel: elements, weights, and `ReachLanes`."""
+        """Return the first arguments of a kernel: elements, weights, mask, and `ReachLanes`."""
         _, n, inner = self.values.shape
-        keeps = (0, 0, 0) if self.keeps is None else self.keeps.strides
-        strides = *self.values.strides, *self.weights.strides, *keeps
+        strides, mask = [*self.values.strides, *self.weights.strides, 0, 0, 0], None
+        if self.keeps is not None:
+            strides[6:], mask = self.keeps.strides, self.keeps.chunk.view(np.uint8)
         sizes = self.n_lanes, inner, n, *strides, n_targets, *(how or (0.0, 1.0))
         record = np.array([sizes], REACH_LANES)
-        return self.values.chunk, self.weights.chunk, cupy.asarray(record.view(np.uint8))
+        return self.values.chunk, self.weights.chunk, mask, cupy.asarray(record.view(np.uint8))
 
 
 def _targets(wanted: WantedQuantiles, *, tells_passed: bool) -> list[tuple[float, bool]]:
@@ -357,24 +356,23 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
     n_valid, n_missing = cupy.empty((2, n_lanes), np.int64)
     is_unsure, flags = cupy.empty(n_lanes, np.bool_), cupy.zeros(2, np.uint32)
     results = n_valid, n_missing, is_unsure, flags
-    start: dict[str, Any] = {"shared": kernel.shared, "defined": layout.defined(kernel)}
-    keeps = layout.mask
     if is_mean:
         lower = upper = cupy.empty((len(wanted.q), n_lanes)).T
         shares = cupy.asarray(np.array(wanted.q, np.float64))
         numbers = shares, len(wanted.q), wanted.dtype.itemsize
-        *arrays, given = layout.arguments(0, 0.0, table.scale)
+        given = layout.arguments(0, 0.0, table.scale)
         name = "sort_and_mean" if sorts else "reach_means"
-        launch(dtype, name, *arrays, keeps, given, *numbers, lower, *results, **start)
+        layout.start(kernel, name, *given, *numbers, lower, *results)
     else:
         targets = _targets(wanted, tells_passed=table.is_whole or sorts)
         elements = cupy.empty((len(targets), n_lanes), selection_dtype(dtype))
         # Each thread adds so many weights one after the other, and its sum is merged ten times.
-        slack = 0.0 if table.is_whole else (-(-table.n // kernel.group) + 16) * 2.0**-52
-        *arrays, given = layout.arguments(len(targets), slack, table.scale)
+        each = -(-table.n // (kernel.threads // kernel.lanes))
+        slack = 0.0 if table.is_whole else (each + 16) * 2.0**-52
+        given = layout.arguments(len(targets), slack, table.scale)
         records = cupy.asarray(np.array(targets, REACH_TARGET).view(np.uint8))
         name = "sort_and_reach" if sorts else "reach_lanes"
-        launch(dtype, name, *arrays, keeps, given, records, elements, *results, **start)
+        layout.start(kernel, name, *given, records, elements, *results)
         lower = upper = elements[: len(wanted.q)].T
         if wanted.method == "averaged_inverted_cdf":
             place_of = {target: place for place, target in enumerate(targets)}
@@ -394,21 +392,9 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
 
 def _some(table: Weighed, layout: _Layout, lanes: Array) -> Weighed:
     """Copy some lanes, as a table with a row for each of them."""
-    values, weights, keeps = (part if part is None else _rows_of(part, lanes) for part in layout)
+    values, weights, keeps = (part and part.rows(lanes) for part in layout)
     rows = table._replace(values=values, weights=weights, keeps=keeps, axes=(1,))
     return rows.without_mask()
-
-
-def _rows_of(part: Part, lanes: Array) -> Array:
-    """Copy some lanes of a chunk, each to a row."""
-    (_, n, inner), (outer, row, of_inner) = part.shape, part.strides
-    if min(part.strides) < 0:
-        copy = cupy.ascontiguousarray(part.chunk).reshape(part.shape)
-        return copy[lanes // inner, :, lanes % inner]
-    places = (lanes // inner * outer + lanes % inner * of_inner)[:, None] + cupy.arange(n) * row
-    span = sum((size - 1) * step for size, step in zip(part.shape, part.strides, strict=True)) + 1
-    flat = cupy.lib.stride_tricks.as_strided(part.chunk, (span,), (part.chunk.itemsize,))
-    return flat[places]
 
 
 def _decided(table: Weighed, wanted: WantedQuantiles) -> Lanes:
@@ -439,9 +425,7 @@ def _sorted(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
     kind = _sorted_as(dtype)
     if kernel is not None:
         counts, places = cupy.empty((2, n_lanes), np.int64), cupy.empty((n_lanes, table.n), "u4")
-        *arrays, about = given
-        start: dict[str, Any] = {"shared": kernel.shared, "defined": layout.defined(kernel)}
-        launch(dtype, "sort_and_place", *arrays, None, about, places, *counts, **start)
+        layout.start(kernel, "sort_and_place", *given, places, *counts)
     elif kind is not None:
         tiles = zip(*(_order(tile, kind) for tile in _tiles(table)), strict=True)
         places, counts = (cupy.concatenate(each, axis=-1) for each in tiles)
@@ -453,10 +437,9 @@ def _sorted(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
         lower, upper = (cupy.empty(means.shape, selection_dtype(dtype)) for _ in range(2))
     is_unsure, shares = cupy.empty(n_lanes, np.bool_), cupy.asarray(np.array(wanted.q, np.float64))
     numbers = len(shares), lane_weights.METHODS.index(wanted.method), wanted.dtype.itemsize == 8
-    arguments = (*given, places, counts[0], shares, *numbers)
-    made = source.SORTED_KERNEL.defined(is_side_by_side=True)
-    results = lower, upper, means, is_unsure
-    launch(dtype, "reach_sorted", *arguments, *results, defined=made)
+    elements, weights, _, about = given
+    arguments = elements, weights, about, places, counts[0], shares, *numbers
+    layout.start(source.SORTED_KERNEL, "reach_sorted", *arguments, lower, upper, means, is_unsure)
     lanes = cupy.flatnonzero(is_unsure & (counts[0] > 0))
     if lanes.size:
         exact = _decided(_some(table, layout, lanes), wanted)
@@ -515,10 +498,9 @@ def _ends(table: Weighed, low: Array, high: Array) -> tuple[Array, Array, dict[s
     layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
     n_lanes = layout.n_lanes
     kernel = source.ends_kernel(table.n, n_lanes, is_side_by_side=layout.is_side_by_side)
-    made = layout.defined(kernel)
     numbers, extremes = cupy.empty((5, n_lanes)), cupy.empty((4, n_lanes), dtype)
     is_unsure = cupy.empty(n_lanes, np.bool_)
-    *arrays, about = layout.arguments()
+    given = layout.arguments()
     bounds = (cupy.ascontiguousarray(low), cupy.ascontiguousarray(high))
     room = n_lanes * table.n // FLIERS_SHARE + 1
     ways = [(("IN_PAIRS", 1),), (("IN_PAIRS", 0),)]
@@ -528,9 +510,8 @@ def _ends(table: Weighed, low: Array, high: Array) -> tuple[Array, Array, dict[s
         counter = cupy.zeros(1, np.uint64)
         places = (*(each.data.ptr for each in fliers.values()), room, counter.data.ptr)
         record = cupy.asarray(np.array([places], FLIER_LIST).view(np.uint8))
-        arguments = (*arrays, layout.mask, about, *bounds, record, numbers, extremes, is_unsure)
-        defined = (*made, *ways[0])
-        launch(dtype, "reach_ends", *arguments, shared=kernel.shared, defined=defined)
+        arguments = (*given, *bounds, record, numbers, extremes, is_unsure)
+        layout.start(kernel, "reach_ends", *arguments, defined=ways[0])
         n, n_unsure = cupy.stack(
             [counter[0], cupy.count_nonzero(is_unsure).astype(np.uint64)]
         ).tolist()
