@@ -42,7 +42,6 @@ from dask_gpuselect.kernels.cuda.only_lane import wanted_of
 from dask_gpuselect.kernels.cuda.source import digits
 from dask_gpuselect.kernels.cuda.spans import (
     Layout,
-    Span,
     TallyForm,
     blank_sheet,
     layout_of,
@@ -204,16 +203,17 @@ def _pilot_on_device(
     None if the sample has missing elements or is too small, or if ties make more candidates than
     expected.
     """
-    spans, layout, dtype = plan.spans, plan.layout, plan.layout.dtype["ends"].base
+    layout, dtype = plan.layout, plan.layout.dtype["ends"].base
+    is_placed = layout.kind == "placed"
     device_sheet = on_device(plan.sheet)
     at = places_in(device_sheet, layout.dtype)
 
     if drawn is None:
         drawn = cupy.empty(size, dtype)
         start_sample(values, _tries(values, n, size), drawn, at["is_in_vain"], at["n_drawn"])
-        if plan.is_placed:
+        if is_placed:
             drawn.sort()
-    if plan.is_placed:
+    if is_placed:
         launch(dtype, "guess_placed", drawn, at["places"], layout.n_ends, at["ends"], blocks=1)
     else:
         start_selection(drawn, at["sample"], layout.n_ends)
@@ -221,10 +221,9 @@ def _pilot_on_device(
         first_end = at["bounds"] + np.uint64(dtype.itemsize * (not plan.is_end[0]))
         launch(dtype, "guess", keys, layout.n_ends, first_end, blocks=1)
     candidates = room_for(pilot_room(plan.share, n), values)
-    how = "any" if plan.is_placed else "cells", candidates
-    start_tally(values, layout, device_sheet, *how, is_placed=plan.is_placed)
+    start_tally(values, layout, device_sheet, candidates)
     if plan.n_ranks:
-        start_located(candidates, layout, device_sheet, plan.n_ranks, is_placed=plan.is_placed)
+        start_located(candidates, layout, device_sheet, plan.n_ranks)
     del drawn
     ahead = None
     if plan.n_ahead:
@@ -232,12 +231,12 @@ def _pilot_on_device(
         ahead.sort()
 
     sheet = device_sheet.get().view(layout.dtype)[0]
-    tally = tally_of(sheet, spans, candidates, n)
+    tally = tally_of(sheet, layout, candidates, n)
     is_full = sheet["n_drawn"] >= size or not masked(values)
     if sheet["is_in_vain"] or not is_full or tally is None:
         return None
-    bounds = sheet["bounds"][: len(spans)].ravel()
-    ends = sheet["ends"].copy() if plan.is_placed else bounds[plan.is_end]
+    bounds = sheet["bounds"][: len(layout.spans)].ravel()
+    ends = sheet["ends"].copy() if is_placed else bounds[plan.is_end]
     brackets, tally = _without_repeated(Brackets(ends, plan.wanted), tally)
     known, elements = selected(sheet["selection"], plan.n_ranks, dtype), tally.candidates.elements
     gathered = DeviceCandidates(elements, known)
@@ -260,14 +259,12 @@ def _without_repeated(brackets: Brackets, tally: Tally) -> tuple[Brackets, Tally
 class PreparedPilot(NamedTuple):
     """The part of a pilot that does not depend on the elements."""
 
-    spans: list[Span]
     layout: Layout
     sheet: Any
     is_end: NDArray[np.bool_]  # flags of the low and the high end of each bracket that exist
     wanted: NDArray[np.bool_]
     share: float
     n_ranks: int  # wanted ranks that are selected; 0 if they are too many
-    is_placed: bool  # with a table that finds the cells of elements
     # Candidates that are expected, less a few, and the size of a sample of them that is drawn while
     # the host waits for the tally. Both are 0 without one.
     n_ahead: int = 0
@@ -305,16 +302,17 @@ def _planned(
     wanted = np.zeros(n_ends + 1, np.bool_)
     wanted[(segments[::2] + 1) // 2] = True
     pairs = [[0, 2 * n_ends]] if is_placed else segments.reshape(-1, 2).tolist()
-    spans = [(first, last) for first, last in pairs]
-    layout = layout_of(dtype, len(spans), n_ends, n_ends if is_placed else 0)
-    sheet = blank_sheet(layout, spans)
+    spans = tuple((first, last) for first, last in pairs)
+    kind, n_places = ("placed", n_ends) if is_placed else ("cells", 0)
+    layout = layout_of(dtype, spans, n_ends, kind, n_places)
+    sheet = blank_sheet(layout)
     if is_placed:
         sheet["places"], sheet["wanted"] = places, wanted
     else:
         sheet["sample"]["n"], sheet["sample"]["ranks"][:n_ends] = size, places
     sheet["ranks"][:n_ranks] = wanted_ranks[:n_ranks]
     share = float((hi - lo).sum() / size)
-    return PreparedPilot(spans, layout, sheet, is_end, wanted, share, n_ranks, is_placed)
+    return PreparedPilot(layout, sheet, is_end, wanted, share, n_ranks)
 
 
 def sorted_sample(values: Elements, size: int) -> tuple[Array, float]:
@@ -343,7 +341,7 @@ def guess_and_sums(
     plan = None if masked(values) else _plan_of_box(guess, n, np.dtype(sample.dtype))
     if plan is None:
         return None
-    layout, spans = plan.layout, plan.spans
+    layout = plan.layout
     device_sheet = on_device(plan.sheet, 8 * N_SUMS, room=2 * plan.n_listed * sample.itemsize)
     at, chosen, pieces = (
         places_in(device_sheet, layout.dtype),
@@ -357,7 +355,7 @@ def guess_and_sums(
     launch(dtype, "guess_box", *given, *into, blocks=1, defined=made)
     chosen.record()
     candidates = room_for(most, values)
-    start = partial(start_tally, values, layout, device_sheet, "any", candidates, is_placed=True)
+    start = partial(start_tally, values, layout, device_sheet, candidates)
     likely = TallyForm(pieces, dtype.kind != "f")
     start(likely)
     number = chosen.get()
@@ -365,7 +363,7 @@ def guess_and_sums(
         return None
     if number != likely.number:
         start(TallyForm(number // 2, bool(number % 2)))
-    start_located(candidates, layout, device_sheet, plan.n_ranks, is_placed=True)
+    start_located(candidates, layout, device_sheet, plan.n_ranks)
     if plan.wanted is not None:
         _start_box(candidates, plan, device_sheet, guess.rule.whis)
     host = device_sheet.get()
@@ -375,7 +373,7 @@ def guess_and_sums(
         if box is not None:
             return box
     brackets = guess.brackets(sheet["ends"].copy())
-    tally = tally_with(host, layout, spans, candidates, n, plan.n_ranks)
+    tally = tally_with(host, layout, candidates, n, plan.n_ranks)
     sums = moments_of(sums_behind(host, layout), n)
     return *((brackets, tally) if tally is None else _without_repeated(brackets, tally)), sums
 
@@ -387,7 +385,6 @@ class PreparedBox(NamedTuple):
     ``sampled_box.cu`` cannot find the box. `n_listed` elements of each side are listed.
     """
 
-    spans: list[Span]
     layout: Layout
     sheet: Any
     n_ranks: int
@@ -404,15 +401,14 @@ def _plan_of_box(guess: BoxGuess, n: int, dtype: np.dtype[Any]) -> PreparedBox |
     ranks = first_ranks(guess.rule, n)
     if len(ranks) > most_selected():
         return None
-    spans = [(0, 2 * guess.n_ends)]
-    layout = layout_of(dtype, 1, guess.n_ends)
-    sheet = blank_sheet(layout, spans)
+    layout = layout_of(dtype, ((0, 2 * guess.n_ends),), guess.n_ends, "placed")
+    sheet = blank_sheet(layout)
     sheet["wanted"] = guess.brackets(sheet["ends"]).wanted
     sheet["sample"]["ranks"][: len(guess.places)] = guess.places
     sheet["ranks"][: len(ranks)] = ranks
     k = most_listed(guess.order, n, guess.rule)
     wanted, _ = (k and wanted_of(guess.order, n, (k - 1, n - k))) or (None, 0)
-    return PreparedBox(spans, layout, sheet, len(ranks), wanted, 0 if wanted is None else k)
+    return PreparedBox(layout, sheet, len(ranks), wanted, 0 if wanted is None else k)
 
 
 def _start_box(candidates: Array, plan: PreparedBox, device_sheet: Array, whis: Any) -> None:

@@ -128,32 +128,29 @@ def _tally_few(
     is_summed: bool = False,
 ) -> tuple[Tally | None, IntArray]:
     """Tally an array at few ends; return the tally, and the digits of sums if it is summed."""
-    spans, layout, sheet = _sheet_of(brackets)
-    kinds, is_placed = _kinds(brackets, spans), _is_placed(brackets, spans)
+    layout, sheet = _sheet_of(brackets)
     n, form = n_unmasked(values), None
     wanted = np.empty(0, np.int64) if ranks is None else ranks(n)
-    is_located = (kinds == "cells" or is_placed) and len(wanted) <= most_selected()
+    is_located = layout.kind in ("cells", "placed") and len(wanted) <= most_selected()
     n_ranks = len(wanted) if is_located else 0
     sheet["ranks"][:n_ranks] = wanted[:n_ranks]
     if is_summed:
         pieces, sheet["top"] = cut_for(brackets.ends, np.dtype(values.dtype))
-        form = TallyForm(pieces, is_placed)
+        form = TallyForm(pieces, layout.kind == "placed")
         sheet["form"] = form.number
     device_sheet = on_device(sheet, 8 * N_SUMS * is_summed)
     candidates = room_for(most, values)
-    start_tally(values, layout, device_sheet, kinds, candidates, form, is_placed=is_placed)
+    start_tally(values, layout, device_sheet, candidates, form)
     if n_ranks:
-        start_located(candidates, layout, device_sheet, n_ranks, is_placed=is_placed)
+        start_located(candidates, layout, device_sheet, n_ranks)
     host = device_sheet.get()
-    return tally_with(host, layout, spans, candidates, n, n_ranks), sums_behind(host, layout)
+    return tally_with(host, layout, candidates, n, n_ranks), sums_behind(host, layout)
 
 
-def tally_with(
-    host: Any, layout: Layout, spans: list[Span], candidates: Array, n: int, n_ranks: int
-) -> Tally | None:
+def tally_with(host: Any, layout: Layout, candidates: Array, n: int, n_ranks: int) -> Tally | None:
     """Read the tally of n elements, with those of the wanted ranks, from a copy of the sheet."""
     sheet = host[: layout.dtype.itemsize].view(layout.dtype)[0]
-    tally = tally_of(sheet, spans, candidates, n)
+    tally = tally_of(sheet, layout, candidates, n)
     if tally is None or not n_ranks:
         return tally
     known = selected(sheet["selection"], n_ranks, candidates.dtype)
@@ -191,43 +188,44 @@ def room_for(most: int, values: Elements) -> Array:
     return cupy.empty(most, selection_dtype(np.dtype(values.dtype)))
 
 
-def _sheet_of(brackets: Brackets) -> tuple[list[Span], Layout, Any]:
+def _sheet_of(brackets: Brackets) -> tuple[Layout, Any]:
     """Make spans of brackets, and a sheet that describes them to a kernel."""
     ends = brackets.ends
     spans = _spans(brackets)
-    layout = layout_of(ends.dtype, len(spans), len(ends))
-    sheet = blank_sheet(layout, spans)
+    layout = layout_of(ends.dtype, spans, len(ends), _kind(brackets, spans))
+    sheet = blank_sheet(layout)
     sheet["ends"], sheet["wanted"] = ends, brackets.wanted
     for bounds, (first, last) in zip(sheet["bounds"], spans, strict=False):
         if first % 2:
             bounds[0] = ends[first // 2]
         if last % 2:
             bounds[1] = ends[last // 2]
-    return spans, layout, sheet
+    return layout, sheet
 
 
 def start_tally(
     values: Elements,
     layout: Layout,
     device_sheet: Array,
-    kinds: str,
     candidates: Array,
     form: TallyForm | None = None,
-    *,
-    is_placed: bool = False,
 ) -> None:
     """Start the kernel.
 
     With a form it also sums the elements, if the sheet has the same one; the sums need room behind
-    the sheet. With `is_placed`, for one span of everything, a table finds the cell of each element.
+    the sheet.
     """
     dtype = np.dtype(values.dtype)
     at = places_in(device_sheet, layout.dtype)
     condition = "is_in_vain" if form is None else "form"
     places = [at[name] for name in ("bounds", "segments", "ends", "wanted", condition)]
-    outs = (layout.n_spans, layout.n_ends, at["below"], candidates, candidates.size)
-    made = (("SPANS", layout.room), ("SPANS_ARE", source.SPANS_ARE[kinds]), *masked(values))
-    made = (("PLACED", int(is_placed)), *made)
+    outs = (len(layout.spans), layout.n_ends, at["below"], candidates, candidates.size)
+    is_placed = layout.kind == "placed"
+    kind = source.SPANS_ARE["any" if is_placed else layout.kind]
+    made = (
+        *(("SPANS", layout.room), ("SPANS_ARE", kind), ("PLACED", int(is_placed))),
+        *masked(values),
+    )
     name = "tally"
     into: tuple[Any, ...] = ()
     if form is not None:
@@ -240,29 +238,27 @@ def start_tally(
         launch(dtype, name, *arguments, shared=memory, defined=made)
 
 
-def start_located(
-    candidates: Array, layout: Layout, device_sheet: Array, n_ranks: int, *, is_placed: bool = False
-) -> None:
+def start_located(candidates: Array, layout: Layout, device_sheet: Array, n_ranks: int) -> None:
     """Start the selection of the elements of the ranks on a sheet, after its tally."""
     at = places_in(device_sheet, layout.dtype)
     where = (candidates.size, at["ranks"], n_ranks, at["selection"])
-    if is_placed:
+    if layout.kind == "placed":
         given = (at["held"], at["wanted"], layout.n_ends, at["n_found"], *where)
         launch(candidates.dtype, "locate_placed", *given, blocks=1)
     else:
         places = [at[name] for name in ("below", "n_found", "held", "segments")]
-        launch(candidates.dtype, "locate", *places, layout.n_spans, *where, blocks=1)
+        launch(candidates.dtype, "locate", *places, len(layout.spans), *where, blocks=1)
     start_selection(candidates, at["selection"], n_ranks)
 
 
-def tally_of(sheet: Any, spans: list[Span], candidates: Array, size: int) -> Tally | None:
+def tally_of(sheet: Any, layout: Layout, candidates: Array, size: int) -> Tally | None:
     """Read a tally of `size` elements from a sheet; None if the candidates had no room."""
     n_missing, n_found = int(sheet["n_missing"]), int(sheet["n_found"])
     if n_found > candidates.size:
         return None
     inside = sheet["held"]
     before = np.zeros_like(inside)  # elements before each segment
-    for (first, last), n_below in zip(spans, sheet["below"], strict=False):
+    for (first, last), n_below in zip(layout.spans, sheet["below"], strict=False):
         counts = inside[first : last + 1]
         before[first : last + 1] = n_below + np.cumsum(counts) - counts
     below = before[1::2]
@@ -270,7 +266,7 @@ def tally_of(sheet: Any, spans: list[Span], candidates: Array, size: int) -> Tal
     return Tally(below, below + inside[1::2], gathered, size - n_missing, n_missing)
 
 
-def _spans(brackets: Brackets) -> list[Span]:
+def _spans(brackets: Brackets) -> tuple[Span, ...]:
     """Return runs of segments, wanted cells and ends, that are counted as one each.
 
     If there are more than a few, one run has all segments.
@@ -282,22 +278,18 @@ def _spans(brackets: Brackets) -> list[Span]:
     counted[1:-1:2] = brackets.wanted
     counted[[0, -1]] = False
     borders = np.flatnonzero(counted[1:] != counted[:-1]).reshape(-1, 2)
-    spans = [(int(first), int(stop) - 1) for first, stop in borders]
-    return spans if len(spans) <= source.FEW_SPANS else [(0, n_segments - 1)]
+    spans = tuple((int(first), int(stop) - 1) for first, stop in borders)
+    return spans if len(spans) <= source.FEW_SPANS else ((0, n_segments - 1),)
 
 
-def _kinds(brackets: Brackets, spans: list[Span]) -> str:
+def _kind(brackets: Brackets, spans: tuple[Span, ...]) -> str:
     """Return the kind of the kernel that can tell the segments of these spans apart."""
     if not brackets.wanted.any() and len(spans) == len(brackets.ends):
         return "ends"
-    is_simple = all(last - first <= 1 + first % 2 for first, last in spans)
-    return "cells" if is_simple else "any"
-
-
-def _is_placed(brackets: Brackets, spans: list[Span]) -> bool:
-    """Return whether a table finds the cells of elements, for one span of everything."""
-    is_one = len(brackets.ends) > 1 and spans == [(0, 2 * len(brackets.ends))]
-    return is_one and _kinds(brackets, spans) == "any"
+    if all(last - first <= 1 + first % 2 for first, last in spans):
+        return "cells"
+    is_one = len(brackets.ends) > 1 and spans == ((0, 2 * len(brackets.ends)),)
+    return "placed" if is_one else "any"
 
 
 class Layout(NamedTuple):
@@ -307,14 +299,17 @@ class Layout(NamedTuple):
     """
 
     dtype: np.dtype[Any]
-    n_spans: int
+    spans: tuple[Span, ...]
     room: int  # the number of spans that the kernel is made for
     n_ends: int
+    kind: str  # of the kernel; if it is "placed", a table finds the cells of one span of everything
 
 
 @lru_cache
-def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int, n_places: int = 0) -> Layout:
-    room = next(n for n in source.SPANS if n >= n_spans)
+def layout_of(
+    dtype: np.dtype[Any], spans: tuple[Span, ...], n_ends: int, kind: str, n_places: int = 0
+) -> Layout:
+    room = next(n for n in source.SPANS if n >= len(spans))
     fields = [
         ("bounds", dtype, (room, 2)),
         ("segments", "i4", (room, 2)),
@@ -337,18 +332,19 @@ def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int, n_places: int = 0
         ("held", "i8", (2 * n_ends + 1,)),  # by each segment
         ("box", BOX_RESULTS),  # of all elements; sums and listed elements are behind it
     ]
-    return Layout(np.dtype(fields, align=True), n_spans, room, n_ends)
+    return Layout(np.dtype(fields, align=True), spans, room, n_ends, kind)
 
 
-def blank_sheet(layout: Layout, spans: list[Span]) -> Any:
+def blank_sheet(layout: Layout) -> Any:
     """Make a record of the layout, with spans that hold all elements."""
     sheet = np.zeros((), layout.dtype)
     dtype = sheet["bounds"].dtype
     least, most = _extremes(dtype)
     # A span of nothing, if none is left: what is below it is also up to it.
     sheet["bounds"] = most, _before(most, dtype)
-    sheet["bounds"][: len(spans)] = least, most
-    sheet["segments"][: len(spans)] = np.array(spans, np.int32).reshape(-1, 2)
+    n_spans = len(layout.spans)
+    sheet["bounds"][:n_spans] = least, most
+    sheet["segments"][:n_spans] = np.array(layout.spans, np.int32).reshape(-1, 2)
     return sheet
 
 
