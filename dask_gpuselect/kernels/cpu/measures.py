@@ -59,31 +59,17 @@ def _bits(values: NDArray[Any]) -> NDArray[Any]:
 def _points(values: NDArray[Any], probe: probes.Points) -> probes.PointsResult:
     if probe.space is not None and probe.space.name == "log":
         return _points_by_log(values, probe)
-    dtype, n_pivots = values.dtype, len(probe.keys)
-    below, upto = np.empty((2, n_pivots), np.int64)
-    low, high = np.zeros((2, n_pivots))
-    previous, following = [], []
-    n_missing = 0
-    for i, key in enumerate(probe.keys):
-        ends = _ends(dtype)
-        pivot = element(key, dtype)
-        if probe.space is not None and probe.space.name == "key":
-            measured = _point_by_key(values, _bits(values), pivot, np.uint64(key), ends)
-        else:
-            measured = _point_by_value(values, _bits(values), pivot, np.float64(pivot), ends)
-        below[i], n_equal, n_missing, low[i], high[i] = measured
-        upto[i] = below[i] + n_equal
-        next_key, previous_key = to_keys(ends).tolist()
-        previous.append(previous_key if below[i] else probes.NO_KEY_BELOW)
-        following.append(
-            next_key if upto[i] < values.size - n_missing else probes.no_key_above(dtype)
+    by_key = probe.space is not None and probe.space.name == "key"
+    rows = []
+    for key in probe.keys:
+        ends, pivot = _ends(values.dtype), element(key, values.dtype)
+        measure, origin = (
+            (_point_by_key, np.uint64(key)) if by_key else (_point_by_value, np.float64(pivot))
         )
-    if probe.space is None:
-        low[:] = high[:] = 0
-    n_valid = values.size - n_missing
-    return probes.PointsResult(
-        n_valid, n_missing, below, upto, tuple(previous), tuple(following), low, high
-    )
+        below, n_equal, n_missing, *sums = measure(values, _bits(values), pivot, origin, ends)
+        following, previous = to_keys(ends).tolist()
+        rows.append((below, below + n_equal, n_missing, previous, following, *sums))
+    return measures.points_of(values.size, values.dtype, probe.space, rows)
 
 
 def _points_by_log(values: NDArray[Any], probe: probes.Points) -> probes.PointsResult:

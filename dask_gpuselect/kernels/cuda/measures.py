@@ -58,37 +58,20 @@ def _extent(values: Array, probe: probes.Extent) -> probes.ExtentResult:
 
 
 def _points(values: Array, probe: probes.Points) -> probes.PointsResult:
-    parts = [_point(values, key, probe.space) for key in probe.keys]
-    first = parts[0]
-    rows = [[getattr(part, name)[0] for part in parts] for name in ("previous", "next")]
-    columns = (
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("below", "upto", "low", "high")
-    )
-    below, upto, low, high = columns
-    previous, following = (tuple(row) for row in rows)
-    n_valid, n_missing = first.n_valid, first.n_missing
-    return probes.PointsResult(n_valid, n_missing, below, upto, previous, following, low, high)
+    rows = [_point(values, key, probe.space) for key in probe.keys]
+    return measures.points_of(values.size, selection_dtype(values.dtype), probe.space, rows)
 
 
-def _point(values: Array, key: int, space: Space | None) -> probes.PointsResult:
-    dtype = selection_dtype(values.dtype)
+def _point(values: Array, key: int, space: Space | None) -> tuple[Any, ...]:
+    """Measure one pivot; return the numbers that `measures.points_of` takes."""
     name, at, origin = "none", 0.0, 0.0
     if space is not None:
-        name, at = space.name, space.coordinate(key, dtype)
+        name, at = space.name, space.coordinate(key, selection_dtype(values.dtype))
         origin = float(space.origin) if name == "log" else 0.0
     counted, sums = _counted(values, "point", name, 2, (key, at, origin))
     below, above, n_missing = (int(counted[field]) for field in ("n_below", "n_above", "n_missing"))
-    n_valid = values.size - n_missing
-    return probes.PointsResult(
-        n_valid,
-        n_missing,
-        np.array([below]),
-        np.array([n_valid - above]),
-        (int(counted["previous"]) if below else probes.NO_KEY_BELOW,),
-        (int(~counted["not_next"]) if above else probes.no_key_above(dtype),),
-        *(np.zeros((2, 1)) if space is None else sums[:, None]),
-    )
+    keys = int(counted["previous"]), int(~counted["not_next"])
+    return below, values.size - n_missing - above, n_missing, *keys, *sums
 
 
 def _key_bins(values: Array, probe: probes.KeyBins) -> probes.BinsResult:

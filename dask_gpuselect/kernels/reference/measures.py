@@ -5,7 +5,7 @@ One shared test compares the kernels for NumPy and CuPy chunks with these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import Array, to_host
 from dask_gpuselect.maths.keys import to_keys
 from dask_gpuselect.strategies import probes
-from dask_gpuselect.strategies.spaces import coordinates, element
+from dask_gpuselect.strategies.spaces import Space, coordinates, element
 
 
 def answer_probe(values: Array, probe: probes.Measure) -> probes.ProbeResult:
@@ -71,6 +71,32 @@ def _points(valid: NDArray[Any], n_missing: int, probe: probes.Points) -> probes
         tuple(extremes(keys[mask], valid.dtype)[0] for mask in is_above),
         low,
         high,
+    )
+
+
+def points_of(
+    n: int, dtype: np.dtype[Any], space: Space | None, rows: Sequence[tuple[Any, ...]]
+) -> probes.PointsResult:
+    """Make the result of `Points` from the numbers that a kernel finds at each pivot.
+
+    These are the numbers of elements below it, up to it and missing, of n in all; the keys of the
+    previous and of the next element, which are arbitrary if there is none; and the sums of
+    distances below and above, which are arbitrary without a space.
+    """
+    below, upto, missing, previous, following, low, high = zip(*rows, strict=True)
+    n_valid = n - missing[0]
+    sums = (np.zeros(len(rows)) if space is None else np.array(each) for each in (low, high))
+    return probes.PointsResult(
+        n_valid,
+        missing[0],
+        np.array(below, np.int64),
+        np.array(upto, np.int64),
+        tuple(k if m else probes.NO_KEY_BELOW for k, m in zip(previous, below, strict=True)),
+        tuple(
+            k if m < n_valid else probes.no_key_above(dtype)
+            for k, m in zip(following, upto, strict=True)
+        ),
+        *sums,
     )
 
 
