@@ -160,11 +160,18 @@ def _of_columns(name: str, path: str, of_runs: Callable[..., Any]) -> Callable[.
     return one_way(_named(call, name))
 
 
-def _of_elements(name: str, path: str) -> Callable[..., Any]:
-    """Make a function of a chunk and its dtype, for a kernel of unweighted elements."""
+def _of_elements(
+    name: str, path: str, of_weighted: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
+    """Make a function of a chunk and its dtype, for a kernel of unweighted elements.
+
+    `of_weighted` is the function of a weighted chunk, if there is one.
+    """
     kernel = _kernel(name, path, _as_it_is)
 
     def call(chunk: Any, dtype: np.dtype[Any], *others: Any, **how: Any) -> Any:
+        if of_weighted and _is_weighted(chunk):
+            return of_weighted(chunk, dtype, *others, **how)
         values, n_nat = elements_of(chunk, dtype)
         return _with_others(kernel(values, *others, **how), chunk, n_nat)
 
@@ -222,45 +229,6 @@ def tally_and_cuts(
     return whole, ruled_cuts(ruler, below, upto, brackets, whole, inside, n_pivots)
 
 
-@one_way
-@each_slot
-def tally(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Tally | None:
-    """Tally a chunk of any shape; None if it has more than `most` candidates."""
-    if _is_weighted(chunk):
-        return _weighted_tally(chunk, dtype, brackets, most)
-    return _tally(chunk, dtype, brackets, most)
-
-
-_tally: Callable[..., Tally | None] = _of_elements("_tally", "selection.tally")
-
-
-@one_way
-@each_slot
-def tally_in_place(
-    chunk: Any,
-    dtype: np.dtype[Any],
-    brackets: Brackets,
-    most: int,
-    ranks: Callable[[int], IntArray] | None = None,
-) -> Tally | None:
-    """Tally a chunk of any shape and leave the candidates on its device.
-
-    None if there are more than `most`. `ranks` are as for `tally_and_sums`.
-    """
-    if _is_weighted(chunk):
-        chunk = checked_chunk(chunk, dtype)
-        answer: Tally | None = backend_for(chunk).weighing.tally_in_place(
-            chunk, dtype, brackets, most
-        )
-        return answer
-    return _tally_in_place(chunk, dtype, brackets, most, ranks)
-
-
-_tally_in_place: Callable[..., Tally | None] = _of_elements(
-    "_tally_in_place", "selection.tally_in_place"
-)
-
-
 def _with_others(answer: Any, chunk: Any, n_nat: int) -> Any:
     """Add to the tallies of an answer the number of NaT and of masked elements."""
     if isinstance(answer, tuple):
@@ -300,6 +268,24 @@ def _weighted_tally(
     square = _squares(weights, to_host(weights[:: max(n // 64, 1)]))
     products = kernel.products(values, weights, brackets.ends, brackets.summed)
     return replace(tally, square=square, products=products)
+
+
+tally: Callable[..., Tally | None] = one_way(
+    each_slot(_of_elements("tally", "selection.tally", _weighted_tally))
+)
+"""Tally a chunk of any shape at some brackets; None if it has more candidates than a number.
+
+Its arguments are the chunk, its dtype, the brackets and that number.
+"""
+
+_tally_in_place = _kernel("_tally_in_place", "weighing.tally_in_place", _checked)
+tally_in_place: Callable[..., Tally | None] = one_way(
+    each_slot(_of_elements("tally_in_place", "selection.tally_in_place", _tally_in_place))
+)
+"""Tally a chunk as `tally` does, and leave the candidates on its device.
+
+It also takes the function of `tally_and_sums` that tells the ranks that will be wanted first.
+"""
 
 
 @one_way

@@ -16,9 +16,7 @@ from dask_gpuselect.kernels.compiling import kernel, kernel_of, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from, is_missing
 from dask_gpuselect.kernels.reference import groups as reference
-from dask_gpuselect.kernels.reference.groups import elements_of_sorted
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
-from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
 from dask_gpuselect.maths.ragged import CellTally, pivot_counts
 
 Part = tuple[NDArray[Any], NDArray[np.int32]]
@@ -58,12 +56,6 @@ def tally(parts: Parts, brackets: Brackets) -> CellTally:
     wanted = brackets.wanted & (counts[:, 0] > 0)
     _gather(at, wanted, candidates, of_cells)
     return CellTally.of_counts(counts, candidates[:n], of_cells)
-
-
-@until_compiled(reference.elements)
-def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
-    """Find the elements of some ranks in every group; see `reference.groups.elements`."""
-    return elements_of_sorted(*in_groups(parts, n_groups), ranks)
 
 
 @until_compiled(reference.value_counts)

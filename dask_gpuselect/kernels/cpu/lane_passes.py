@@ -17,7 +17,6 @@ from dask_gpuselect.kernels.compiling import called_by_kernels, kernel, until_co
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.draws import hashed
 from dask_gpuselect.kernels.cpu.few import tiles
-from dask_gpuselect.kernels.cpu.lanes import sorted_lanes
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from
 from dask_gpuselect.kernels.reference import lane_passes as reference
 from dask_gpuselect.maths import lane_cuts
@@ -34,7 +33,6 @@ from dask_gpuselect.maths.lane_cuts import (
     total,
 )
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
-from dask_gpuselect.maths.tails import LaneTails, TailSizes
 
 RUN = 512  # elements that are counted in 32 bits
 
@@ -43,29 +41,19 @@ def cuts(parts: Sequence[Any], brackets: Any | None, m: int) -> Any:
     """Measure the cuts of every lane at `m` ranks; see `reference.lane_passes.cuts`."""
     if _are_numbers_alone(parts):
         return reference.in_turn(partial(_cuts_of_rows, m=m), tiles(parts), brackets)
-    measure = partial(reference.cuts_of_sorted, m=m)
-    return reference.in_turn(measure, sorted_lanes(parts), brackets)
+    return reference.cuts(parts, brackets, m)
 
 
 def tally(parts: Sequence[Any], brackets: Any) -> Any:
     """Tally every lane at its brackets, with candidates; see `reference.lane_passes.tally`."""
     if _are_numbers_alone(parts):
         return reference.in_turn(tally_of_rows, tiles(parts), brackets)
-    return reference.in_turn(reference.tally_of_sorted, sorted_lanes(parts), brackets)
+    return reference.tally(parts, brackets)
 
 
 def _are_numbers_alone(parts: Sequence[Any]) -> bool:
     """Return whether the elements are numbers without masks and weights."""
     return isinstance(parts[0], np.ndarray) and parts[0].dtype.kind not in "Mm"
-
-
-def tails(parts: Sequence[Any], sizes: TailSizes, n_unused: IntArray | None = None) -> LaneTails:
-    """Return the tails of every lane; see `reference.lane_passes.tails`.
-
-    Sorting lanes of 300 float32 takes 1.1 ns an element where NumPy sorts by wide vectors, whatever
-    their order; `numpy.partition` takes 1.3. Scratch: a tile.
-    """
-    return reference.tails_in_turn(sorted_lanes(parts), parts, sizes, n_unused)
 
 
 def _cuts_of_rows(rows: NDArray[Any], brackets: LaneBrackets | None, m: int) -> LaneCuts:

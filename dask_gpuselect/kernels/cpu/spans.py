@@ -52,13 +52,6 @@ def tally(values: NDArray[Any], brackets: Brackets, most: int) -> Tally | None:
     return Tally(upto - equal, upto, candidates, values.size - n_missing, n_missing)
 
 
-def tally_in_place(
-    values: NDArray[Any], brackets: Brackets, most: int, ranks: Any = None
-) -> Tally | None:
-    """Tally a chunk: the host is its own device."""
-    return tally(values, brackets, most)
-
-
 def bars_of(
     ends: NDArray[Any], wanted: NDArray[np.bool_]
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:

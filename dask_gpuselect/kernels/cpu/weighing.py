@@ -9,7 +9,6 @@ integers beyond 2**53, and rare: the reference handles them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -580,11 +579,6 @@ def moments(values: NDArray[Any], weights: NDArray[np.float64]) -> Moments:
     tables = [np.zeros((1, n), np.int64) for n in (TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS)]
     infinite = _add_moments(values, weights, *(row for (row,) in tables))
     return moments_of_tables(np.array(infinite)[:, None], *tables)
-
-
-def moments_ahead(chunk: Accompanied, dtype: np.dtype[Any]) -> Callable[[], Moments]:
-    """Sum a whole chunk exactly when it is asked; see `reference.weighing.moments_ahead`."""
-    return lambda: moments(*weighed(chunk, dtype)[:2])
 
 
 def moments_of_tables(

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.cpu.weighing import moments_of_tables
 from dask_gpuselect.kernels.cuda.candidates import DeviceCandidates
 from dask_gpuselect.kernels.cuda.chunk import FEW, as_float64
 from dask_gpuselect.kernels.cuda.launch import (
@@ -26,7 +27,6 @@ from dask_gpuselect.kernels.cuda.launch import (
 from dask_gpuselect.kernels.cuda.source import (
     KEEPS,
     STATIC,
-    Defined,
     add_memory,
     once_memory,
     weigh_memory,
@@ -37,10 +37,8 @@ from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import NO_SUMS, ZERO, Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import (
     CUBE_DIGITS,
-    CUBE_POINT,
     DIGIT,
     SQUARE_DIGITS,
-    SQUARE_POINT,
     TOTAL_DIGITS,
     TOTAL_POINT,
     ExactSums,
@@ -243,7 +241,7 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Tally
 
 
 def tally_in_place(
-    chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
+    chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int, ranks: Any = None
 ) -> Tally | None:
     """Count and weigh a chunk exactly, with candidates that stay on the device.
 
@@ -372,6 +370,13 @@ class AsRead(NamedTuple):
     keeps: Array | None
     size: int
 
+    @classmethod
+    def of(cls, values: Array, weights: Array, keeps: Array | None = None) -> AsRead:
+        """Copy flat arrays that are not contiguous."""
+        given = (values, weights, keeps)
+        x, w, m = (None if each is None else cupy.ascontiguousarray(each) for each in given)
+        return cls(x, w, m, values.size)
+
     @property
     def is_whole(self) -> bool:
         """True if the weights are integers."""
@@ -379,8 +384,9 @@ class AsRead(NamedTuple):
 
     def launch(self, name: str, *arguments: Any, **how: int) -> None:
         """Start a kernel that is compiled for these arrays."""
-        masked = () if self.keeps is None else KEEPS
-        defined = (*_defined_once(self.weights), *masked)
+        is_narrow = self.weights.dtype == np.float32
+        made = ("WHOLE", int(self.is_whole)), ("NARROW", int(is_narrow))
+        defined = made if self.keeps is None else (*made, *KEEPS)
         launch(np.dtype(self.values.dtype), name, *arguments, defined=defined, **how)
 
 
@@ -395,9 +401,7 @@ def _as_read(chunk: Accompanied, dtype: np.dtype[Any]) -> AsRead | None:
     elif weights.dtype == np.float16:
         weights = as_float64(weights)
     values, _ = elements_of(chunk.values, dtype)
-    arrays = (values, weights.ravel(), None if keeps is None else keeps.ravel())
-    x, w, m = (None if each is None else cupy.ascontiguousarray(each) for each in arrays)
-    return AsRead(x, w, m, values.size)
+    return AsRead.of(values, weights.ravel(), None if keeps is None else keeps.ravel())
 
 
 @lru_cache
@@ -411,10 +415,6 @@ def _most_ends_at_once() -> int:
     """Return the number of ends at which `weigh_once` can count."""
     each = once_memory(1) - once_memory(0)
     return int((most_shared(cupy.cuda.Device().id) - STATIC - once_memory(0)) // each)
-
-
-def _defined_once(weights: Array) -> Defined:
-    return (*_defined(weights), ("NARROW", int(weights.dtype == np.float32)))
 
 
 def products(
@@ -456,12 +456,11 @@ def moments_ahead(chunk: Accompanied, dtype: np.dtype[Any]) -> Callable[[], Mome
     """
     given = _as_read(chunk, dtype)
     if given is None or dtype.kind in "mM" or chunk.size <= FEW:
-        return lambda: moments(*weighed(chunk, dtype)[:2])
+        return reference.moments_ahead(chunk, dtype)
     return _start_moments(given, [Summed(0, given.size)])
 
 
 DIGITS_OF = TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS
-POINTS_OF = TOTAL_POINT, SQUARE_POINT, CUBE_POINT
 
 
 class Summed(NamedTuple):
@@ -477,7 +476,7 @@ def moments_of(values: Array, weights: Array, parts: Sequence[Summed]) -> Moment
 
     All sums are exact. Of the elements between two values, only the products are summed.
     """
-    return _start_moments(AsRead(values.ravel(), weights, None, values.size), parts)()
+    return _start_moments(AsRead.of(values.ravel(), weights), parts)()
 
 
 def _start_moments(given: AsRead, parts: Sequence[Summed]) -> Callable[[], Moments]:
@@ -496,10 +495,7 @@ def _start_moments(given: AsRead, parts: Sequence[Summed]) -> Callable[[], Momen
         host = wait().view(np.int64).reshape(len(parts), -1)
         *digits, others = np.split(host, np.cumsum(DIGITS_OF), axis=1)
         _check_faults(int(np.bitwise_or.reduce(others[:, 2])))
-        weight, *products = (
-            ExactSums.of_table(*each) for each in zip(digits, POINTS_OF, strict=True)
-        )
-        return Moments(weight, others[:, 0], others[:, 1], *products)
+        return moments_of_tables(others[:, :2].T, *digits)
 
     return finish
 
@@ -510,10 +506,9 @@ def _segments(
     """Count the elements of each segment, and sum their weights in units of ``2**unit``."""
     n_segments = 2 * len(ends) + 1
     totals = cupy.zeros((2, n_segments), np.uint64)
-    arguments = (*_arrays(values, weights), cupy.asarray(ends), len(ends), unit, mask, totals)
-    dtype, made = np.dtype(values.dtype), _defined(weights)
-    memory = weigh_memory(dtype, len(ends))
-    launch(dtype, "weigh_segments", *arguments, shared=memory, defined=made)
+    given, memory = AsRead.of(values, weights), weigh_memory(values.dtype, len(ends))
+    arrays = given.values, given.weights, given.size, cupy.asarray(ends)
+    given.launch("weigh_segments", *arrays, len(ends), unit, mask, totals, shared=memory)
     counts, sums = totals.get().view(np.int64)
     return counts, sums
 
@@ -535,17 +530,10 @@ def _taken_there(
     if size:
         count = cupy.zeros(1, np.uint64)
         of_ends = (cupy.asarray(ends), len(ends), cupy.asarray(wanted))
-        given, room = (*_arrays(values, weights), *of_ends), (taken, their_weights, size, count)
-        launch(values.dtype, "weigh_taken", *given, *room, defined=_defined(weights))
+        given, room = AsRead.of(values, weights), (taken, their_weights, size, count)
+        arrays = given.values, given.weights, given.size
+        given.launch("weigh_taken", *arrays, *of_ends, *room)
     return taken, their_weights
-
-
-def _arrays(values: Array, weights: Array) -> tuple[Array, Array, int]:
-    return cupy.ascontiguousarray(values), cupy.ascontiguousarray(weights), values.size
-
-
-def _defined(weights: Array) -> Defined:
-    return (("WHOLE", int(weights.dtype.kind == "i")),)
 
 
 def _most_ends(values: Array) -> int:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import to_host
 from dask_gpuselect.kernels.reference.selection import bisected
+from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
 from dask_gpuselect.maths.ragged import CellTally, pivot_counts, ranks_in_one_order
@@ -105,8 +106,11 @@ def _places_of_ends(
 
 def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
     """Find the elements of some ranks in every group of all chunks, one lane per group."""
-    ordered, n_valid, n_missing = in_groups(parts, n_groups)
-    return elements_of_sorted(ordered, n_valid, n_missing, ranks)
+    own = backend_for(parts[0][0]).groups
+    ordered, n_valid, n_missing = own.in_groups(parts, n_groups)
+    padded = ordered if len(ordered) else np.zeros(1, ordered.dtype)
+    places = ranks_in_one_order(n_valid, ranks)
+    return elements_of_places(places, padded.__getitem__, n_valid, n_missing)
 
 
 def value_counts(parts: Iterable[tuple[Any, Any]], n_groups: int, n_words: int) -> IntArray:
@@ -129,15 +133,6 @@ def lane_counts(*_: Any, **__: Any) -> None:
     The lanes are rows, with a mask of the same shape or None. The result is None where it is as
     fast to count one lane after the other.
     """
-
-
-def elements_of_sorted(
-    ordered: NDArray[Any], n_valid: IntArray, n_missing: IntArray, ranks: RanksOfLanes
-) -> Lanes:
-    """Find the elements of some ranks in every group from the sorted elements of all groups."""
-    padded = ordered if len(ordered) else np.zeros(1, ordered.dtype)
-    places = ranks_in_one_order(n_valid, ranks)
-    return elements_of_places(places, padded.__getitem__, n_valid, n_missing)
 
 
 def elements_of_places(

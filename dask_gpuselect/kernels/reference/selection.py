@@ -25,6 +25,7 @@ from dask_gpuselect.arrays import (
     to_host,
 )
 from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.finish import unsigned_zero
@@ -158,8 +159,9 @@ def _tally_of_sorted(ordered: Array, n_missing: int, brackets: Brackets, most: i
 
 
 def tally_in_place(values: Array, brackets: Brackets, most: int, ranks: Any = None) -> Tally | None:
-    """Tally an array; candidates leave its device here."""
-    return tally(values, brackets, most)
+    """Tally an array by its own backend; candidates may leave its device here."""
+    answer: Tally | None = backend_for(values).selection.tally(values, brackets, most)
+    return answer
 
 
 merged = Tally.merge

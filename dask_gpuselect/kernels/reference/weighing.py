@@ -216,11 +216,11 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Tally
 
 
 def tally_in_place(
-    chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
+    chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int, ranks: Any = None
 ) -> Tally | None:
     """Tally a whole chunk, with candidates and their weights that may stay on its device.
 
-    None if there are more than `most`. Raises as `weighed` does.
+    None if there are more than `most`. Raises as `weighed` does. `ranks` are ignored.
     """
     own = backend_for(chunk).weighing
     values, weights, n_missing = own.weighed(chunk, dtype)
@@ -326,7 +326,8 @@ def moments_ahead(chunk: Accompanied, dtype: np.dtype[Any]) -> Callable[[], Mome
 
     Returns a function that waits for the sums. It raises as `weighed` does.
     """
-    return lambda: moments(*weighed(chunk, dtype)[:2])
+    own = backend_for(chunk).weighing
+    return lambda: own.moments(*own.weighed(chunk, dtype)[:2])
 
 
 def places(values: NDArray[Any], ends: NDArray[Any]) -> tuple[IntArray, NDArray[np.bool_]]:
