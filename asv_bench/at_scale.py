@@ -89,7 +89,7 @@ from dask_gpuselect.maths.sizes import (
     pivot_count,
     plan_group_narrowing,
 )
-from dask_gpuselect.maths.weights import PIVOT_BYTES as WEIGHT_PIVOT_BYTES
+from dask_gpuselect.maths.weights import PIVOT_WORK as WEIGHT_PIVOT_WORK
 from dask_gpuselect.quantiles.weighted import WeightedQuantiles
 from dask_gpuselect.sorting.graph import EDGES_WORK, SortPlan, _places_of
 from dask_gpuselect.sorting.questions import SplitterQuestion
@@ -322,7 +322,7 @@ def _tree_of_weights(model: Model) -> Tree:
     result, most, peak = _tree(model, partials, merged_coarsely, 2.0)
     brackets = WeightedQuantiles((0.5,), "inverted_cdf", False, F8, F8).bracket(result)
     share = _in_wanted(model, brackets.ends, brackets.wanted)
-    return share, most, peak, PIVOT_WORK * WEIGHT_PIVOT_BYTES / PIVOT_BYTES * COARSE_EVERY * MOST
+    return share, most, peak, WEIGHT_PIVOT_WORK * COARSE_EVERY * MOST
 
 
 def _weighing(cuts: Cuts) -> Cuts:

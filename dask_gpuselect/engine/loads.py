@@ -89,7 +89,7 @@ def ask_together(requests: Sequence[ArrayQuestion], label: str) -> list[DaskArra
     -----
     Each chunk is loaded twice, or once if all values of all arrays can be counted (see `counting`).
     A third load follows if a question needs it. Data in memory are used in place, and read once
-    plus a sample. With two loads, one task holds 40 bytes for each pivot and one element for each
+    plus a sample. With two loads, one task holds 24 bytes for each pivot and one element for each
     candidate: about sqrt(elements) of both for each chunk and quantile, unless the plan narrows
     them.
     """

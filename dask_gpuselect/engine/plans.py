@@ -25,7 +25,6 @@ from dataclasses import dataclass, field, fields, replace
 from html import escape
 from typing import Any, TypeVar
 
-import numpy as np
 from dask.utils import format_bytes
 
 from dask_gpuselect.engine import pilot, settings
@@ -469,15 +468,16 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
         return -1, 0, 0
     for_pivot, for_candidate = question.root_bytes(selection_dtype(x.dtype))
     if narrowing is not None:
-        of_all = np.array([narrowing.gathered, narrowing.work, narrowing.waiting])
-        gathered, work, waiting = (of_all * for_pivot // PIVOT_BYTES).tolist()
-        return gathered, work, waiting
+        gathered, waiting = (
+            each * for_pivot // PIVOT_BYTES for each in (narrowing.gathered, narrowing.waiting)
+        )
+        return gathered, narrowing.work * question.pivot_work // PIVOT_WORK, waiting
     pivots = 0
     for alike in itertools.product(*(Counter(sizes).items() for sizes in x.chunks)):
         size, n = math.prod(size for size, _ in alike), math.prod(n for _, n in alike)
         pivots += n * pivot_count(size, question.n_slots * question.share)
     candidates = min(question.most_candidates(pivots), x.size)
-    work = PIVOT_WORK * for_pivot // PIVOT_BYTES * pivots
+    work = question.pivot_work * pivots
     gathered = max(for_pivot * pivots, for_candidate * candidates)
     return gathered, max(work, CANDIDATE_COPIES * for_candidate * candidates), 0
 
@@ -487,14 +487,14 @@ def _for_root(
 ) -> tuple[tuple[int, int], int, float]:
     """Return the number and size of chunks, `root-limit` and the bytes of a candidate.
 
-    Bytes are in units of those of a pivot: of pivots with more columns so many fewer fit.
+    Bytes are in units of the work for a pivot: of pivots with more columns so many fewer fit.
     """
-    for_pivot, for_candidate = question.root_bytes(selection_dtype(x.dtype))
-    limit = settings.n_bytes("root-limit") * PIVOT_BYTES // (for_pivot * among)
+    _, for_candidate = question.root_bytes(selection_dtype(x.dtype))
+    limit = settings.n_bytes("root-limit") * PIVOT_WORK // (question.pivot_work * among)
     size = x.size / max(x.npartitions, 1)
     if math.isnan(size):
         size = settings.chunk_bytes() / selection_dtype(x.dtype).itemsize
-    return (x.npartitions, math.ceil(size)), limit, for_candidate * PIVOT_BYTES / for_pivot
+    return (x.npartitions, math.ceil(size)), limit, for_candidate * PIVOT_WORK / question.pivot_work
 
 
 def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowing | None:

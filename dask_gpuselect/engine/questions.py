@@ -31,7 +31,7 @@ from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import ElementOrder, LaneOrder
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs
-from dask_gpuselect.maths.sizes import PIVOT_BYTES, pivot_share
+from dask_gpuselect.maths.sizes import PIVOT_BYTES, PIVOT_WORK, pivot_share
 from dask_gpuselect.maths.tails import TailSizes, lanes_in_tails
 from dask_gpuselect.maths.value_counts import ValueCounts
 
@@ -92,6 +92,11 @@ class Question(BaseQuestion, ABC):
         if self.weighs:
             return weights.PIVOT_BYTES, dtype.itemsize + weights.WEIGHT_BYTES
         return PIVOT_BYTES, dtype.itemsize
+
+    @property
+    def pivot_work(self) -> int:
+        """Peak bytes of the aggregating task for each pivot; see `sizes.PIVOT_WORK`."""
+        return weights.PIVOT_WORK if self.weighs else PIVOT_WORK
 
     def most_candidates(self, n_pivots: int) -> int:
         """Return about how many candidates there are in all, by the number of pivots in all."""

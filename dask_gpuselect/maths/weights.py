@@ -27,8 +27,8 @@ NOT_FINITE = "Weights included NaN, inf or were all zero."
 
 
 # Bytes of each pivot with its sums of weights; there are up to twice as many pivots as without
-# weights.
-PIVOT_BYTES = 2 * 56
+# weights. `PIVOT_WORK` is what `sizes.PIVOT_WORK` is without weights.
+PIVOT_BYTES, PIVOT_WORK = 2 * 56, 717
 WEIGHT_BYTES = 8
 
 

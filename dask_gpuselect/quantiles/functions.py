@@ -127,7 +127,7 @@ def median(
     axes that are not neighbours.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. Each
-    chunk of n elements returns about sqrt(n) pivots (40 bytes each) and about as many candidates.
+    chunk of n elements returns about sqrt(n) pivots (24 bytes each) and about as many candidates.
     While chunks are first read, each process caches up to ``dask_gpuselect.cache-limit`` (dask
     config; 1 GiB; on a worker of `distributed` at most a tenth of its memory) of their elements. A
     chunk is read once if enough of it was cached. If chunks have similar distributions, that is
@@ -323,7 +323,7 @@ def quantile(
     is read once without a disk.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. Each
-    chunk of n elements returns about sqrt(n) pivots (40 bytes each) and about as many candidates
+    chunk of n elements returns about sqrt(n) pivots (24 bytes each) and about as many candidates
     for each q; for more than 8 q, ``sqrt(n * len(q))`` of both. If all pivots together exceed
     ``dask_gpuselect.root-limit`` (dask config; 1 GiB), only those that may matter are gathered in
     one task. A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates if that is more. For

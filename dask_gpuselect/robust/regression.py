@@ -86,7 +86,7 @@ class LeastTrimmedSquares(RobustRegressor):
     ten parameters need two more copies in float64. The process that calls `fit` holds the sample
     (at most 64 MB) and about ten arrays of its size. From each read it also holds the rows whose
     residual is near the h-th: at most 128 MB, twice that while they are merged. If cuts are used
-    instead, they take 40 bytes for each fit, chunk and pivot.
+    instead, they take 24 bytes for each fit, chunk and pivot.
 
     Algorithm: FAST-LTS (Rousseeuw & Van Driessen 2006). The starts are compared after two steps in
     five subsets of 300 rows. The best of each subset are compared in all 1,500 rows. The best of

@@ -167,7 +167,7 @@ def sent(client: Client) -> Sent:
 def most_sent(x: da.Array, plan: str) -> float:
     """Bytes that may cross the wire.
 
-    From each chunk: once a level of the tree, its cuts (40 bytes a pivot), and its candidates; once
+    From each chunk: once a level of the tree, its cuts (24 bytes a pivot), and its candidates; once
     more its cuts, if its second load is elsewhere. Or a sample and what that leaves to gather.
     Twice that, for pivots and samples fall unevenly.
     """
@@ -181,7 +181,7 @@ def most_sent(x: da.Array, plan: str) -> float:
         n_objects = 4 * n_chunks  # the sample, the counts, and the word that no more is needed
     else:
         n_pivots = pivot_count(x.chunksize[0])
-        cuts = n_pivots * (item + 32)
+        cuts = n_pivots * (item + 16)
         candidates = len(Q) * 1.09 * x.chunksize[0] / n_pivots * item
         all_sent = n_chunks * ((levels + 1) * cuts + levels * candidates)
         n_objects = 3 * n_chunks

@@ -148,7 +148,7 @@ def test_plans_are_explained() -> None:
         )
     whole = explain(x, [0.1, 0.2])
     assert (whole.name, whole.loads, whole.task_bytes) == ("bracket", 2, 20_000)
-    assert 40 * 50 * 40 <= whole.gathered_bytes <= 40 * 50 * 60
+    assert 24 * 50 * 40 <= whole.gathered_bytes <= 24 * 50 * 60
     resident = explain(da.zeros(10**7, chunks=5 * 10**6).persist())
     assert (resident.name, resident.loads) == ("guess", 1)
     assert explain(da.zeros(3, dtype="M8[s]")).loads == 2
