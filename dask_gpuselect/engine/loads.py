@@ -22,6 +22,7 @@ missed.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -37,7 +38,7 @@ from dask_gpuselect.engine.counting import (
     ask_counts,
     gathered_by_counts,
 )
-from dask_gpuselect.engine.first_loads import FirstLoad, first_loads
+from dask_gpuselect.engine.first_loads import FirstLoad, first_load_unless, first_loads
 from dask_gpuselect.engine.keeping import MergeGathered, second_loads
 from dask_gpuselect.engine.marks import InColumn, check_same, marks_of
 from dask_gpuselect.engine.narrowing import (
@@ -51,7 +52,7 @@ from dask_gpuselect.engine.narrowing import (
 from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered, if_summing
 from dask_gpuselect.engine.plans import ElementPlan, choose, plan_each, plan_loads
 from dask_gpuselect.engine.questions import ArrayQuestion, OneLoadQuestion, Question
-from dask_gpuselect.engine.reads import each_if_needed
+from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.resident import answer_resident
 from dask_gpuselect.engine.source import (
     DaskArray,
@@ -66,6 +67,8 @@ from dask_gpuselect.engine.source import (
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, merge_any
 from dask_gpuselect.maths.sizes import Narrowing
+
+logger = logging.getLogger("dask_gpuselect")
 
 CUTS_MERGE = "quantile-cuts-merge"
 
@@ -151,13 +154,12 @@ def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
     if plan.name == "counts":
         return (*gathered_by_counts(x, question, label), None, None)
     about = ArrayQuestion(x, question, Form((), None, x._meta))
-    (begun,), (bracket,), (load,) = _loaded(
-        [about], [plan], label, None, is_marked=False, is_apart=True
-    )
+    begun = first_loads([about], [plan], label, None, is_marked=False)
+    (bracket,), (load,) = _second_loads(begun, label, None, is_marked=False, is_apart=True)
     brackets = graphs.in_one_place(bracket, _brackets_of, f"{label}-ends-{tokenize(bracket.name)}")
     if plan.narrowing is not None:
         load = waiting(load, plan.narrowing)
-    return brackets, load, begun.order, plan.narrowing
+    return brackets, load, begun[0].order, plan.narrowing
 
 
 def _brackets_of(parts: list[Proven]) -> Brackets:
@@ -186,8 +188,30 @@ def _ask_loads(
     """Answer questions about arrays by two or three loads, which they make together."""
     # An answer from the second load alone needs no fingerprints: its counts prove it.
     is_last = all(each.question.third is None for each in requests)
-    begun, brackets, loads = _loaded(requests, plans, label, among, is_marked=not is_last)
-    narrow(begun, brackets, loads, label)
+    begun = first_loads(requests, plans, label, among, is_marked=not is_last)
+    return _answered(begun, label, among, is_last=is_last)
+
+
+def answer_unless(
+    request: ArrayQuestion, plan: ElementPlan, settled: DaskArray, label: str
+) -> DaskArray:
+    """Answer a question by two loads, which read nothing if an earlier task has settled it.
+
+    The result of that task is `Resolved`, or None. The question takes no third load.
+    """
+    begun = first_load_unless(request, plan, settled, label)
+    return _answered([begun], label, None, is_last=True)[0]
+
+
+def _answered(
+    begun: Sequence[FirstLoad], label: str, among: str | None, *, is_last: bool
+) -> list[DaskArray]:
+    """Answer questions whose first loads are made, by the loads that follow."""
+    brackets, loads = _second_loads(begun, label, among, is_marked=not is_last)
+    for i, each in enumerate(begun):
+        if each.rounds:  # the candidates are too many for one task
+            how = (each.question, each.rounds, label)
+            loads[i], brackets[i] = narrowed_candidates(loads[i], brackets[i], *how)
     ends = _after_second(begun, brackets, loads, label, is_last=is_last)
     finish = _answer_of if is_last else partial(_after_third, label=label)
     return [finish(*each) for each in zip(begun, ends, strict=True)]
@@ -196,58 +220,42 @@ def _ask_loads(
 ASKS = {"resident": _ask_resident, "counts": ask_counts}
 """Functions that answer questions, by the name of the plan; `_ask_loads` answers all others."""
 
-Loaded = tuple[list[FirstLoad], list[DaskArray], list[DaskArray]]
-"""The first loads of some arrays, their brackets, and their second loads."""
 
-
-def _loaded(
-    requests: Sequence[ArrayQuestion],
-    plans: Sequence[ElementPlan],
+def _second_loads(
+    begun: Sequence[FirstLoad],
     label: str,
     among: str | None,
     *,
     is_marked: bool,
     is_apart: bool = False,
-) -> Loaded:
-    """Make the loads of arrays that are loaded together.
+) -> tuple[list[DaskArray], list[DaskArray]]:
+    """Make the brackets and the second loads of arrays that are loaded together.
 
     If `is_apart`, the candidates of the chunks stay unmerged.
     """
     merge: MergeGathered = list if is_apart else Gathered.merge
-    begun = first_loads(requests, plans, label, among, is_marked=is_marked)
-    brackets = all_brackets(begun, label, among)
-    keeping, groups, arrays = plans[0].keeping, begun[0].groups, [each.x for each in requests]
+    brackets = _all_brackets(begun, label, among)
+    keeping, groups = begun[0].plan.keeping, begun[0].groups
     if keeping is not None and groups is not None:
-        about = keeping, groups, [each.question for each in requests], brackets, label
-        return begun, brackets, second_loads(*about, is_marked=is_marked, merge=merge)
+        about = keeping, groups, [each.question for each in begun], brackets, label
+        return brackets, second_loads(*about, is_marked=is_marked, merge=merge)
     turn = _after_all(brackets, label) if among else None
-    loads = []
+    arrays, loads = [each.request.x for each in begun], []
     for each, bracket in zip(begun, brackets, strict=True):
         how = {"summing": if_summing(each.question), "is_marked": is_marked, "merge": merge}
         # Candidates that are never merged are resolved on the device where they are.
         how["stays"] = is_apart and each.narrowing is None
-        load = _load(each.request.x, bracket, label, _gather, turn, arrays, **how)
-        loads.append(load)
-    return begun, brackets, loads
-
-
-def narrow(
-    begun: list[FirstLoad], brackets: list[DaskArray], loads: list[DaskArray], label: str
-) -> None:
-    """Narrow, in place, the second loads whose candidates are too many for one task.
-
-    Their brackets are narrowed as well.
-    """
-    for i, each in enumerate(begun):
-        if each.rounds:
-            how = (each.question, each.rounds, label)
-            loads[i], brackets[i] = narrowed_candidates(loads[i], brackets[i], *how)
+        if each.settled is None:
+            loads.append(_load(each.request.x, bracket, label, turn, arrays, **how))
+        else:
+            loads.append(_load_unless(each.request.x, bracket, label, **how))
+    return brackets, loads
 
 
 # --- The brackets -------------------------------------------------------------------------------
 
 
-def all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> list[DaskArray]:
+def _all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> list[DaskArray]:
     """Find the brackets of every question from the first loads of all chunks."""
     finishes = []
     for each in begun:
@@ -275,7 +283,7 @@ def _find_brackets(
 ) -> Proven | None:
     cuts = merge_any(parts)
     if cuts is None:
-        return None  # a pilot has the answer
+        return None  # the answer is settled
     return Proven.by(cuts, question.bracket(cuts), numblocks, turns)
 
 
@@ -294,7 +302,6 @@ def _load(
     x: DaskArray,
     bracket: DaskArray,
     label: str,
-    measure: Callable[..., Any],
     turn: DaskArray | None = None,
     among: Sequence[DaskArray] = (),
     **arguments: Any,
@@ -310,7 +317,24 @@ def _load(
         source = DaskArray(merged(source, turn), source.name, source.chunks, meta=source._meta)
     name = f"{label}-candidates-{tokenize(source.name, bracket.name)}"
     how = {"block_ids": True, "is_alone": len(among) < 2, "dtype": x.dtype, **arguments}
-    return graphs.each_chunk(measure, name, [source], [bracket], **how)
+    return graphs.each_chunk(_gather, name, [source], [bracket], **how)
+
+
+def _load_unless(x: DaskArray, bracket: DaskArray, label: str, **how: Any) -> DaskArray:
+    """Measure every chunk at the brackets, if the answer is not settled before."""
+    name = f"{label}-candidates-{tokenize(x.name, bracket.name)}"
+    function = partial(_gather_unless, dtype=x.dtype, **how)
+    return each_if_needed(function, name, Reads(x), [bracket], wants=_is_bracketed)
+
+
+def _is_bracketed(proven: Proven | None) -> bool:
+    return proven is not None
+
+
+def _gather_unless(
+    read: Callable[[], Any], place: tuple[int, ...], proven: Proven | None, **how: Any
+) -> Any:
+    return _gather(None if proven is None else read(), proven, place, **how)
 
 
 def _gather(
@@ -321,7 +345,6 @@ def _gather(
     merge: MergeGathered,
     **how: Any,
 ) -> Any:
-    # None if a pilot has the answer.
     own = Gathered(None) if proven is None else gathered(chunk, proven, place, **how)
     return merge([own])
 
@@ -333,10 +356,14 @@ def _resolve(
     question: Question,
     order: ChunkOrder | None,
     form: Form,
+    label: str,
 ) -> Resolved:
     if settled is not None:
         return settled
     whole = Gathered.whole(parts, form.kind)
+    if order is not None:
+        message = "%s: %d of %d chunks are read twice, the others once"
+        logger.debug(message, label, whole.n_again, order.n)
     assert proven is not None
     assert whole.tally is not None
     resolved = question.resolve(proven.brackets, whole.tally)
@@ -362,6 +389,7 @@ def _after_second(
             "question": each.question,
             "order": each.order,
             "form": form,
+            "label": label,
         }
         token = tokenize(load.name, each.question, form.shape)
         if is_last:
@@ -390,7 +418,7 @@ def _after_third(begun: FirstLoad, resolved: DaskArray, label: str) -> DaskArray
     label_of_third = f"{label}-{question.third}"
     name = f"{label_of_third}-{tokenize(x.name, resolved.name)}"
     third = each_if_needed(
-        _gather_if_needed, name, begun.reads, [], [resolved], x.dtype, wants=_wants_third
+        _gather_if_needed, name, begun.reads, [resolved], x.dtype, wants=_wants_third
     )
     if begun.rounds and question.defines("narrower_again"):
         third, resolved = narrowed_candidates(
