@@ -70,7 +70,7 @@ CACHED = 1 << 30  # bytes, by default
 
 # If there are fewer chunks, most are loaded before there is a guess.
 FEW_CHUNKS = 8
-GROUPS = 256
+GROUPS = 128
 MOST_PARTS = 1 << 12
 # A chunk may cache this many times the elements that its guess predicts.
 ROOM = 2.0
@@ -100,17 +100,18 @@ class Keeping:
 
     @classmethod
     def of(cls, reads: Reads, n_groups: Sequence[int]) -> Keeping:
-        """Make a `Keeping` with dask's configured limits and the largest number of groups."""
-        return cls(reads, limits(), next(iter(reads.annotations), {}), max(n_groups))
+        """Make a `Keeping` with dask's configured limits.
+
+        It has as many groups as narrowing asks for, if there is any.
+        """
+        few = min(GROUPS, 4 * math.isqrt(reads.arrays[0].npartitions))
+        annotations = next(iter(reads.annotations), {})
+        return cls(reads, limits(), annotations, max(n_groups, default=few))
 
     @property
     def size(self) -> int:
-        """The number of chunks in a group.
-
-        More than `GROUPS` groups are made only where narrowing of cuts asks for them.
-        """
-        few = min(GROUPS, 4 * math.isqrt(self.n_chunks))
-        return -(-self.n_chunks // (self.n_groups if self.n_groups > GROUPS else few))
+        """The number of chunks in a group."""
+        return -(-self.n_chunks // self.n_groups)
 
     @property
     def places(self) -> list[list[ChunkPlace]]:

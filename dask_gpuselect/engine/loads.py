@@ -43,8 +43,9 @@ from dask_gpuselect.engine.keeping import MergeGathered, second_loads
 from dask_gpuselect.engine.marks import InColumn, check_same, marks_of
 from dask_gpuselect.engine.narrowing import (
     brackets_of_stretches,
+    candidates_in_groups,
+    cuts_in_groups,
     in_tree,
-    narrowed,
     narrowed_candidates,
     proven_by,
     waiting,
@@ -208,8 +209,11 @@ def _answered(
 ) -> list[DaskArray]:
     """Answer questions whose first loads are made, by the loads that follow."""
     brackets, loads = _second_loads(begun, label, among, is_marked=not is_last)
+    waits = [each.rounds for each in begun if each.rounds]
+    if waits:  # the candidates are too many for one task
+        loads = candidates_in_groups(loads, max(each.groups for each in waits), label)
     for i, each in enumerate(begun):
-        if each.rounds:  # the candidates are too many for one task
+        if each.rounds:
             how = (each.question, each.rounds, label)
             loads[i], brackets[i] = narrowed_candidates(loads[i], brackets[i], *how)
     ends = _after_second(begun, brackets, loads, label, is_last=is_last)
@@ -266,13 +270,11 @@ def _all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> 
     if not any(narrowings):
         cuts = [each.cuts for each in begun]
         return graphs.reduced_together(cuts, CUTS_MERGE, merge_any, finishes)
-    groups = narrowed(begun)
+    groups = cuts_in_groups(begun)
     if narrowings[0] is not None and narrowings[0].stretches > 1:  # and there is one array alone
         in_stretches = brackets_of_stretches(groups, begun[0].question, narrowings[0])
         return proven_by(groups, in_stretches, begun, label)
-    if not all(each is None or each.previews for each in narrowings):
-        return in_tree(groups, begun, label)
-    return graphs.finished_together(groups, CUTS_MERGE, merge_any, finishes)
+    return in_tree(groups, begun, label)
 
 
 def _find_brackets(
@@ -421,6 +423,7 @@ def _after_third(begun: FirstLoad, resolved: DaskArray, label: str) -> DaskArray
         _gather_if_needed, name, begun.reads, [resolved], x.dtype, wants=_wants_third
     )
     if begun.rounds and question.defines("narrower_again"):
+        (third,) = candidates_in_groups([third], begun.rounds.groups, label_of_third)
         third, resolved = narrowed_candidates(
             third, resolved, question, begun.rounds, label_of_third
         )
