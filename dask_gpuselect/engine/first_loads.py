@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,16 +128,14 @@ def first_load_unless(
     """Make the first load of an array, which reads nothing if the answer is `settled` before."""
     x = request.x
     name = f"{label}-cuts-{tokenize(x.name, plan.share, settled.name)}"
-    how = x.dtype, plan.share
-    cuts = each_if_needed(_cuts_unless, name, Reads(x), [settled], *how, wants=_is_unsettled)
+    how = {"dtype": x.dtype, "share": plan.share}
+    cuts = each_if_needed(_cuts, name, Reads(x), [settled], _is_none, **how)
     return FirstLoad(request, plan, cuts, settled)
 
 
-def _is_unsettled(settled: Any) -> bool:
+def _is_none(settled: Any) -> bool:
     return settled is None
 
 
-def _cuts_unless(
-    read: Callable[[], Any], place: Any, settled: Any, dtype: np.dtype[Any], share: int
-) -> Cuts | None:
-    return kernels.cuts(read(), dtype, share) if settled is None else None
+def _cuts(chunk: Any, settled: None, place: Any, *, dtype: np.dtype[Any], share: int) -> Cuts:
+    return kernels.cuts(chunk, dtype, share)

@@ -87,15 +87,12 @@ class Keeping:
         How the arrays are read.
     limits : Limits
         How many bytes may be cached.
-    annotations : mapping
-        Annotations of the tasks that read.
     n_groups : int
         Most groups of chunks.
     """
 
     reads: Reads
     limits: Limits
-    annotations: Mapping[str, Any]
     n_groups: int
 
     @classmethod
@@ -105,8 +102,7 @@ class Keeping:
         It has as many groups as narrowing asks for, if there is any.
         """
         few = min(GROUPS, 4 * math.isqrt(reads.arrays[0].npartitions))
-        annotations = next(iter(reads.annotations), {})
-        return cls(reads, limits(), annotations, max(n_groups, default=few))
+        return cls(reads, limits(), max(n_groups, default=few))
 
     @property
     def size(self) -> int:
@@ -365,7 +361,7 @@ def second_loads(
     resident = [in_place(x) for x in reads.arrays]
     above = {groups.name, *(each.name for each in brackets)}.union(*(g.layers for g in resident))
     graph = Graph.merge(*resident, *(each.dask for each in (groups, *brackets)))
-    graph = extended(graph, name, tasks, above, keeping.annotations)
+    graph = extended(graph, name, tasks, above, next(iter(reads.annotations), None))
     loads = graphs.objects(graph, name, (len(tasks),))
     if len(brackets) == 1:
         return [loads]

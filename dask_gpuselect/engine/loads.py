@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -246,7 +246,8 @@ def _second_loads(
     turn = _after_all(brackets, label) if among else None
     arrays, loads = [each.request.x for each in begun], []
     for each, bracket in zip(begun, brackets, strict=True):
-        how = {"summing": if_summing(each.question), "is_marked": is_marked, "merge": merge}
+        how: dict[str, Any] = {"is_marked": is_marked, "merge": merge}
+        how["summing"] = if_summing(each.question)
         # Candidates that are never merged are resolved on the device where they are.
         how["stays"] = is_apart and each.narrowing is None
         if each.settled is None:
@@ -322,33 +323,24 @@ def _load(
     return graphs.each_chunk(_gather, name, [source], [bracket], **how)
 
 
-def _load_unless(x: DaskArray, bracket: DaskArray, label: str, **how: Any) -> DaskArray:
+def _load_unless(
+    x: DaskArray, bracket: DaskArray, label: str, *, merge: MergeGathered, **how: Any
+) -> DaskArray:
     """Measure every chunk at the brackets, if the answer is not settled before."""
     name = f"{label}-candidates-{tokenize(x.name, bracket.name)}"
-    function = partial(_gather_unless, dtype=x.dtype, **how)
-    return each_if_needed(function, name, Reads(x), [bracket], wants=_is_bracketed)
+    how |= {"dtype": x.dtype, "merge": merge}
+    nothing = merge([Gathered(None)])
+    return each_if_needed(_gather, name, Reads(x), [bracket], _is_some, nothing, **how)
 
 
-def _is_bracketed(proven: Proven | None) -> bool:
+def _is_some(proven: Proven | None) -> bool:
     return proven is not None
 
 
-def _gather_unless(
-    read: Callable[[], Any], place: tuple[int, ...], proven: Proven | None, **how: Any
-) -> Any:
-    return _gather(None if proven is None else read(), proven, place, **how)
-
-
 def _gather(
-    chunk: Any,
-    proven: Proven | None,
-    place: tuple[int, ...],
-    *,
-    merge: MergeGathered,
-    **how: Any,
+    chunk: Any, proven: Proven, place: tuple[int, ...], *, merge: MergeGathered, **how: Any
 ) -> Any:
-    own = Gathered(None) if proven is None else gathered(chunk, proven, place, **how)
-    return merge([own])
+    return merge([gathered(chunk, proven, place, **how)])
 
 
 def _resolve(
@@ -419,9 +411,8 @@ def _after_third(begun: FirstLoad, resolved: DaskArray, label: str) -> DaskArray
     x, question, form = begun.request.x, begun.request.question, begun.request.form
     label_of_third = f"{label}-{question.third}"
     name = f"{label_of_third}-{tokenize(x.name, resolved.name)}"
-    third = each_if_needed(
-        _gather_if_needed, name, begun.reads, [resolved], x.dtype, wants=_wants_third
-    )
+    how = begun.reads, [resolved], _wants_third, Gathered(None)
+    third = each_if_needed(_gather_more, name, *how, dtype=x.dtype)
     if begun.rounds and question.defines("narrower_again"):
         (third,) = candidates_in_groups([third], begun.rounds.groups, label_of_third)
         third, resolved = narrowed_candidates(
@@ -447,16 +438,10 @@ def _wants_third(resolved: Resolved) -> bool:
     return resolved.more is not None
 
 
-def _gather_if_needed(
-    read: Callable[[], Any],
-    place: tuple[int, ...],
-    resolved: Resolved,
-    dtype: np.dtype[Any],
+def _gather_more(
+    chunk: Any, resolved: Resolved, place: tuple[int, ...], *, dtype: np.dtype[Any]
 ) -> Gathered:
-    del place
-    if resolved.more is None:
-        return Gathered(None)
-    chunk = read()
+    assert resolved.more is not None
     tally = kernels.tally(chunk, dtype, resolved.more, most=math.prod(chunk.shape))
     return Gathered(tally, None, marks_of([chunk], ordered=False))  # the last task compares them
 

@@ -247,11 +247,21 @@ class Question(BaseQuestion, ABC):
         self, brackets: Brackets, measure: Callable[[Brackets], Tally], sums: Moments | None
     ) -> Any:
         """Return the answer, by the tallies at proven brackets, which `measure` returns."""
-        resolved = self.resolve(brackets, measure(brackets))
+        return self.finish(self.resolved(brackets, measure(brackets), measure), sums)
+
+    def resolved(
+        self, brackets: Brackets, tally: Tally, measure: Callable[[Brackets], Tally | None]
+    ) -> Any:
+        """Resolve the question from a tally, and from that of a third load if it needs one.
+
+        `measure` returns the latter, or None if there is none; then this returns None.
+        """
+        resolved = self.resolve(brackets, tally)
         more = self.more(brackets, resolved)
-        if more is not None:
-            resolved = self.resolve_again(resolved, more, measure(more))
-        return self.finish(resolved, sums)
+        if more is None:
+            return resolved
+        last = measure(more)
+        return None if last is None else self.resolve_again(resolved, more, last)
 
     @property
     def of_slot(self) -> Question | None:

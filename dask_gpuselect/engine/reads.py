@@ -123,36 +123,38 @@ def each_if_needed(
     name: str,
     reads: Reads,
     singles: Sequence[DaskArray],
-    *arguments: Any,
-    wants: Callable[..., bool] | None = None,
+    wants: Callable[..., bool],
+    instead: Any = None,
+    **arguments: Any,
 ) -> DaskArray:
-    """Apply a function to each chunk, which it may or may not read; return an array of objects.
+    """Apply a function to each chunk, if it is wanted; return an array of objects.
 
     Parameters
     ----------
     function : callable
-        ``(read, place, *results, *arguments)``, where `read` is a `Reader`.
+        ``(chunk, *results, place, **arguments)``, as for `each_chunk`.
     name : str
         Name of the new layer.
     reads : Reads
         How to read the chunks.
     singles : sequence of dask arrays
         As for `each_chunk`.
-    wants : callable, optional
-        ``(*results) -> bool``: whether any chunk will be read. Without it, chunks of shuffles
-        always are.
+    wants : callable
+        ``(*results) -> bool``: whether the chunks are read.
+    instead : object
+        Result where they are not.
     """
     x, *_ = reads.arrays
     of_places = reads.of_places
     shuffled = _shuffled(reads, f"{name}-shuffled", singles, wants)
-    instead = {key: TaskRef(task.key) for key, task in shuffled.items()}
+    replaced = {key: TaskRef(task.key) for key, task in shuffled.items()}
     needs = {
-        place: List(*(instead.get(need) or TaskRef(need) for need in read.needs))
+        place: List(*(replaced.get(need) or TaskRef(need) for need in read.needs))
         for place, read in of_places.items()
     }
     takes = [of_places, needs, {place: place for place in of_places}]
     takes += [TaskRef((single.name,)) for single in singles]
-    run = partial(_run, function, arguments)
+    run = partial(_run, partial(function, **arguments), wants, instead)
     tasks = tasks_of_each(run, name, x.numblocks, takes)
     # The layers that read stay out of the graph: with one more consumer, dask would not fuse them.
     resident = [in_place(array) for array in reads.arrays]
@@ -166,7 +168,7 @@ def each_if_needed(
 
 
 def _shuffled(
-    reads: Reads, name: str, singles: Sequence[DaskArray], wants: Callable[..., bool] | None
+    reads: Reads, name: str, singles: Sequence[DaskArray], wants: Callable[..., bool]
 ) -> dict[Key, Task]:
     """Make tasks that read chunks of shuffles once some results are known.
 
@@ -182,12 +184,10 @@ def _shuffled(
 
 
 def _read_if_wanted(
-    wants: Callable[..., bool] | None, read: Read, values: list[Any], results: list[Any]
+    wants: Callable[..., bool], read: Read, values: list[Any], results: list[Any]
 ) -> Any:
     """Read a chunk of a shuffle; return None if it is not wanted."""
-    if wants is not None and not wants(*results):
-        return None
-    return Reader(read, values)()
+    return Reader(read, values)() if wants(*results) else None
 
 
 def task_if_needed(
@@ -210,14 +210,15 @@ def _run_several(
 
 def _run(
     function: Callable[..., Any],
-    arguments: tuple[Any, ...],
+    wants: Callable[..., bool],
+    instead: Any,
     read: Read,
     values: list[Any],
     place: Any,
-    *more: Any,
+    *results: Any,
 ) -> Any:
     with quiet():
-        return function(Reader(read, values), place, *more, *arguments)
+        return function(Reader(read, values)(), *results, place) if wants(*results) else instead
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ case.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -107,14 +106,15 @@ class Progress:
                 raise changed(place)
         return chunk
 
-    def gathers(self, n_chunks: int) -> list[Known]:
-        """Return the brackets to gather: those that contain few enough elements.
+    @property
+    def gathered(self) -> list[Known]:
+        """The brackets to gather: those that contain few enough elements.
 
         It includes brackets whose element follows from two loads together. A last load counts that
         element, so that the answer is right even if the data have changed in between.
         """
         unproven = [each.known for each in self.wanted if not each.known.is_proven]
-        most = ALWAYS_GATHERED + GATHERED * math.isqrt(n_chunks * self.n_valid)
+        most = ALWAYS_GATHERED + GATHERED * math.isqrt(math.prod(self.numblocks) * self.n_valid)
         most = min(most, self.room // max(len(unproven), 1))
         return [known for known in unproven if known.is_settled or known.inside <= most]
 
@@ -210,7 +210,7 @@ def ask_rounds(
     )
     for turn in range(1, plan.n_rounds + 1):
         name = f"{label}-round{turn}-{token}"
-        measured = each_if_needed(_measured, name, reads, [progress], x.dtype)
+        measured = each_if_needed(_measured, name, reads, [progress], _probes_more, dtype=x.dtype)
         progress = reduced(
             measured,
             f"{label}-merge",
@@ -221,7 +221,7 @@ def ask_rounds(
             strategy=strategy,
         )
     name = f"{label}-candidates-{token}"
-    gathered = each_if_needed(_gathered, name, reads, [progress], x.npartitions, x.dtype)
+    gathered = each_if_needed(_gathered, name, reads, [progress], _gathers_more, dtype=x.dtype)
     settled = reduced(
         gathered,
         f"{label}-candidates-merge",
@@ -230,7 +230,6 @@ def ask_rounds(
         f"{label}-resolved-{token}",
         progress=TaskRef((progress.name,)),
         question=question,
-        n_chunks=x.npartitions,
         sorts=strategy.sorts,
     )
     return answer_unless(ArrayQuestion(x, question, form), plan.rest, settled, label)
@@ -296,15 +295,16 @@ def _next_probe(strategy: Strategy, known: Known, replies: tuple[Reply, ...]) ->
     return probe
 
 
+def _probes_more(progress: Progress) -> bool:
+    return len(progress.probes) > 0
+
+
 def _measured(
-    read: Callable[[], Any], place: Any, progress: Progress, dtype: np.dtype[Any]
-) -> list[ProbeResult] | None:
-    probes = progress.probes
-    if not probes:
-        return None
-    chunk = progress.same(read(), place)
+    chunk: Any, progress: Progress, place: Any, *, dtype: np.dtype[Any]
+) -> list[ProbeResult]:
+    chunk = progress.same(chunk, place)
     share = math.prod(np.shape(chunk)) / max(progress.n_valid + progress.n_missing, 1)
-    return [kernels.answer_probe(chunk, dtype, _for_share(probe, share)) for probe in probes]
+    return [kernels.answer_probe(chunk, dtype, _for_share(each, share)) for each in progress.probes]
 
 
 def _for_share(probe: Measure, share: float) -> Measure:
@@ -355,14 +355,14 @@ def _changed() -> ChunksChangedError:
 # --- What is left: gathered, or found by the default engine --------------------------------------
 
 
-def _gathered(
-    read: Callable[[], Any], place: Any, progress: Progress, n_chunks: int, dtype: np.dtype[Any]
-) -> Tally | None:
-    wanted = progress.gathers(n_chunks)
-    if not wanted:
-        return None
+def _gathers_more(progress: Progress) -> bool:
+    return len(progress.gathered) > 0
+
+
+def _gathered(chunk: Any, progress: Progress, place: Any, *, dtype: np.dtype[Any]) -> Tally:
+    wanted = progress.gathered
     most = sum(known.inside for known in wanted if not known.is_settled)
-    tally = kernels.tally(progress.same(read(), place), dtype, brackets_of(wanted), most)
+    tally = kernels.tally(progress.same(chunk, place), dtype, brackets_of(wanted), most)
     if tally is None:
         raise _changed()
     return tally
@@ -380,13 +380,11 @@ def _resolved(
     return Resolved(question.answer_by(progress.n_valid, progress.n_missing, selected.at), None)
 
 
-def _with_candidates(
-    parts: list[Tally | None], *, progress: Progress, n_chunks: int, sorts: Sorting
-) -> Progress:
+def _with_candidates(parts: list[Tally | None], *, progress: Progress, sorts: Sorting) -> Progress:
     tally = merge_all(parts)
     if tally is None:
         return progress
-    wanted = progress.gathers(n_chunks)
+    wanted = progress.gathered
     tally = replace(tally, candidates=kernels.ordered(tally.candidates, sorts))
     ranks = np.unique([[known.first, known.last] for known in wanted])
     if tally.n_valid != progress.n_valid:

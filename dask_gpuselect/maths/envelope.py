@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArray
 from dask_gpuselect.maths.sizes import pilot_bracket
-from dask_gpuselect.maths.slots import over_slots
 
 CutsOf = TypeVar("CutsOf", bound=Cuts)
 
@@ -135,7 +134,6 @@ class Ranges(Arrays):
         return _only(cuts, before | behind)
 
 
-@over_slots
 def thinned(cuts: CutsOf, step: int) -> CutsOf:
     """Take every `step`-th pivot of each chunk, beginning with the first."""
     if step == 1:

@@ -73,6 +73,8 @@ OF_400: dict[str, Callable[[Any], Any]] = {
     "strategy": lambda x: order_statistic(
         x, [x.size // 8, 7 * x.size // 8], strategy=Kelley(iterations=1)
     ),
+    "trimmed mean": lambda x: trimmed_mean(x, 0.1),
+    "several arrays": lambda x: da.stack(median([x, abs(x)])),
 }
 
 
@@ -88,10 +90,11 @@ def test_one_place_holds_no_more_than_the_limit(name: str, monkeypatch: pytest.M
         plain = ask(x).compute(scheduler="sync")
     assert peaks.pop("_find_brackets") > 1.2 * limit
     monkeypatch.setattr(narrowing, "_bracket_each", measured(narrowing._bracket_each))
+    monkeypatch.setattr(loads, "_resolve", measured(loads._resolve))
     with dask.config.set({"dask_gpuselect.root-limit": limit}):
         answer = ask(x)
     np.testing.assert_array_equal(answer.compute(scheduler="sync"), plain)
-    assert peaks.keys() == {"_bracket_each"}
+    assert peaks.keys() == {"_bracket_each", "_resolve"}
     assert max(peaks.values()) <= limit
 
 
