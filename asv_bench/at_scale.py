@@ -64,11 +64,11 @@ from dask_gpuselect.engine import plans, settings
 from dask_gpuselect.engine.exchange import Stages
 from dask_gpuselect.engine.loads import _find_brackets
 from dask_gpuselect.engine.narrowing import (
+    _bracket_each,
     _coarse_of_each,
     _coarse_of_group,
     _cuts_of_candidates,
     _expected_of_each,
-    _of_each,
     _proven,
 )
 from dask_gpuselect.engine.partials import Gathered, Proven
@@ -370,7 +370,7 @@ def tell_roots(n_chunks: int, size: int, q: Sequence[float]) -> bool:
     question = question_of(q)
     x = da.zeros(n_chunks * size, chunks=size)
     plan = plans.narrowing_of(x, question)
-    if plan is None or plan.previews:
+    if plan is None:
         print(f"{plan}: scale_simulation.py root measures that")
         return True
     rows: list[list[str]] = []
@@ -437,7 +437,7 @@ def _merge(parts: list[Any], mosts: list[int]) -> Any:
 
 
 def _bracket(parts: list[Any], questions: list[Question]) -> Any:
-    return _of_each(parts, questions, find="bracket")
+    return _bracket_each(parts, questions)
 
 
 def _expect(parts: list[Cuts], brackets: Any, n_chunks: int) -> Any:

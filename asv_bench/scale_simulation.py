@@ -7,8 +7,8 @@ graphs, the scheduler by a cluster of this machine; prints Markdown.
     python asv_bench/scale_simulation.py paper
 
 `root` makes the cuts that chunks of `--size` elements report: order statistics of a uniform sample
-are sums of gamma variates, so that no chunk is made. They go group by group through the functions
-that the tasks call, and each root's task runs in a process of its own, with its arguments read from
+are sums of gamma variates, so that no chunk is made. They go through the functions that the tasks
+call, and each root's task runs in a process of its own, with its arguments read from
 a file as they arrive on a worker. Its peak is what tracemalloc knows of all arrays, arguments too;
 beside it stands what the system says of the process, Python and modules included. Candidates are as
 many as lie in the brackets that are proven, by the distribution.
@@ -26,9 +26,8 @@ import pickle
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +41,11 @@ from distributed import Client, LocalCluster
 from dask_gpuselect import explain, median
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.loads import _find_brackets, _resolve
-from dask_gpuselect.engine.narrowing import _around_each, _of_each, _some_of_each
 from dask_gpuselect.engine.partials import Gathered, Proven
 from dask_gpuselect.engine.settings import DEFAULTS
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Cuts, Tally
-from dask_gpuselect.maths.sizes import Narrowing, pivot_count, plan_narrowing
+from dask_gpuselect.maths.sizes import pivot_count, plan_narrowing
 from dask_gpuselect.quantiles.questions import Quantiles
 
 MEGABYTE = 1e6
@@ -149,72 +147,36 @@ def merged(columns: Sequence[list[Cuts]]) -> list[list[Cuts]]:
 def simulate_root(n_chunks: int, size: int, q: Sequence[float], limit: int) -> None:
     question = question_of(q)
     plan = plan_narrowing(n_chunks, size, question.n_ranges, question.share, 8, limit)
-    share = question.share if plan is None else plan.share
-    n_pivots = pivot_count(size, share)
+    if plan is not None:
+        print(f"{plan}: at_scale.py roots measures that")
+        return
+    n_pivots = pivot_count(size, question.share)
     n_pivots = (1 << n_pivots.bit_length() - 1) - 1  # as the kernels divide a chunk
     model = Model(n_chunks, size, n_pivots)
-    waiting = 40 * n_pivots * n_chunks
     print(
         f"{n_chunks:,} chunks of {size:,} float64, {len(q)} quantiles, {n_pivots:,} pivots of each "
-        f"chunk: {waiting / 1e9:.1f} GB of cuts wait on the workers, "
-        f"{waiting / (8 * size * n_chunks):.2%} of the data. Plan: {plan}.\n"
+        "chunk.\n"
     )
     rows: list[list[str]] = []
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "parts"
-        last = merged(_narrowed(model, plan, question, path, rows))
+        last = merged([[model.cuts(i)] for i in range(n_chunks)])
         left = sum(len(cuts.pivots) for column in last for cuts in column)
         written([column[0] for column in last], path)
         del last
         proven, result = measured(_prove, path, question, (n_chunks,))
         rows.append(result.row("bracket, and what is expected of each chunk", f"{left:,} pivots"))
-        n_candidates, result = _simulate_preview(model, proven, question, path)
-        rows.append(result.row("preview", f"{n_candidates:,} candidates"))
+        n_candidates, result = _simulate_candidates(model, proven, question, path)
+        rows.append(result.row("answer", f"{n_candidates:,} candidates"))
     say(table(["task", "takes", "peak of arrays", "of the process", "time"], rows))
     print(f"The process that prepared this held {max_rss():,.0f} MB.")
-
-
-def _narrowed(
-    model: Model,
-    plan: Narrowing | None,
-    question: Quantiles,
-    path: Path,
-    rows: list[list[str]],
-) -> list[list[Cuts]]:
-    """Make the cuts of all groups, after all previews, and append a row about these to `rows`.
-
-    The cuts are made anew for each group, and never all at once.
-    """
-    if plan is None:
-        return [[model.cuts(i)] for i in range(model.n_chunks)]
-    each = max(EVERY, -(-model.n_chunks // plan.groups))
-    starts = range(0, model.n_chunks, each)
-
-    def made() -> Iterator[list[Cuts]]:
-        for start in starts:
-            yield [model.cuts(i) for i in range(start, min(start + each, model.n_chunks))]
-
-    rooms = [plan.room // len(starts)]
-    taken: list[list[Cuts]] | None = None
-    for preview in range(plan.previews):
-        groups = made() if taken is None else iter(taken)
-        some = merged([_some_of_each([group], rooms=rooms)[0] for group in groups])
-        n_some = sum(len(cuts.pivots) for column in some for cuts in column)
-        written([[column] for column in some], path)
-        del some
-        ranges, result = measured(partial(_of_each, find="ranges"), path, [question])
-        rows.append(result.row(f"preview {preview + 1} of some pivots", f"{n_some:,} pivots"))
-        groups = made() if taken is None else iter(taken)
-        taken = [_around_each([group], ranges)[0] for group in groups]
-    assert taken is not None
-    return taken
 
 
 def _prove(parts: list[Cuts], question: Quantiles, numblocks: tuple[int, ...]) -> Proven | None:
     return _find_brackets(list(parts), question, numblocks)
 
 
-def _simulate_preview(
+def _simulate_candidates(
     model: Model, proven: Proven, question: Quantiles, path: Path
 ) -> tuple[int, Measured]:
     """As many candidates as are in the brackets, in the parts of the last merge."""
@@ -249,7 +211,7 @@ def _simulate_preview(
 
 def _resolved(parts: list[Gathered], proven: Proven, question: Quantiles) -> Any:
     form = Form((), None, np.empty(0))
-    resolved = _resolve(parts, proven, None, question, None, form)
+    resolved = _resolve(parts, proven, None, question, None, form, "median")
     form = Form((len(question.q),), F8, np.empty(0))
     return form.made(question.finish(resolved.answer, resolved.sums))
 
@@ -387,7 +349,7 @@ def paper() -> None:
                 f"{plain / 1e9:.2f} GB",
                 f"{explain(x, q).gathered_bytes / 1e9:.2f} GB",
                 f"{waiting / 1e9:,.1f} GB",
-                f"{plan.previews if plan else 0}",
+                f"{plan.rounds if plan else 0}",
             ]
         )
     say(
@@ -398,7 +360,7 @@ def paper() -> None:
                 "reports, not narrowed",
                 "reports",
                 "waiting",
-                "previews",
+                "narrowing rounds",
             ],
             rows,
         )

@@ -33,7 +33,6 @@ from dask_gpuselect.maths.boxes import (
     bracket_from_sample,
     first_ranks,
     narrower_box,
-    ranges_of_box,
     resolve,
     resolve_again,
     resolve_weighted,
@@ -41,7 +40,6 @@ from dask_gpuselect.maths.boxes import (
 )
 from dask_gpuselect.maths.chunk_sample import most_cached
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally, extremes_of
-from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
@@ -118,9 +116,6 @@ class BoxQuestion(Question):
     @property
     def n_ranges(self) -> int:
         return len(self.rule.q) + 4  # two fences and two extremes
-
-    def ranges(self, cuts: Cuts) -> Ranges:
-        return ranges_of_box(cuts, self.rule)
 
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
         return narrower_box(brackets, cuts, self.rule)

@@ -21,7 +21,6 @@ from typing import Any, Self
 from weakref import WeakValueDictionary, finalize
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_gpuselect import forks
 from dask_gpuselect.engine.graphs import worker_memory
@@ -196,60 +195,15 @@ room = Room()
 
 
 class Hold:
-    """A reservation of bytes that lasts as long as this object, in whatever process it is."""
+    """A reservation of bytes that lasts as long as this object."""
 
     def __init__(self, n: int) -> None:
-        self._n = n
         finalize(self, room.give_back, n)
 
     @classmethod
     def of(cls, n: int, limit: float) -> Hold | None:
         """Reserve `n` bytes; return None if there is no room."""
         return cls(n) if room.take(n, limit) else None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reserved, (self._n,)
-
-
-def _reserved(n: int) -> Hold:
-    """Reserve the bytes of an object that came from another process, even beyond the limit."""
-    room.take(n, np.inf)
-    return Hold(n)
-
-
-@dataclass(frozen=True, eq=False)
-class Aside:
-    """Candidates that are stored apart from their tally: on disk, or in memory after unpickling.
-
-    Parameters
-    ----------
-    columns : tuple of Spilled or of ndarray
-        The columns of the candidates.
-    hold : Hold, optional
-        Reservation for those in memory.
-    """
-
-    columns: tuple[Spilled, ...] | tuple[NDArray[Any], ...]
-    hold: Hold | None = None
-
-    def read(self) -> list[NDArray[Any]]:
-        return [each.read() if isinstance(each, Spilled) else each for each in self.columns]
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the columns in memory."""
-        return sum(each.nbytes for each in self.columns if not isinstance(each, Spilled))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _brought, tuple(self.read())
-
-
-def _brought(*columns: NDArray[Any]) -> Aside:
-    """Make an `Aside` of columns that were on disk in another process and are in memory here."""
-    return Aside(columns, _reserved(sum(column.nbytes for column in columns)))
-
-
-Location = Hold | Aside
 
 
 @dataclass(frozen=True)
@@ -289,8 +243,10 @@ class Cached(Arrays):
         Brackets that were guessed.
     tally : Tally or CellTally
         Tally of the chunk at these brackets; without candidates if they are on disk.
-    location : Hold or Aside
-        Where the candidates are: `Hold` if in the tally, `Aside` if apart from it.
+    hold : Hold or None
+        Reservation for the candidates in memory.
+    spilled : tuple of Spilled
+        The columns of the candidates, if they are on disk.
     sums : Moments or None
         Exact sums, if the question wants them.
     marks : ndarray of uint64
@@ -299,7 +255,8 @@ class Cached(Arrays):
 
     brackets: Brackets
     tally: Any
-    location: Location
+    hold: Hold | None
+    spilled: tuple[Spilled, ...] = ()
     sums: Moments | None = None
     marks: Marks = field(default_factory=lambda: NO_MARKS)
 
@@ -317,15 +274,25 @@ class Cached(Arrays):
         directory = directory_of(limits.spill)
         try:
             file = spill_file("kept", directory)
-            aside = Aside(tuple(file.write(column) for column in columns))
+            spilled = tuple(file.write(column) for column in columns)
         except OSError as error:
             # The answer does not depend on the cache: a chunk that is not cached is loaded again.
             _log_unwritable(directory, error.strerror or str(error))
             return None
-        return cls(brackets, tally.with_columns([column[:0] for column in columns]), aside)
+        rest = tally.with_columns([column[:0] for column in columns])
+        return cls(brackets, rest, None, spilled)
 
     def whole(self) -> Any:
         """Return the tally with its candidates."""
-        if isinstance(self.location, Hold):
+        if not self.spilled:
             return self.tally
-        return self.tally.with_columns(self.location.read())
+        return self.tally.with_columns([column.read() for column in self.spilled])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _brought, (self.brackets, self.whole(), self.sums, self.marks)
+
+
+def _brought(brackets: Brackets, tally: Any, sums: Moments | None, marks: Marks) -> Cached:
+    """Make the cache of a tally that came from another process, even beyond the limit."""
+    room.take(tally.candidate_bytes, np.inf)
+    return Cached(brackets, tally, Hold(tally.candidate_bytes), sums=sums, marks=marks)

@@ -34,7 +34,7 @@ from dask_gpuselect.engine.marks import (
     joined,
     pieces_of,
 )
-from dask_gpuselect.engine.reads import Reads, task_if_needed
+from dask_gpuselect.engine.reads import Reader, Reads, task_if_needed
 from dask_gpuselect.engine.source import (
     DaskArray,
     Graph,
@@ -393,7 +393,7 @@ def _measure_marked(
 
 
 def _known_or_read(
-    read: Callable[[], Sequence[Any]],
+    readers: Sequence[Reader],
     cached: KnownChunks,
     known: KnownChunks,
     *,
@@ -405,7 +405,7 @@ def _known_or_read(
     if value is not None:
         return KnownChunks(value, cached.marks)
     logger.debug(message)
-    return measure(read(), known=known)
+    return measure([read() for read in readers], known=known)
 
 
 def _merge_values(function: Callable[..., Any], parts: list[KnownChunks]) -> KnownChunks:

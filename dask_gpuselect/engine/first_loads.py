@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect import kernels
@@ -13,7 +14,7 @@ from dask_gpuselect.engine import graphs, pilot
 from dask_gpuselect.engine.keeping import cuts_of, first_partials, grouped
 from dask_gpuselect.engine.plans import ElementPlan
 from dask_gpuselect.engine.questions import ArrayQuestion, Question
-from dask_gpuselect.engine.reads import Reads
+from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.source import DaskArray, private_copy
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Cuts, IntArray
@@ -33,7 +34,8 @@ class FirstLoad:
     cuts : dask array
         Partial results of the first load: one for each chunk, or for each group of chunks.
     settled : dask array or None
-        Result of a pilot, if there is one.
+        A task before the loads, whose result is `Resolved` if they need not read anything, else
+        None: a pilot, or a strategy.
     groups : dask array or None
         The groups of chunks, of all arrays that are loaded together, with what is cached of them.
     """
@@ -109,21 +111,31 @@ def _first_load(
     Questions about one array share these tasks.
     """
     x = request.x
-    settled = pilot.ask_pilot(x, request.question, label) if plan.name == "guess" else None
+    if plan.name == "guess":
+        return first_load_unless(request, plan, pilot.ask_pilot(x, request.question, label), label)
     # Each array has a seed of its own: if x and x - median(x) had the same copy of x, x would stay
     # in memory until its median is known.
     source = private_copy(x, f"load 1 of {among or x.name}")
     arguments: dict[str, Any] = {"dtype": x.dtype, "share": plan.share}
     known = list(arguments.items())  # dask 2025.1 gives a dict another token in each process
-    if settled is None:
-        name = f"quantile-cuts-{tokenize(source.name, known)}"
-        return FirstLoad(
-            request, plan, graphs.each_chunk(kernels.cuts, name, [source], **arguments)
-        )
-    name = f"quantile-cuts-{tokenize(source.name, known, settled.name)}"
-    cuts = graphs.each_chunk(_cuts_unless, name, [source], [settled], **arguments)
+    name = f"quantile-cuts-{tokenize(source.name, known)}"
+    return FirstLoad(request, plan, graphs.each_chunk(kernels.cuts, name, [source], **arguments))
+
+
+def first_load_unless(
+    request: ArrayQuestion, plan: ElementPlan, settled: DaskArray, label: str
+) -> FirstLoad:
+    """Make the first load of an array, which reads nothing if the answer is `settled` before."""
+    x = request.x
+    name = f"{label}-cuts-{tokenize(x.name, plan.share, settled.name)}"
+    how = {"dtype": x.dtype, "share": plan.share}
+    cuts = each_if_needed(_cuts, name, Reads(x), [settled], _is_none, **how)
     return FirstLoad(request, plan, cuts, settled)
 
 
-def _cuts_unless(chunk: Any, settled: Any, **arguments: Any) -> Cuts | None:
-    return kernels.cuts(chunk, **arguments) if settled is None else None
+def _is_none(settled: Any) -> bool:
+    return settled is None
+
+
+def _cuts(chunk: Any, settled: None, place: Any, *, dtype: np.dtype[Any], share: int) -> Cuts:
+    return kernels.cuts(chunk, dtype, share)

@@ -450,6 +450,19 @@ def merge_columns(bundles: list[Bundle], merge: Callable[[list[Any]], Any]) -> B
     return [[merge(parts)] if parts else [] for parts in columns]
 
 
+def column_of(bundles: DaskArray, i: int, n: int) -> DaskArray:
+    """Select the object of the i-th grid in each of the first `n` bundles, which all have one."""
+    name = f"{bundles.name}-of-{i}"
+    tasks = {
+        (name, j): Task((name, j), _object_of, TaskRef((bundles.name, j)), i) for j in range(n)
+    }
+    return objects(extended(bundles.dask, name, tasks, {bundles.name}), name, (n,))
+
+
+def _object_of(bundle: Bundle, i: int) -> Any:
+    return bundle[i][0]
+
+
 def _finish_one(whole: Bundle, *, i: int, finish: Callable[..., Any], **arguments: Any) -> Any:
     return finish(whole[i], **arguments)
 

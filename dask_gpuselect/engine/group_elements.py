@@ -22,7 +22,7 @@ from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.groups import ForGroups, GroupedLanes, Grouping, PerGroup, Piece
 from dask_gpuselect.engine.questions import Block
 from dask_gpuselect.engine.source import itself
-from dask_gpuselect.kernels.companions import Accompanied, CodesOf, values_of
+from dask_gpuselect.kernels.companions import Accompanied, CodesOf, each_array, values_of
 from dask_gpuselect.kernels.values import group_value_counts
 from dask_gpuselect.maths.cuts import Arrays, Cuts, IntArray
 from dask_gpuselect.maths.labels import Codes, Labels, codes_among, union
@@ -394,7 +394,7 @@ class _Elements:
     """The concatenated elements of some chunks, with their masks, weights and labels."""
 
     def __init__(self, chunks: Sequence[Accompanied]) -> None:
-        self._chunks = [_flat(chunk) for chunk in chunks]
+        self._chunks: list[Accompanied] = [_flat(chunk) for chunk in chunks]
         self.stops = np.cumsum([chunk.size for chunk in chunks])
         labels: list[Any] = [chunk.labels for chunk in chunks]
         if not kernels.is_on_device(labels[0]):
@@ -437,17 +437,12 @@ class _Elements:
         return Accompanied(concatenate([chunk.values for chunk in self._chunks], 0), **joined)
 
 
-def _flat(chunk: Accompanied) -> Accompanied:
+def _flat(chunk: Accompanied) -> Any:
     """Flatten a chunk and its companions other than labels."""
-    arrays = {
-        name: namespace(array).reshape(array, (-1,))
-        for name, array in chunk.companions.items()
-        if name != "labels"
-    }
-    return Accompanied(namespace(chunk.values).reshape(chunk.values, (-1,)), **arrays)
+    return each_array(replace(chunk, labels=None), lambda a: namespace(a).reshape(a, (-1,)))
 
 
-def _taken(chunk: Accompanied, places: Any) -> Accompanied:
+def _taken(chunk: Accompanied, places: Any) -> Any:
     """Return the elements at some places, in an array of the shape of `places`."""
     is_row = isinstance(places, np.ndarray) and places.ndim == 1 and len(places) > 0
     if is_row and places[-1] - places[0] == len(places) - 1:
@@ -460,8 +455,7 @@ def _taken(chunk: Accompanied, places: Any) -> Accompanied:
 
     if not math.prod(places.shape):
         places = places.reshape(-1)[:0].reshape(places.shape)
-    arrays = {name: take(array) for name, array in chunk.companions.items()}
-    return Accompanied(take(chunk.values), **arrays)
+    return each_array(chunk, take)
 
 
 def _row(chunk: Accompanied) -> Any:

@@ -3,17 +3,15 @@
 ::
 
     source ──copy──> results ──> groups ──cuts──> merge ──> bracket
-                                   │ │                        │
-                                   │ └─guesses─> merge ─> decided
                                    │                          │
-                                   └──────> answered <── second loads
-                                               │
-                                             merge ──> answer
+                                   └──────> second loads <────┘
+                                                 │
+                                               merge ──> answer
 
 A partial result has the cuts of a chunk. Once the chunks before it allow a guess of the bracket, it
-also has the elements inside the guess: see `boards`. When the bracket is proven, one task decides
-which guesses cover it. The second load of a chunk reads it only if its guess does not cover the
-bracket, by a task that contains the tasks to read the chunk: see `reads`.
+also has the elements inside the guess: see `boards`. When the bracket is proven, a task for each
+group answers for its chunks. It reads a chunk again only if its guess does not cover the bracket,
+and so contains the tasks to read its chunks: see `reads`. It reads one chunk after the other.
 
 A task that answers for chunks depends on the bracket and, separately, on what was cached of its
 chunks. `dask.order` takes time in proportion to the number of such tasks times the number of
@@ -34,7 +32,6 @@ from typing import Any
 
 import numpy as np
 from dask.base import tokenize
-from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, settings
@@ -48,21 +45,23 @@ from dask_gpuselect.engine.partials import (
     sums_of,
 )
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reads import ChunkPlace, Reader, Reads, Unread, each_if_needed
+from dask_gpuselect.engine.reads import ChunkPlace, Reader, Reads, task_if_needed
 from dask_gpuselect.engine.source import (
     DaskArray,
+    Graph,
     Key,
     List,
     Task,
     TaskRef,
     extended,
+    in_place,
     merged,
     private_copy,
 )
 from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.cached import covers, tally_by
 from dask_gpuselect.maths.chunk_order import ChunkOrder
-from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally, merge_any
+from dask_gpuselect.maths.cuts import Arrays, Cuts, Tally, merge_any
 from dask_gpuselect.quiet import quietly
 
 logger = logging.getLogger("dask_gpuselect")
@@ -71,7 +70,9 @@ CACHED = 1 << 30  # bytes, by default
 
 # If there are fewer chunks, most are loaded before there is a guess.
 FEW_CHUNKS = 8
-GROUPS = 128
+# So many chunks are read again at a time where guesses miss. 20,000 chunks take `dask.order` 3.6 s in
+# 256 groups, and 3.2 to 3.4 s in 128.
+GROUPS = 256
 MOST_PARTS = 1 << 12
 # A chunk may cache this many times the elements that its guess predicts.
 ROOM = 2.0
@@ -88,26 +89,27 @@ class Keeping:
         How the arrays are read.
     limits : Limits
         How many bytes may be cached.
-    annotations : mapping
-        Annotations of the tasks that read.
     n_groups : int
         Most groups of chunks.
     """
 
     reads: Reads
     limits: Limits
-    annotations: Mapping[str, Any]
     n_groups: int
 
     @classmethod
     def of(cls, reads: Reads, n_groups: Sequence[int]) -> Keeping:
-        """Make a `Keeping` with dask's configured limits and the largest number of groups."""
-        return cls(reads, limits(), next(iter(reads.annotations), {}), max(n_groups))
+        """Make a `Keeping` with dask's configured limits.
+
+        It has as many groups as narrowing asks for, if there is any.
+        """
+        few = min(GROUPS, 4 * math.isqrt(reads.arrays[0].npartitions))
+        return cls(reads, limits(), max(n_groups, default=few))
 
     @property
     def size(self) -> int:
         """The number of chunks in a group."""
-        return group_size(self.n_chunks, self.n_groups)
+        return -(-self.n_chunks // self.n_groups)
 
     @property
     def places(self) -> list[list[ChunkPlace]]:
@@ -126,16 +128,6 @@ class Keeping:
     def order(self) -> ChunkOrder:
         """The order in which the chunks are loaded."""
         return ChunkOrder.evenly(self.n_chunks)
-
-
-def group_size(n_chunks: int, n_groups: int = GROUPS) -> int:
-    """Return the number of chunks in a group, for at most `n_groups` groups.
-
-    More than `GROUPS` groups are made only where narrowing of cuts asks for them.
-    """
-    return -(
-        -n_chunks // (n_groups if n_groups > GROUPS else min(GROUPS, 2 * math.isqrt(n_chunks)))
-    )
 
 
 def limits() -> Limits:
@@ -316,10 +308,6 @@ class Group(Arrays):
         return Group, (self.cuts, self.cached, [])
 
 
-Guesses = list[tuple[Brackets | None, int]]
-"""Guessed brackets of consecutive chunks, run-length encoded as (brackets, number of chunks)."""
-
-
 def grouped(keeping: Keeping, partials: Sequence[DaskArray]) -> DaskArray:
     """Collect the partial results of all arrays in groups of chunks."""
     name = f"quantile-groups-{tokenize([each.name for each in partials], keeping.size)}"
@@ -343,9 +331,6 @@ def _cuts_of(group: Group, *, i: int) -> Cuts:
 
 # --- Load 2 -------------------------------------------------------------------------------------
 
-Measure = Callable[[Any, Proven, ChunkPlace], Gathered]
-"""Type of a function that measures a chunk at proven brackets: (chunk, brackets, place)."""
-
 MergeGathered = Callable[[list[Gathered]], Any]
 """Type of a function that merges what was gathered of some chunks."""
 
@@ -361,178 +346,58 @@ def second_loads(
     merge: MergeGathered = Gathered.merge,
 ) -> list[DaskArray]:
     """Measure every chunk at the proven brackets, for each array, merged in groups of chunks."""
-    arrays = keeping.reads.arrays
-    token = tokenize(groups.name, [each.name for each in brackets])
-    guesses = graphs.each_chunk(_guesses_of, f"{label}-guesses-{token}", [groups])
-    weigh = [question.weighs for question in questions]
-    proven: dict[str, Any] = {
-        f"proven_{i}": TaskRef((each.name,)) for i, each in enumerate(brackets)
-    }
-    decided = graphs.reduced(
-        DaskArray(merged(guesses, *brackets), guesses.name, guesses.chunks, meta=guesses._meta),
-        f"{label}-guesses-merge",
-        partial(graphs.merge_columns, merge=_joined),
-        _decide,
-        f"{label}-decided-{token}",
-        label=label,
-        order=keeping.order,
-        weigh=weigh,
-        **proven,
-    )
-    measures: list[Measure] = [
+    reads = keeping.reads
+    measures = [
         partial(gathered, dtype=x.dtype, summing=if_summing(question), is_marked=is_marked)
-        for x, question in zip(arrays, questions, strict=True)
+        for x, question in zip(reads.arrays, questions, strict=True)
     ]
-    seconds = each_if_needed(
-        _second,
-        f"{label}-candidates-{token}",
-        keeping.reads,
-        [],
-        [decided, *brackets],
-        measures,
-        keeping.reads.shared,
-        annotations=keeping.annotations,
-    )
-    name = f"{label}-answered-{token}"
-    answered = _answered(keeping, groups, seconds, brackets, measures, weigh, name, merge)
-    if len(arrays) == 1:
-        return [answered]
-    names = [f"{label}-answered-of-{tokenize(answered.name, i)}" for i in range(len(arrays))]
-    return [graphs.item_of(answered, i, name) for i, name in enumerate(names)]
-
-
-def _guesses_of(group: Group) -> list[list[Guesses]]:
-    """Return, for each array, the guessed brackets of the chunks in a group."""
-    columns = []
-    for column in group.cached:
-        runs: Guesses = []
-        for cached in column:
-            brackets = None if cached is None else cached.brackets
-            if runs and runs[-1][0] is brackets:
-                runs[-1] = brackets, runs[-1][1] + 1
-            else:
-                runs.append((brackets, 1))
-        columns.append([runs])
-    return columns
-
-
-def _joined(parts: list[Guesses]) -> Guesses:
-    return [run for part in parts for run in part]
-
-
-def _decide(
-    parts: list[list[list[Guesses]]],
-    label: str,
-    order: ChunkOrder,
-    weigh: list[bool],
-    **proven: Proven,
-) -> list[NDArray[np.bool_]]:
-    """Return, for each array, which of its chunks need not be read again, in C order."""
-    columns = graphs.merge_columns(parts, _joined)
-    decided = []
-    for (runs,), each, weighs in zip(columns, proven.values(), weigh, strict=True):
-        is_covered = [
-            brackets is not None and covers(brackets, each.brackets, weighs=weighs)
-            for brackets, _ in runs
-        ]
-        in_turn = np.repeat(is_covered, [n for _, n in runs])
-        decided.append(in_turn[order.turns()])
-    if logger.isEnabledFor(logging.DEBUG):
-        n_twice = int((~np.logical_and.reduce(decided)).sum())
-        message = "%s: %d of %d chunks are read twice, the others once"
-        logger.debug(message, label, n_twice, order.n)
-    return decided
-
-
-Second = Gathered | Unread
-"""The second load's partial result of a chunk, or how to read the chunk if that was skipped."""
+    weigh = [question.weighs for question in questions]
+    function = partial(_second, measures=measures, weigh=weigh, merge=merge)
+    proven = List(*(TaskRef((each.name,)) for each in brackets))
+    name = f"{label}-candidates-{tokenize(groups.name, [each.name for each in brackets])}"
+    tasks: dict[Key, Task] = {}
+    for i, places in enumerate(keeping.places):
+        own = TaskRef((groups.name, i)), proven, places
+        some = [reads.of_places[place] for place in places]
+        tasks[name, i] = task_if_needed((name, i), function, some, *own)
+    resident = [in_place(x) for x in reads.arrays]
+    above = {groups.name, *(each.name for each in brackets)}.union(*(g.layers for g in resident))
+    graph = Graph.merge(*resident, *(each.dask for each in (groups, *brackets)))
+    graph = extended(graph, name, tasks, above, next(iter(reads.annotations), None))
+    loads = graphs.objects(graph, name, (len(tasks),))
+    if len(brackets) == 1:
+        return [loads]
+    names = [f"{label}-candidates-of-{tokenize(name, i)}" for i in range(len(brackets))]
+    return [graphs.item_of(loads, i, name) for i, name in enumerate(names)]
 
 
 def _second(
-    read: Reader,
-    place: tuple[int, ...],
-    decided: list[NDArray[np.bool_]],
-    *shared_arguments: Any,
-) -> list[Second]:
-    """Measure the chunk at a place, for each array, unless the first load has cached its answer."""
-    *proven, measures, shared = shared_arguments
-    seconds: list[Second] = []
-    for i, (each, measure) in enumerate(zip(proven, measures, strict=True)):
-        chunk = int(np.ravel_multi_index(place, each.numblocks))
-        seconds.append(
-            read.unread(i, shared) if decided[i][chunk] else measure(read(i), each, place)
-        )
-    return seconds
-
-
-def _answered(
-    keeping: Keeping,
-    groups: DaskArray,
-    seconds: DaskArray,
-    brackets: Sequence[DaskArray],
-    measures: Sequence[Measure],
-    weigh: Sequence[bool],
-    name: str,
-    merge: MergeGathered,
-) -> DaskArray:
-    """Combine what was cached of the chunks of each group with their second loads."""
-    proven = List(*(TaskRef((each.name,)) for each in brackets))
-    shared = keeping.reads.shared
-    arguments: dict[str, Any] = {"is_alone": len(brackets) == 1, "merge": merge, "shared": shared}
-    arguments |= {"measures": measures, "weigh": weigh, "values": List(*map(TaskRef, shared))}
-    tasks = {}
-    for i, places in enumerate(keeping.places):
-        loads = List(*(TaskRef((seconds.name, *place)) for place in places))
-        how = (TaskRef((groups.name, i)), loads, proven, places)
-        tasks[name, i] = Task((name, i), quietly(_answer), *how, **arguments)
-    above = {groups.name, seconds.name, *(each.name for each in brackets)}
-    above |= {key[0] if isinstance(key, tuple) else key for key in shared}
-    graph = extended(merged(groups, seconds), name, tasks, above)
-    return graphs.objects(graph, name, (len(tasks),))
-
-
-def _answer(
+    readers: Sequence[Reader],
     group: Group,
-    seconds: list[list[Second]],
-    proven: list[Proven],
-    places: list[ChunkPlace],
+    proven: Sequence[Proven],
+    places: Sequence[ChunkPlace],
     *,
-    is_alone: bool,
-    shared: Sequence[Key],
-    values: list[Any],
-    measures: Sequence[Measure],
+    measures: Sequence[Callable[..., Gathered]],
     weigh: Sequence[bool],
     merge: MergeGathered,
 ) -> Any:
-    known = dict(zip(shared, values, strict=True))
-    answers = []
-    for i, (each, cached) in enumerate(zip(proven, group.cached, strict=True)):
-        by_cache = partial(_by_cache, each, known=known, measure=measures[i], weighs=weigh[i])
-        parts = [
-            by_cache(own, second, place) if isinstance(second := loads[i], Unread) else second
-            for own, loads, place in zip(cached, seconds, places, strict=True)
-        ]
-        answers.append(merge(parts))
-    return answers[0] if is_alone else answers
+    """Measure the chunks of a group, for each array; read those of which too little is cached."""
+    parts: list[list[Gathered]] = [[] for _ in proven]
+    for read, place, *of_chunk in zip(readers, places, *group.cached, strict=True):
+        for i, (each, cached) in enumerate(zip(proven, of_chunk, strict=True)):
+            part = _by_cache(each, cached, place, weighs=weigh[i])
+            if part is None:
+                part = replace(measures[i](read(i), each, place), n_again=1)
+            parts[i].append(part)
+    answers = [*map(merge, parts)]
+    return answers if len(answers) > 1 else answers[0]
 
 
 def _by_cache(
-    proven: Proven,
-    cached: Cached | None,
-    unread: Unread,
-    place: ChunkPlace,
-    *,
-    known: Mapping[Key, Any],
-    measure: Measure,
-    weighs: bool,
-) -> Gathered:
-    """Measure a chunk at proven brackets, from what was cached of it.
-
-    It was decided that the cache is sufficient. But if a worker is lost, dask computes its partial
-    results again, and these may have cached something else, or nothing. Then the chunk is read
-    here.
-    """
+    proven: Proven, cached: Cached | None, place: ChunkPlace, *, weighs: bool
+) -> Gathered | None:
+    """Measure a chunk at proven brackets by what was cached of it; None if that is too little."""
     if cached is None or not covers(cached.brackets, proven.brackets, weighs=weighs):
-        return measure(unread.read(known), proven, place)
+        return None
     tally = tally_by(cached.brackets, cached.whole(), proven.brackets)
     return Gathered(proven.checked(tally, place), cached.sums, cached.marks)

@@ -22,8 +22,9 @@ missed.
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -37,13 +38,14 @@ from dask_gpuselect.engine.counting import (
     ask_counts,
     gathered_by_counts,
 )
-from dask_gpuselect.engine.first_loads import FirstLoad, first_loads
+from dask_gpuselect.engine.first_loads import FirstLoad, first_load_unless, first_loads
 from dask_gpuselect.engine.keeping import MergeGathered, second_loads
 from dask_gpuselect.engine.marks import InColumn, check_same, marks_of
 from dask_gpuselect.engine.narrowing import (
     brackets_of_stretches,
+    candidates_in_groups,
+    cuts_in_groups,
     in_tree,
-    narrowed,
     narrowed_candidates,
     proven_by,
     waiting,
@@ -51,7 +53,7 @@ from dask_gpuselect.engine.narrowing import (
 from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered, if_summing
 from dask_gpuselect.engine.plans import ElementPlan, choose, plan_each, plan_loads
 from dask_gpuselect.engine.questions import ArrayQuestion, OneLoadQuestion, Question
-from dask_gpuselect.engine.reads import each_if_needed
+from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.resident import answer_resident
 from dask_gpuselect.engine.source import (
     DaskArray,
@@ -66,6 +68,8 @@ from dask_gpuselect.engine.source import (
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, merge_any
 from dask_gpuselect.maths.sizes import Narrowing
+
+logger = logging.getLogger("dask_gpuselect")
 
 CUTS_MERGE = "quantile-cuts-merge"
 
@@ -151,13 +155,12 @@ def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
     if plan.name == "counts":
         return (*gathered_by_counts(x, question, label), None, None)
     about = ArrayQuestion(x, question, Form((), None, x._meta))
-    (begun,), (bracket,), (load,) = _loaded(
-        [about], [plan], label, None, is_marked=False, is_apart=True
-    )
+    begun = first_loads([about], [plan], label, None, is_marked=False)
+    (bracket,), (load,) = _second_loads(begun, label, None, is_marked=False, is_apart=True)
     brackets = graphs.in_one_place(bracket, _brackets_of, f"{label}-ends-{tokenize(bracket.name)}")
     if plan.narrowing is not None:
         load = waiting(load, plan.narrowing)
-    return brackets, load, begun.order, plan.narrowing
+    return brackets, load, begun[0].order, plan.narrowing
 
 
 def _brackets_of(parts: list[Proven]) -> Brackets:
@@ -186,8 +189,33 @@ def _ask_loads(
     """Answer questions about arrays by two or three loads, which they make together."""
     # An answer from the second load alone needs no fingerprints: its counts prove it.
     is_last = all(each.question.third is None for each in requests)
-    begun, brackets, loads = _loaded(requests, plans, label, among, is_marked=not is_last)
-    narrow(begun, brackets, loads, label)
+    begun = first_loads(requests, plans, label, among, is_marked=not is_last)
+    return _answered(begun, label, among, is_last=is_last)
+
+
+def answer_unless(
+    request: ArrayQuestion, plan: ElementPlan, settled: DaskArray, label: str
+) -> DaskArray:
+    """Answer a question by two loads, which read nothing if an earlier task has settled it.
+
+    The result of that task is `Resolved`, or None. The question takes no third load.
+    """
+    begun = first_load_unless(request, plan, settled, label)
+    return _answered([begun], label, None, is_last=True)[0]
+
+
+def _answered(
+    begun: Sequence[FirstLoad], label: str, among: str | None, *, is_last: bool
+) -> list[DaskArray]:
+    """Answer questions whose first loads are made, by the loads that follow."""
+    brackets, loads = _second_loads(begun, label, among, is_marked=not is_last)
+    waits = [each.rounds for each in begun if each.rounds]
+    if waits:  # the candidates are too many for one task
+        loads = candidates_in_groups(loads, max(each.groups for each in waits), label)
+    for i, each in enumerate(begun):
+        if each.rounds:
+            how = (each.question, each.rounds, label)
+            loads[i], brackets[i] = narrowed_candidates(loads[i], brackets[i], *how)
     ends = _after_second(begun, brackets, loads, label, is_last=is_last)
     finish = _answer_of if is_last else partial(_after_third, label=label)
     return [finish(*each) for each in zip(begun, ends, strict=True)]
@@ -196,58 +224,43 @@ def _ask_loads(
 ASKS = {"resident": _ask_resident, "counts": ask_counts}
 """Functions that answer questions, by the name of the plan; `_ask_loads` answers all others."""
 
-Loaded = tuple[list[FirstLoad], list[DaskArray], list[DaskArray]]
-"""The first loads of some arrays, their brackets, and their second loads."""
 
-
-def _loaded(
-    requests: Sequence[ArrayQuestion],
-    plans: Sequence[ElementPlan],
+def _second_loads(
+    begun: Sequence[FirstLoad],
     label: str,
     among: str | None,
     *,
     is_marked: bool,
     is_apart: bool = False,
-) -> Loaded:
-    """Make the loads of arrays that are loaded together.
+) -> tuple[list[DaskArray], list[DaskArray]]:
+    """Make the brackets and the second loads of arrays that are loaded together.
 
     If `is_apart`, the candidates of the chunks stay unmerged.
     """
     merge: MergeGathered = list if is_apart else Gathered.merge
-    begun = first_loads(requests, plans, label, among, is_marked=is_marked)
-    brackets = all_brackets(begun, label, among)
-    keeping, groups, arrays = plans[0].keeping, begun[0].groups, [each.x for each in requests]
+    brackets = _all_brackets(begun, label, among)
+    keeping, groups = begun[0].plan.keeping, begun[0].groups
     if keeping is not None and groups is not None:
-        about = keeping, groups, [each.question for each in requests], brackets, label
-        return begun, brackets, second_loads(*about, is_marked=is_marked, merge=merge)
+        about = keeping, groups, [each.question for each in begun], brackets, label
+        return brackets, second_loads(*about, is_marked=is_marked, merge=merge)
     turn = _after_all(brackets, label) if among else None
-    loads = []
+    arrays, loads = [each.request.x for each in begun], []
     for each, bracket in zip(begun, brackets, strict=True):
-        how = {"summing": if_summing(each.question), "is_marked": is_marked, "merge": merge}
+        how: dict[str, Any] = {"is_marked": is_marked, "merge": merge}
+        how["summing"] = if_summing(each.question)
         # Candidates that are never merged are resolved on the device where they are.
         how["stays"] = is_apart and each.narrowing is None
-        load = _load(each.request.x, bracket, label, _gather, turn, arrays, **how)
-        loads.append(load)
-    return begun, brackets, loads
-
-
-def narrow(
-    begun: list[FirstLoad], brackets: list[DaskArray], loads: list[DaskArray], label: str
-) -> None:
-    """Narrow, in place, the second loads whose candidates are too many for one task.
-
-    Their brackets are narrowed as well.
-    """
-    for i, each in enumerate(begun):
-        if each.rounds:
-            how = (each.question, each.rounds, label)
-            loads[i], brackets[i] = narrowed_candidates(loads[i], brackets[i], *how)
+        if each.settled is None:
+            loads.append(_load(each.request.x, bracket, label, turn, arrays, **how))
+        else:
+            loads.append(_load_unless(each.request.x, bracket, label, **how))
+    return brackets, loads
 
 
 # --- The brackets -------------------------------------------------------------------------------
 
 
-def all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> list[DaskArray]:
+def _all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> list[DaskArray]:
     """Find the brackets of every question from the first loads of all chunks."""
     finishes = []
     for each in begun:
@@ -258,13 +271,11 @@ def all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> l
     if not any(narrowings):
         cuts = [each.cuts for each in begun]
         return graphs.reduced_together(cuts, CUTS_MERGE, merge_any, finishes)
-    groups = narrowed(begun)
+    groups = cuts_in_groups(begun)
     if narrowings[0] is not None and narrowings[0].stretches > 1:  # and there is one array alone
         in_stretches = brackets_of_stretches(groups, begun[0].question, narrowings[0])
         return proven_by(groups, in_stretches, begun, label)
-    if not all(each is None or each.previews for each in narrowings):
-        return in_tree(groups, begun, label)
-    return graphs.finished_together(groups, CUTS_MERGE, merge_any, finishes)
+    return in_tree(groups, begun, label)
 
 
 def _find_brackets(
@@ -275,7 +286,7 @@ def _find_brackets(
 ) -> Proven | None:
     cuts = merge_any(parts)
     if cuts is None:
-        return None  # a pilot has the answer
+        return None  # the answer is settled
     return Proven.by(cuts, question.bracket(cuts), numblocks, turns)
 
 
@@ -294,7 +305,6 @@ def _load(
     x: DaskArray,
     bracket: DaskArray,
     label: str,
-    measure: Callable[..., Any],
     turn: DaskArray | None = None,
     among: Sequence[DaskArray] = (),
     **arguments: Any,
@@ -310,20 +320,27 @@ def _load(
         source = DaskArray(merged(source, turn), source.name, source.chunks, meta=source._meta)
     name = f"{label}-candidates-{tokenize(source.name, bracket.name)}"
     how = {"block_ids": True, "is_alone": len(among) < 2, "dtype": x.dtype, **arguments}
-    return graphs.each_chunk(measure, name, [source], [bracket], **how)
+    return graphs.each_chunk(_gather, name, [source], [bracket], **how)
+
+
+def _load_unless(
+    x: DaskArray, bracket: DaskArray, label: str, *, merge: MergeGathered, **how: Any
+) -> DaskArray:
+    """Measure every chunk at the brackets, if the answer is not settled before."""
+    name = f"{label}-candidates-{tokenize(x.name, bracket.name)}"
+    how |= {"dtype": x.dtype, "merge": merge}
+    nothing = merge([Gathered(None)])
+    return each_if_needed(_gather, name, Reads(x), [bracket], _is_some, nothing, **how)
+
+
+def _is_some(proven: Proven | None) -> bool:
+    return proven is not None
 
 
 def _gather(
-    chunk: Any,
-    proven: Proven | None,
-    place: tuple[int, ...],
-    *,
-    merge: MergeGathered,
-    **how: Any,
+    chunk: Any, proven: Proven, place: tuple[int, ...], *, merge: MergeGathered, **how: Any
 ) -> Any:
-    # None if a pilot has the answer.
-    own = Gathered(None) if proven is None else gathered(chunk, proven, place, **how)
-    return merge([own])
+    return merge([gathered(chunk, proven, place, **how)])
 
 
 def _resolve(
@@ -333,10 +350,14 @@ def _resolve(
     question: Question,
     order: ChunkOrder | None,
     form: Form,
+    label: str,
 ) -> Resolved:
     if settled is not None:
         return settled
     whole = Gathered.whole(parts, form.kind)
+    if order is not None:
+        message = "%s: %d of %d chunks are read twice, the others once"
+        logger.debug(message, label, whole.n_again, order.n)
     assert proven is not None
     assert whole.tally is not None
     resolved = question.resolve(proven.brackets, whole.tally)
@@ -362,6 +383,7 @@ def _after_second(
             "question": each.question,
             "order": each.order,
             "form": form,
+            "label": label,
         }
         token = tokenize(load.name, each.question, form.shape)
         if is_last:
@@ -389,10 +411,10 @@ def _after_third(begun: FirstLoad, resolved: DaskArray, label: str) -> DaskArray
     x, question, form = begun.request.x, begun.request.question, begun.request.form
     label_of_third = f"{label}-{question.third}"
     name = f"{label_of_third}-{tokenize(x.name, resolved.name)}"
-    third = each_if_needed(
-        _gather_if_needed, name, begun.reads, [], [resolved], x.dtype, wants=_wants_third
-    )
+    how = begun.reads, [resolved], _wants_third, Gathered(None)
+    third = each_if_needed(_gather_more, name, *how, dtype=x.dtype)
     if begun.rounds and question.defines("narrower_again"):
+        (third,) = candidates_in_groups([third], begun.rounds.groups, label_of_third)
         third, resolved = narrowed_candidates(
             third, resolved, question, begun.rounds, label_of_third
         )
@@ -416,16 +438,10 @@ def _wants_third(resolved: Resolved) -> bool:
     return resolved.more is not None
 
 
-def _gather_if_needed(
-    read: Callable[[], Any],
-    place: tuple[int, ...],
-    resolved: Resolved,
-    dtype: np.dtype[Any],
+def _gather_more(
+    chunk: Any, resolved: Resolved, place: tuple[int, ...], *, dtype: np.dtype[Any]
 ) -> Gathered:
-    del place
-    if resolved.more is None:
-        return Gathered(None)
-    chunk = read()
+    assert resolved.more is not None
     tally = kernels.tally(chunk, dtype, resolved.more, most=math.prod(chunk.shape))
     return Gathered(tally, None, marks_of([chunk], ordered=False))  # the last task compares them
 

@@ -1,28 +1,17 @@
 """Narrow the cuts of very many chunks before one task aggregates them.
 
 The cuts of 10,000 chunks of 1e8 elements are gigabytes, but only those around the wanted ranks
-matter. Which these are is known only from all chunks together. So a few pivots of every chunk are
-merged first: they prove ranges of values, and then the cuts around these ranges follow.
-
-::
-
-    cuts ──> groups ──some──> merge ──> ranges
-                │                         │
-                └──────────> left <───────┘ ──> merge ──> bracket
-
-A group has the cuts of some chunks, unmerged, on a worker. If one preview of some pivots does not
-narrow the ranges enough, the cuts that are left are the groups of the next preview. The final
-bracket is the one that all pivots prove.
-
-If there are so many chunks that even the relevant pivots are too many, there are no previews. The
-cuts are merged in a tree that passes on few pivots, see `maths.coarse`, and the bracket is a little
-wider. The expected counts of each chunk there are computed group by group:
+matter. Which these are is known only from all chunks together. So the cuts are merged in a tree
+that passes on few pivots, see `maths.coarse`, and the bracket is a little wider. The expected
+counts of each chunk there are computed group by group:
 
 ::
 
     cuts ──> groups ──few──> merge ──> brackets
                 │                         │
                 └──────> expected <───────┘ ──> merge ──> both
+
+A group has the cuts of some chunks, unmerged, on a worker.
 
 The candidates of the second load may be too many as well. Then they wait, group by group, for a
 narrower bracket, which the same kind of tree proves:
@@ -52,17 +41,24 @@ from dask.base import tokenize
 
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.first_loads import FirstLoad
-from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, expected_of, of_chunks
+from dask_gpuselect.engine.partials import (
+    Gathered,
+    Proven,
+    Resolved,
+    expected_of,
+    if_summing,
+    of_chunks,
+    sums_of,
+)
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.maths.cached import tally_by
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.coarse import cuts_of_tally, merged_coarsely, narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, merge, merge_any
-from dask_gpuselect.maths.envelope import Ranges, thinned
+from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.sizes import COARSE_EVERY, IN_GROUP_EVERY, Narrowing
-from dask_gpuselect.maths.slots import every, over_slots
 from dask_gpuselect.maths.stretches import (
     cuts_of_counts,
     cuts_of_stretches,
@@ -75,30 +71,11 @@ LABEL = "quantile-narrowing"
 Column = list[Cuts | None]
 
 
-def narrowed(begun: Sequence[FirstLoad]) -> DaskArray:
-    """Narrow the cuts of some arrays to those around the wanted ranks: a bundle a group of chunks.
-
-    Without a `Narrowing` of its own, an array keeps all of them.
-    """
-    narrowings, questions = [each.narrowing for each in begun], [each.question for each in begun]
-    planned = [each for each in narrowings if each]
+def cuts_in_groups(begun: Sequence[FirstLoad]) -> DaskArray:
+    """Collect the cuts of some arrays in groups of chunks, one bundle for each."""
     are_groups = begun[0].order is not None
-    most = 0 if are_groups else max(each.groups for each in planned)
-    groups = _grouped([each.cuts for each in begun], most)
-    n_groups = groups.npartitions
-    rooms = [
-        max(each.room // n_groups, 1) if each and each.previews else None for each in narrowings
-    ]
-    for _ in range(max(each.previews for each in planned)):
-        name = f"{LABEL}-some-{tokenize(groups.name, rooms)}"
-        some = graphs.each_chunk(_some_of_each, name, [groups], rooms=rooms)
-        merge_each = partial(graphs.merge_columns, merge=merge_any)
-        name = f"{LABEL}-ranges-{tokenize(some.name, questions)}"
-        how = some, f"{LABEL}-merge", merge_each, _of_each, name
-        ranges = graphs.reduced(*how, questions=questions, find="ranges")
-        name = f"{LABEL}-kept-{tokenize(groups.name, ranges.name)}"
-        groups = graphs.each_chunk(_around_each, name, [groups], [ranges])
-    return groups
+    most = 0 if are_groups else max(each.narrowing.groups for each in begun if each.narrowing)
+    return _grouped([each.cuts for each in begun], most)
 
 
 def _grouped(grids: Sequence[DaskArray], most: int) -> DaskArray:
@@ -121,39 +98,15 @@ def _columns(bundles: list[list[Column]]) -> list[Column]:
     return [list(itertools.chain(*parts)) for parts in zip(*bundles, strict=True)]
 
 
-def _some_of_each(group: list[Column], *, rooms: Sequence[int | None]) -> list[Column]:
-    return [
-        [] if room is None else _some(column, room)
-        for column, room in zip(group, rooms, strict=True)
-    ]
-
-
-def _some(column: Column, room: int) -> Column:
-    """Merge the cuts of a group at about `room` evenly spaced pivots, at least one a chunk."""
-    n_pivots = sum(len(each.pivots) for cuts in column if cuts is not None for each in every(cuts))
-    step = max(-(-n_pivots // room), 1)
-    return _merged([None if cuts is None else thinned(cuts, step) for cuts in column])
-
-
-def _of_each(
-    parts: list[list[Column]], questions: Sequence[Question], *, find: str
-) -> list[Any | None]:
-    """Apply the method `find` of each question to the cuts of its array, if there are any."""
+def _bracket_each(
+    parts: list[list[Column]], questions: Sequence[Question]
+) -> list[Brackets | None]:
+    """Find the brackets of each question by the cuts of its array, if there are any."""
     columns = graphs.merge_columns(parts, merge_any)
     return [
-        getattr(question, find)(cuts) if (cuts := next(iter(column), None)) is not None else None
+        question.bracket(cuts) if (cuts := next(iter(column), None)) is not None else None
         for column, question in zip(columns, questions, strict=True)
     ]
-
-
-def _around_each(group: list[Column], ranges: list[Ranges | None]) -> list[Column]:
-    return [
-        _merged([cuts if cuts is None or of is None else _around(of, cuts) for cuts in column])
-        for column, of in zip(group, ranges, strict=True)
-    ]
-
-
-_around = over_slots(Ranges.around)
 
 
 def _merged(column: Column) -> Column:
@@ -166,18 +119,18 @@ def _merged(column: Column) -> Column:
 def in_tree(groups: DaskArray, begun: Sequence[FirstLoad], label: str) -> list[DaskArray]:
     """Find the brackets and expected counts of each question, by a tree of merges.
 
-    Cuts that are too many are merged coarsely, at some of their pivots. `groups` are those that
-    `narrowed` makes.
+    Cuts that are too many are merged coarsely, at some of their pivots. `groups` are those of
+    `cuts_in_groups`.
     """
     narrowings, questions = [each.narrowing for each in begun], [each.question for each in begun]
-    mosts = [None if each is None or each.previews else each.coarse for each in narrowings]
+    mosts = [None if each is None else each.coarse for each in narrowings]
     merge_coarsely = partial(_coarse_of_each, mosts=mosts)
     few = graphs.each_chunk(
         _coarse_of_group, f"{LABEL}-few-{tokenize(groups.name, mosts)}", [groups], mosts=mosts
     )
     name = f"{LABEL}-brackets-{tokenize(few.name, questions)}"
-    how = few, f"{LABEL}-few-merge", merge_coarsely, _of_each, name
-    brackets = graphs.reduced(*how, questions=questions, find="bracket")
+    how = few, f"{LABEL}-few-merge", merge_coarsely, _bracket_each, name
+    brackets = graphs.reduced(*how, questions=questions)
     return proven_by(groups, brackets, begun, label)
 
 
@@ -260,18 +213,32 @@ def _proven(
 # --- Candidates that wait -------------------------------------------------------------------------
 
 
+def candidates_in_groups(loads: Sequence[DaskArray], most: int, label: str) -> list[DaskArray]:
+    """Collect what loads of some arrays have gathered in about `most` groups of chunks.
+
+    There the candidates wait. Several arrays have the same groups, which tie them together as
+    `graphs.reduced_together` does.
+    """
+    sizes = [load.npartitions for load in loads]
+    if len(loads) == 1 and sizes[0] <= most:
+        return list(loads)
+    size = graphs.size_of_groups(max(sizes), most)
+    grid = loads[0] if len(loads) == 1 else graphs.bundled(loads, f"{label}-candidates")
+    name = f"{label}-candidates-groups-{tokenize(grid.name, size)}"
+    if len(loads) == 1:
+        return [graphs.grouped(grid, size, Gathered.merge, name)]
+    groups = graphs.grouped(grid, size, partial(graphs.merge_columns, merge=Gathered.merge), name)
+    return [graphs.column_of(groups, i, -(-n // size)) for i, n in enumerate(sizes)]
+
+
 def narrowed_candidates(
     load: DaskArray, bracket: DaskArray, question: Question, narrowing: Narrowing, label: str
 ) -> tuple[DaskArray, DaskArray]:
     """Narrow what a load has gathered, and its brackets, before one task merges all.
 
-    This is done for groups of chunks, where the candidates are. `bracket` is a `Proven` of the
+    This is done where the candidates wait. `bracket` is a `Proven` of the
     second load, or a `Resolved` of the third.
     """
-    size = graphs.size_of_groups(load.npartitions, narrowing.groups)
-    if load.npartitions > narrowing.groups:
-        name = f"{label}-candidates-groups-{tokenize(load.name, size)}"
-        load = graphs.grouped(load, size, Gathered.merge, name)
     most = narrowing.coarse
     for _ in range(narrowing.rounds):
         token = tokenize(load.name, bracket.name, most)
@@ -289,7 +256,11 @@ def narrowed_candidates(
             question=question,
         )
         load = graphs.each_chunk(
-            _narrower_tally, f"{label}-candidates-narrower-{token}", [load], [bracket, narrower]
+            _narrower_tally,
+            f"{label}-candidates-narrower-{token}",
+            [load],
+            [bracket, narrower],
+            summing=if_summing(question),
         )
         bracket = narrower
     return load, bracket
@@ -314,11 +285,17 @@ def _narrower_bracket(parts: list[Cuts | None], known: Known, question: Question
     return known if cuts is None else known.narrower(question, cuts)
 
 
-def _narrower_tally(gathered: Gathered, known: Known, wanted: Known) -> Gathered:
+def _narrower_tally(
+    gathered: Gathered, known: Known, wanted: Known, *, summing: Question | None
+) -> Gathered:
     if gathered.tally is None or known.brackets is None or wanted.brackets is None:
         return gathered
     tally = tally_by(known.brackets, gathered.tally, wanted.brackets)
-    return replace(gathered, tally=tally)
+    if summing is None or summing.summed(wanted.brackets) is None:  # all are summed already
+        return replace(gathered, tally=tally)
+    before = gathered.tally.candidates.on_host()
+    sums = sums_of(before, wanted.brackets, before.dtype, summing)
+    return replace(gathered, tally=tally, sums=merge_any([gathered.sums, sums]))
 
 
 # --- Very many ranks ------------------------------------------------------------------------------
@@ -343,20 +320,20 @@ def brackets_of_stretches(groups: DaskArray, question: Question, narrowing: Narr
     Parameters
     ----------
     groups : dask array
-        The groups that `narrowed` makes for one array.
+        The groups of `cuts_in_groups` for one array.
     question : Question
     narrowing : Narrowing
     """
     parts = stretches_of(question, narrowing)
     token = tokenize(groups.name, parts, narrowing)
     merge = partial(merged_coarsely, most=narrowing.coarse)
-    rough = graphs.each_chunk(
-        _few_of_all, f"{STRETCHES}-rough-{token}", [groups], most=narrowing.coarse
+    few_of_all = graphs.each_chunk(
+        _few_of_all, f"{STRETCHES}-few-of-all-{token}", [groups], most=narrowing.coarse
     )
-    name = f"{STRETCHES}-ranges-{token}"
-    ranges = graphs.reduced(rough, MERGE, merge, _ranges_of_stretches, name, parts=parts)
+    name = f"{STRETCHES}-rough-{token}"
+    rough = graphs.reduced(few_of_all, MERGE, merge, _brackets_of_stretches, name, parts=parts)
     few = graphs.each_chunk(
-        _few_of_each, f"{STRETCHES}-few-{token}", [groups], [ranges], most=narrowing.coarse
+        _few_of_each, f"{STRETCHES}-few-{token}", [groups], [rough], most=narrowing.coarse
     )
     arguments = [{"question": part} for part in parts]
     how = MERGE, merge, _bracket, f"{STRETCHES}-brackets-{token}"
@@ -440,17 +417,16 @@ def _few_of_all(group: list[Column], *, most: int) -> Cuts:
     return merged_coarsely(_cuts_of(group), most, IN_GROUP_EVERY)
 
 
-def _few_of_each(group: list[Column], ranges: list[Ranges], *, most: int) -> list[Cuts]:
-    cuts = _cuts_of(group)
+def _few_of_each(group: list[Column], rough: list[Brackets], *, most: int) -> list[Cuts]:
+    cuts, ranges = _cuts_of(group), map(Ranges.around_all, rough)
     return [
-        merged_coarsely([own.hull.around(some) for some in cuts], most, IN_GROUP_EVERY)
-        for own in ranges
+        merged_coarsely([own.around(some) for some in cuts], most, IN_GROUP_EVERY) for own in ranges
     ]
 
 
-def _ranges_of_stretches(cuts_of_groups: list[Cuts], parts: list[Question]) -> list[Ranges]:
+def _brackets_of_stretches(cuts_of_groups: list[Cuts], parts: list[Question]) -> list[Brackets]:
     cuts = merge(cuts_of_groups)
-    return [part.ranges(cuts) for part in parts]
+    return [part.bracket(cuts) for part in parts]
 
 
 def _bracket(parts: list[Cuts], question: Question) -> Brackets:

@@ -102,11 +102,14 @@ class Gathered(Arrays):
         Exact sums of the elements that the question selects with `summed`.
     marks : ndarray of uint64
         Fingerprints of the chunks, for a question that may need one load more.
+    n_again : int
+        Number of chunks of which the load before had cached too little.
     """
 
     tally: Tally | None
     sums: Moments | None = None
     marks: Marks = field(default_factory=lambda: NO_MARKS)
+    n_again: int = 0
 
     @classmethod
     def merge(cls, parts: Sequence[Gathered]) -> Gathered:
@@ -127,7 +130,8 @@ class Gathered(Arrays):
     def of(cls, parts: Sequence[Gathered], tally: Tally | None) -> Gathered:
         """Merge the partial results of several chunks whose merged tally is known."""
         sums = merge_any([part.sums for part in parts])
-        return cls(tally, sums, joined(part.marks for part in parts))
+        n_again = sum(part.n_again for part in parts)
+        return cls(tally, sums, joined(part.marks for part in parts), n_again)
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def _settle(
     parts: list[Gathered], guess: Brackets, question: Question, kind: Any
 ) -> Resolved | None:
     whole = Gathered.whole(parts, kind)
-    resolved = settled(guess, whole.tally, question)
+    resolved = settled(guess, whole.tally, question, lambda _: None)
     return None if resolved is None else Resolved(resolved, whole.sums)
 
 
@@ -111,23 +111,14 @@ def settled(
     guess: Brackets,
     tally: Tally | None,
     question: Question,
-    gather: Callable[[Brackets], Tally | None] | None = None,
+    gather: Callable[[Brackets], Tally | None],
 ) -> Any:
     """Resolve a question from the tally at a guess; return None if the guess missed.
 
-    If the question can use further brackets, `gather` measures the tally there.
+    If the question needs further brackets, `gather` measures the tally there, or returns None.
     """
-    if tally is None:
-        return None
     try:
-        resolved = question.resolve(guess, tally)
-        more = question.more(guess, resolved)
-        if more is None:
-            return resolved
-        if gather is None or not question.defines("resolve_again"):
-            return None
-        last = gather(more)
-        return None if last is None else question.resolve_again(resolved, more, last)
+        return None if tally is None else question.resolved(guess, tally, gather)
     except ChunksChangedError:  # the brackets do not hold: a miss
         return None
 

@@ -29,7 +29,7 @@ from dask.utils import format_bytes
 
 from dask_gpuselect.engine import pilot, settings
 from dask_gpuselect.engine.counting import gathered_bytes, takes_counts
-from dask_gpuselect.engine.keeping import GROUPS, Keeping, why_twice
+from dask_gpuselect.engine.keeping import Keeping, why_twice
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.resident import fit_one_device
@@ -332,7 +332,7 @@ def plan_loads(arrays: Sequence[DaskArray], questions: Sequence[Question]) -> li
     reads = Reads(*(x for x, _ in pairs))
     why, keeping = why_twice(reads, questions), None
     if not why:
-        keeping = Keeping.of(reads, [GROUPS, *(each.groups for each in narrowings if each)])
+        keeping = Keeping.of(reads, [each.groups for each in narrowings if each])
     return [
         _plan_guess(*pair)
         if pair[0].is_in_memory and pilot.is_worth(pair[0].size, pair[0].npartitions, pair[1])
@@ -501,8 +501,7 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
     """Return how the cuts of all chunks are narrowed before one task takes them; None if they fit.
 
     The limit is shared by `among` arrays that are loaded together, because one task takes the cuts
-    of all. Their candidates do not wait: with a tree for each array, dask would process all chunks
-    for the first array before it starts with the next.
+    of all.
 
     Chunks of unknown sizes are assumed to have dask's configured ``array.chunk-size``.
 
@@ -526,11 +525,11 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
         itemsize,
         limit,
         is_known_large=True,
-        may_preview=question.defines("ranges"),
-        can_wait=among == 1 and question.narrows_candidates,
         halves=1 + question.weighs,
         can_divide=among == 1 and question.defines("stretch"),
     )
+    if narrowing is not None and not question.narrows_candidates:
+        narrowing = replace(narrowing, rounds=0)
     if narrowing is None or n_slots == 1:
         return narrowing
     # The slots share the pivots.

@@ -24,7 +24,7 @@ from dask_gpuselect.maths import weights
 from dask_gpuselect.maths.boxes import BoxGuess
 from dask_gpuselect.maths.coarse import narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
-from dask_gpuselect.maths.envelope import Ranges, find_brackets, guess_brackets
+from dask_gpuselect.maths.envelope import find_brackets, guess_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
@@ -54,8 +54,7 @@ class Question(BaseQuestion, ABC):
     """A question about all elements of an array.
 
     Subclasses implement `bracket` and `resolve`. All else is optional: the engine asks `defines`
-    what there is. A subclass that overrides `n_ranges` defines `ranges` if the ranges are so few
-    for any data.
+    what there is.
     """
 
     wants_sums: ClassVar[bool] = False
@@ -132,14 +131,6 @@ class Question(BaseQuestion, ABC):
         This holds for very many elements. 0 if `bracket` may need any pivot.
         """
         return 0
-
-    def ranges(self, cuts: Cuts) -> Ranges:
-        """Return the ranges of values that contain all pivots that `bracket` needs; see `n_ranges`.
-
-        They are proven by the cuts of all chunks at some of their pivots. Pivots whose cells lie
-        outside of the ranges cannot change the brackets.
-        """
-        raise TypeError(f"{type(self).__name__} does not define `ranges`")
 
     def stretch(self, i: int, n: int) -> Question:
         """Return the question about the `i`-th of `n` runs of ranks, if the ranges are of ranks."""
@@ -261,11 +252,21 @@ class Question(BaseQuestion, ABC):
         self, brackets: Brackets, measure: Callable[[Brackets], Tally], sums: Moments | None
     ) -> Any:
         """Return the answer, by the tallies at proven brackets, which `measure` returns."""
-        resolved = self.resolve(brackets, measure(brackets))
+        return self.finish(self.resolved(brackets, measure(brackets), measure), sums)
+
+    def resolved(
+        self, brackets: Brackets, tally: Tally, measure: Callable[[Brackets], Tally | None]
+    ) -> Any:
+        """Resolve the question from a tally, and from that of a third load if it needs one.
+
+        `measure` returns the latter, or None if there is none; then this returns None.
+        """
+        resolved = self.resolve(brackets, tally)
         more = self.more(brackets, resolved)
-        if more is not None:
-            resolved = self.resolve_again(resolved, more, measure(more))
-        return self.finish(resolved, sums)
+        if more is None:
+            return resolved
+        last = measure(more)
+        return None if last is None else self.resolve_again(resolved, more, last)
 
     @property
     def of_slot(self) -> Question | None:
@@ -317,9 +318,6 @@ class RankQuestion(Question):
     @property
     def n_ranges(self) -> int:
         return len(self.ranks(VERY_MANY)[0])
-
-    def ranges(self, cuts: Cuts) -> Ranges:
-        return Ranges.of_ranks(cuts, *self.ranks(int(cuts.n_valid.sum())))
 
     def guess(self, ordered: Any, rate: float) -> Brackets:
         size = int(ordered.shape[0])

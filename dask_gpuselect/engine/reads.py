@@ -100,16 +100,10 @@ class Reads:
         return all(n == 1 for n in n_places.values())
 
     @property
-    def shared(self) -> tuple[Key, ...]:
-        """The keys of results that every chunk needs and that exist anyway, such as the store."""
-        first, *others = (read.needs for read in self.of_places.values())
-        return tuple(key for key in first if all(key in needs for needs in others))
-
-    @property
     def take_futures(self) -> bool:
         """True if chunks need data in memory of their own, such as those of a persisted array."""
-        needs = {key for read in self.of_places.values() for key in read.needs}
-        own = needs.difference(self.shared)
+        needs = [set(read.needs) for read in self.of_places.values()]
+        own = set().union(*needs).difference(set.intersection(*needs))
         return any(not own.isdisjoint(futures_of(x)) for x in self.arrays)
 
     @property
@@ -128,58 +122,53 @@ def each_if_needed(
     function: Callable[..., Any],
     name: str,
     reads: Reads,
-    grids: Sequence[DaskArray],
     singles: Sequence[DaskArray],
-    *arguments: Any,
-    annotations: Mapping[str, Any] | None = None,
-    wants: Callable[..., bool] | None = None,
+    wants: Callable[..., bool],
+    instead: Any = None,
+    **arguments: Any,
 ) -> DaskArray:
-    """Apply a function to each chunk, which it may or may not read; return an array of objects.
+    """Apply a function to each chunk, if it is wanted; return an array of objects.
 
     Parameters
     ----------
     function : callable
-        ``(read, place, *blocks, *results, *arguments)``, where `read` is a `Reader`.
+        ``(chunk, *results, place, **arguments)``, as for `each_chunk`.
     name : str
         Name of the new layer.
     reads : Reads
         How to read the chunks.
-    grids, singles : sequences of dask arrays
+    singles : sequence of dask arrays
         As for `each_chunk`.
-    annotations : mapping, optional
-        Annotations of the new layer.
-    wants : callable, optional
-        ``(*results) -> bool``: whether any chunk will be read. Without it, chunks of shuffles
-        always are.
+    wants : callable
+        ``(*results) -> bool``: whether the chunks are read.
+    instead : object
+        Result where they are not.
     """
     x, *_ = reads.arrays
     of_places = reads.of_places
     shuffled = _shuffled(reads, f"{name}-shuffled", singles, wants)
-    instead = {key: TaskRef(task.key) for key, task in shuffled.items()}
+    replaced = {key: TaskRef(task.key) for key, task in shuffled.items()}
     needs = {
-        place: List(*(instead.get(need) or TaskRef(need) for need in read.needs))
+        place: List(*(replaced.get(need) or TaskRef(need) for need in read.needs))
         for place, read in of_places.items()
     }
     takes = [of_places, needs, {place: place for place in of_places}]
-    takes += [grid.name for grid in grids]
     takes += [TaskRef((single.name,)) for single in singles]
-    run = partial(_run, function, arguments)
+    run = partial(_run, partial(function, **arguments), wants, instead)
     tasks = tasks_of_each(run, name, x.numblocks, takes)
     # The layers that read stay out of the graph: with one more consumer, dask would not fuse them.
     resident = [in_place(array) for array in reads.arrays]
-    above = {array.name for array in (*grids, *singles)}.union(
-        *(graph.layers for graph in resident)
-    )
-    graph = Graph.merge(*resident, *(array.dask for array in (*grids, *singles)))
+    above = {single.name for single in singles}.union(*(graph.layers for graph in resident))
+    graph = Graph.merge(*resident, *(single.dask for single in singles))
     if shuffled:
         own = {task.key: task for task in shuffled.values()}
         graph = extended(graph, f"{name}-shuffled", own, above)
         above = above | {f"{name}-shuffled"}
-    return objects(extended(graph, name, tasks, above, annotations), name, x.numblocks)
+    return objects(extended(graph, name, tasks, above), name, x.numblocks)
 
 
 def _shuffled(
-    reads: Reads, name: str, singles: Sequence[DaskArray], wants: Callable[..., bool] | None
+    reads: Reads, name: str, singles: Sequence[DaskArray], wants: Callable[..., bool]
 ) -> dict[Key, Task]:
     """Make tasks that read chunks of shuffles once some results are known.
 
@@ -195,20 +184,18 @@ def _shuffled(
 
 
 def _read_if_wanted(
-    wants: Callable[..., bool] | None, read: Read, values: list[Any], results: list[Any]
+    wants: Callable[..., bool], read: Read, values: list[Any], results: list[Any]
 ) -> Any:
     """Read a chunk of a shuffle; return None if it is not wanted."""
-    if wants is not None and not wants(*results):
-        return None
-    return Reader(read, values)()
+    return Reader(read, values)() if wants(*results) else None
 
 
 def task_if_needed(
     key: Key, function: Callable[..., Any], reads: Sequence[Read], *more: Any
 ) -> Task:
-    """Make a task that may read the chunks of several places: ``function(read, *more)``.
+    """Make a task that may read the chunks of several places: ``function(readers, *more)``.
 
-    ``read()`` returns all of them.
+    There is a `Reader` for each place.
     """
     needs = List(*(List(*map(TaskRef, read.needs)) for read in reads))
     return Task(key, _run_several, function, tuple(reads), needs, *more)
@@ -217,23 +204,21 @@ def task_if_needed(
 def _run_several(
     function: Callable[..., Any], reads: Sequence[Read], values: list[list[Any]], *more: Any
 ) -> Any:
-    def chunks() -> list[Any]:
-        return [Reader(read, own)() for read, own in zip(reads, values, strict=True)]
-
     with quiet():
-        return function(chunks, *more)
+        return function(list(map(Reader, reads, values)), *more)
 
 
 def _run(
     function: Callable[..., Any],
-    arguments: tuple[Any, ...],
+    wants: Callable[..., bool],
+    instead: Any,
     read: Read,
     values: list[Any],
     place: Any,
-    *more: Any,
+    *results: Any,
 ) -> Any:
     with quiet():
-        return function(Reader(read, values), place, *more, *arguments)
+        return function(Reader(read, values)(), *results, place) if wants(*results) else instead
 
 
 @dataclass(frozen=True)
@@ -280,14 +265,6 @@ class Reader:
         self._forget([key])
         return chunk
 
-    def unread(self, i: int, shared: Sequence[Key]) -> Unread:
-        """Return a description of the chunk of array i, with which another task can read it.
-
-        It excludes the values that all chunks share.
-        """
-        own = {key: self._known[key] for key in self._read.needs if key not in shared}
-        return Unread(self._read, i, own)
-
     def _made(self, wanted: Key) -> Any:
         known, tasks = self._known, self._read.tasks
         if wanted not in known:
@@ -302,29 +279,6 @@ class Reader:
             self._left[key] -= 1
             if not self._left[key] and key in self._read.tasks:
                 self._known.pop(key, None)
-
-
-@dataclass(frozen=True)
-class Unread:
-    """A chunk that a task did not read, and that another task, in any process, can read.
-
-    Parameters
-    ----------
-    how : Read
-    i : int
-        Number of the array.
-    own : mapping
-        Values that this chunk needs and others do not: small results of reductions.
-    """
-
-    how: Read
-    i: int
-    own: Mapping[Key, Any]
-
-    def read(self, shared: Mapping[Key, Any]) -> Any:
-        """Read the chunk, given the values that all chunks share."""
-        known = {**shared, **self.own}
-        return Reader(self.how, [known[key] for key in self.how.needs])(self.i)
 
 
 def _in_order(wanted: Key, tasks: Mapping[Key, GraphNode], known: Mapping[Key, Any]) -> list[Key]:

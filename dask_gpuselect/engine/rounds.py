@@ -6,18 +6,17 @@
        │                                    │                                │        │
        └──────── read again only if a strategy still asks for something ─────┘        │
                                                                                       │
-    answer <──merge── tally <── bracket <──merge── cuts <──merge── candidates <───────┘
+                       answer <── two loads <── answer or None <──merge── candidates ─┘
 
 A dask graph has no branches. So the tasks of a round contain the tasks that read their chunk, and
 read it only if the progress so far requires it. The elements that a strategy leaves are gathered if
-they are few. Otherwise the default engine finds the answer, whose two loads are skipped in the
-other case.
+they are few. Otherwise the two loads of `loads` find the answer, which read nothing in the other
+case.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,11 +26,10 @@ from dask.base import tokenize
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.answers import Form
-from dask_gpuselect.engine.first_loads import FirstLoad
 from dask_gpuselect.engine.graphs import each_chunk, reduced
-from dask_gpuselect.engine.loads import all_brackets, narrow
+from dask_gpuselect.engine.loads import answer_unless
 from dask_gpuselect.engine.marks import NO_MARKS, KnownChunks, Marks, changed, marks_of
-from dask_gpuselect.engine.partials import Gathered, Proven
+from dask_gpuselect.engine.partials import Resolved
 from dask_gpuselect.engine.plans import ElementPlan, Plan, choose, plan_rest
 from dask_gpuselect.engine.questions import ArrayQuestion, ElementQuestion
 from dask_gpuselect.engine.reads import Reads, each_if_needed
@@ -40,8 +38,6 @@ from dask_gpuselect.engine.source import DaskArray, Source, TaskRef, private_cop
 from dask_gpuselect.maths.cuts import (
     ADVICE,
     ChunksChangedError,
-    Cuts,
-    IntArray,
     Tally,
     merge,
     merge_all,
@@ -110,31 +106,17 @@ class Progress:
                 raise changed(place)
         return chunk
 
-    def gathers(self, n_chunks: int) -> list[Known]:
-        """Return the brackets to gather: those that contain few enough elements.
+    @property
+    def gathered(self) -> list[Known]:
+        """The brackets to gather: those that contain few enough elements.
 
         It includes brackets whose element follows from two loads together. A last load counts that
         element, so that the answer is right even if the data have changed in between.
         """
         unproven = [each.known for each in self.wanted if not each.known.is_proven]
-        most = ALWAYS_GATHERED + GATHERED * math.isqrt(n_chunks * self.n_valid)
+        most = ALWAYS_GATHERED + GATHERED * math.isqrt(math.prod(self.numblocks) * self.n_valid)
         most = min(most, self.room // max(len(unproven), 1))
         return [known for known in unproven if known.is_settled or known.inside <= most]
-
-    @property
-    def is_left(self) -> bool:
-        """True if any pair of ranks is left to the default engine."""
-        return len(self.rest()[0]) > 0
-
-    def rest(self) -> tuple[IntArray, IntArray]:
-        """Return the pairs of ranks that are left to the default engine."""
-        left = [
-            (each.known.first, each.known.last)
-            for each in self.wanted
-            if not {each.known.first, each.known.last} <= self.elements.keys()
-        ]
-        first, last = np.array(left, np.int64).reshape(-1, 2).T
-        return first, last
 
 
 @dataclass(frozen=True, repr=False)
@@ -228,7 +210,7 @@ def ask_rounds(
     )
     for turn in range(1, plan.n_rounds + 1):
         name = f"{label}-round{turn}-{token}"
-        measured = each_if_needed(_measured, name, reads, [], [progress], x.dtype)
+        measured = each_if_needed(_measured, name, reads, [progress], _probes_more, dtype=x.dtype)
         progress = reduced(
             measured,
             f"{label}-merge",
@@ -239,18 +221,18 @@ def ask_rounds(
             strategy=strategy,
         )
     name = f"{label}-candidates-{token}"
-    gathered = each_if_needed(_gathered, name, reads, [], [progress], x.npartitions, x.dtype)
-    last = reduced(
+    gathered = each_if_needed(_gathered, name, reads, [progress], _gathers_more, dtype=x.dtype)
+    settled = reduced(
         gathered,
         f"{label}-candidates-merge",
         merge_all,
-        _with_candidates,
-        f"{label}-found-{token}",
+        _resolved,
+        f"{label}-resolved-{token}",
         progress=TaskRef((progress.name,)),
-        n_chunks=x.npartitions,
+        question=question,
         sorts=strategy.sorts,
     )
-    return _by_default(ArrayQuestion(x, question, form), plan.rest, reads, last, label, token)
+    return answer_unless(ArrayQuestion(x, question, form), plan.rest, settled, label)
 
 
 def _opening(chunk: Any, *, dtype: np.dtype[Any], probe: Measure, is_marked: bool) -> KnownChunks:
@@ -313,15 +295,16 @@ def _next_probe(strategy: Strategy, known: Known, replies: tuple[Reply, ...]) ->
     return probe
 
 
+def _probes_more(progress: Progress) -> bool:
+    return len(progress.probes) > 0
+
+
 def _measured(
-    read: Callable[[], Any], place: Any, progress: Progress, dtype: np.dtype[Any]
-) -> list[ProbeResult] | None:
-    probes = progress.probes
-    if not probes:
-        return None
-    chunk = progress.same(read(), place)
+    chunk: Any, progress: Progress, place: Any, *, dtype: np.dtype[Any]
+) -> list[ProbeResult]:
+    chunk = progress.same(chunk, place)
     share = math.prod(np.shape(chunk)) / max(progress.n_valid + progress.n_missing, 1)
-    return [kernels.answer_probe(chunk, dtype, _for_share(probe, share)) for probe in probes]
+    return [kernels.answer_probe(chunk, dtype, _for_share(each, share)) for each in progress.probes]
 
 
 def _for_share(probe: Measure, share: float) -> Measure:
@@ -372,26 +355,36 @@ def _changed() -> ChunksChangedError:
 # --- What is left: gathered, or found by the default engine --------------------------------------
 
 
-def _gathered(
-    read: Callable[[], Any], place: Any, progress: Progress, n_chunks: int, dtype: np.dtype[Any]
-) -> Tally | None:
-    wanted = progress.gathers(n_chunks)
-    if not wanted:
-        return None
+def _gathers_more(progress: Progress) -> bool:
+    return len(progress.gathered) > 0
+
+
+def _gathered(chunk: Any, progress: Progress, place: Any, *, dtype: np.dtype[Any]) -> Tally:
+    wanted = progress.gathered
     most = sum(known.inside for known in wanted if not known.is_settled)
-    tally = kernels.tally(progress.same(read(), place), dtype, brackets_of(wanted), most)
+    tally = kernels.tally(progress.same(chunk, place), dtype, brackets_of(wanted), most)
     if tally is None:
         raise _changed()
     return tally
 
 
-def _with_candidates(
-    parts: list[Tally | None], *, progress: Progress, n_chunks: int, sorts: Sorting
-) -> Progress:
+def _resolved(
+    parts: list[Tally | None], *, progress: Progress, question: ElementQuestion, **how: Any
+) -> Resolved | None:
+    """Resolve a question from the elements of a strategy; None if any of them is missing."""
+    progress = _with_candidates(parts, progress=progress, **how)
+    wanted = {rank for each in progress.wanted for rank in (each.known.first, each.known.last)}
+    if not wanted <= progress.elements.keys():
+        return None
+    selected = Selected(progress.n_valid, progress.n_missing, progress.elements, Trace())
+    return Resolved(question.answer_by(progress.n_valid, progress.n_missing, selected.at), None)
+
+
+def _with_candidates(parts: list[Tally | None], *, progress: Progress, sorts: Sorting) -> Progress:
     tally = merge_all(parts)
     if tally is None:
         return progress
-    wanted = progress.gathers(n_chunks)
+    wanted = progress.gathered
     tally = replace(tally, candidates=kernels.ordered(tally.candidates, sorts))
     ranks = np.unique([[known.first, known.last] for known in wanted])
     if tally.n_valid != progress.n_valid:
@@ -399,70 +392,3 @@ def _with_candidates(
     selected = order_statistics(brackets_of(wanted), tally, ranks)
     elements = progress.elements | dict(zip(ranks.tolist(), selected, strict=True))
     return replace(progress, elements=elements)
-
-
-def _by_default(
-    request: ArrayQuestion,
-    plan: ElementPlan,
-    reads: Reads,
-    progress: DaskArray,
-    label: str,
-    token: str,
-) -> DaskArray:
-    """Answer a question by two loads, which do nothing unless a strategy has left something."""
-    x, question, form = request.x, request.question, request.form
-    name = f"{label}-rest-cuts-{token}"
-    cuts = each_if_needed(_cuts, name, reads, [], [progress], x.dtype, plan.share)
-    begun = FirstLoad(request, plan, cuts)
-    brackets = all_brackets([begun], f"{label}-rest", None)
-    name = f"{label}-rest-candidates-{token}"
-    loads = [each_if_needed(_rest, name, reads, [], [progress, *brackets], x.dtype)]
-    narrow([begun], brackets, loads, f"{label}-rest")
-    (load,) = loads
-    answer = reduced(
-        load,
-        f"{label}-rest-candidates-merge",
-        Gathered.merge,
-        _answer,
-        f"{label}-{token}",
-        form.key_index,
-        proven=TaskRef((brackets[0].name,)),
-        progress=TaskRef((progress.name,)),
-        question=question,
-        form=form,
-    )
-    return form.lazy(answer)
-
-
-def _cuts(
-    read: Callable[[], Any], place: Any, progress: Progress, dtype: np.dtype[Any], share: int
-) -> Cuts:
-    chunk = progress.same(read(), place) if progress.is_left else np.empty(0, dtype)
-    return kernels.cuts(chunk, dtype, share)
-
-
-def _rest(
-    read: Callable[[], Any], place: Any, progress: Progress, proven: Proven, dtype: np.dtype[Any]
-) -> Gathered:
-    chunk = read() if progress.is_left else np.empty(0, dtype)
-    return Gathered(proven.tally(chunk, place, dtype))
-
-
-def _answer(
-    parts: list[Gathered],
-    *,
-    proven: Proven,
-    progress: Progress,
-    question: ElementQuestion,
-    form: Form,
-) -> Any:
-    elements = progress.elements
-    if progress.is_left:
-        tally = Gathered.merge(parts).tally
-        if tally is None or tally.n_valid != progress.n_valid:
-            raise _changed()
-        ranks = np.unique(np.stack(progress.rest()))
-        rest = order_statistics(proven.brackets, tally, ranks)
-        elements = elements | dict(zip(ranks.tolist(), rest, strict=True))
-    selected = Selected(progress.n_valid, progress.n_missing, elements, Trace())
-    return form.made(question.answer_by(progress.n_valid, progress.n_missing, selected.at))

@@ -25,7 +25,6 @@ from dask_gpuselect.engine.lane_plans import one_lane_limit
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.source import DaskArray, Source, TaskRef, merged
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
-from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.slots import Slots, every, over_slots
 
@@ -91,9 +90,6 @@ class OfSlots(Question):
     @property
     def n_ranges(self) -> int:
         return self.n_slots * self.of_each.n_ranges
-
-    def ranges(self, cuts: Cuts) -> Ranges:
-        return over_slots(self.of_each.ranges)(cuts)
 
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
         return over_slots(self.of_each.narrower)(brackets, cuts)

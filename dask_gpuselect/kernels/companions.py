@@ -78,10 +78,17 @@ class Accompanied:
         few = {name: (unstretched(each), each.shape) for name, each in self.companions.items()}
         return _received, (self.values, few)
 
-    def __getitem__(self, index: Any) -> Accompanied:
+    def __getitem__(self, index: Any) -> Any:
         """Return some of the elements, with their companions."""
-        some = {name: array[index] for name, array in self.companions.items()}
-        return replace(self, values=self.values[index], **some)
+        return each_array(self, lambda array: array[index])
+
+
+def each_array(chunk: Any, function: Callable[[Array], Array]) -> Any:
+    """Apply a function to the values of a chunk and to each of its companions."""
+    if not isinstance(chunk, Accompanied):
+        return function(chunk)
+    arrays = {name: function(array) for name, array in chunk.companions.items()}
+    return replace(chunk, values=function(chunk.values), **arrays)
 
 
 def _received(values: Array, few: dict[str, tuple[Array, tuple[int, ...]]]) -> Accompanied:

@@ -26,7 +26,6 @@ from dask_gpuselect.maths.coarse import narrower
 from dask_gpuselect.maths.cuts import ZERO, Brackets, Cuts, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.envelope import (
     Envelope,
-    Ranges,
     positions_among,
     tied_inside,
 )
@@ -336,17 +335,6 @@ def bracket_from_cuts(cuts: Cuts, rule: Rule, room: int | None = None) -> Bracke
     ladder = Ladder.of(about.envelope)
     brackets = bracket_box(ladder, rule, *of_quantiles, about.tied, room, made_of=made_of)
     return about.with_sums(brackets, rule)
-
-
-def ranges_of_box(cuts: Cuts, rule: Rule) -> Ranges:
-    """Find the ranges of values whose pivots `bracket_from_cuts` needs, from cuts at some pivots.
-
-    With more pivots, each cell of the box is narrower and lies inside these ranges.
-    """
-    if not cuts.n_valid.any():
-        return Ranges(0, cuts.pivots[:0], cuts.pivots[:0])
-    about = _Uncertain.of(cuts, rule)
-    return Ranges.between(about.envelope.values, *about.cells(rule))
 
 
 def narrower_box(brackets: Brackets, cuts: Cuts, rule: Rule) -> Brackets:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArray
 from dask_gpuselect.maths.sizes import pilot_bracket
-from dask_gpuselect.maths.slots import over_slots
 
 CutsOf = TypeVar("CutsOf", bound=Cuts)
 
@@ -81,28 +80,20 @@ class Ranges(Arrays):
     highs: NDArray[Any]
 
     @classmethod
-    def between(cls, values: NDArray[Any], lo: IntArray, hi: IntArray) -> Ranges:
-        """Make ranges from positions among distinct ascending `values`, ``lo < hi``.
-
-        Position -1 is open below, ``len(values)`` open above.
-        """
-        lows, highs = values[lo[lo >= 0]], values[hi[hi < len(values)]]
-        return cls(len(lo), np.sort(lows), np.sort(highs))
-
-    @classmethod
     def of_ranks(cls, cuts: Cuts, first: IntArray, last: IntArray) -> Ranges:
         """Find ranges around the brackets of some ranks, by cuts of all chunks at some pivots."""
         if len(first) == 0:
             return cls(0, cuts.pivots[:0], cuts.pivots[:0])
         envelope = Envelope.of(cuts)
-        return cls.between(envelope.values, *envelope.positions(first, last))
+        values, (lo, hi) = envelope.values, envelope.positions(first, last)
+        return cls(len(lo), np.sort(values[lo[lo >= 0]]), np.sort(values[hi[hi < len(values)]]))
 
-    @property
-    def hull(self) -> Ranges:
-        """The range from the first to the last of these ranges."""
-        lows = self.lows[:1] if len(self.lows) == self.n_ranges else self.lows[:0]
-        highs = self.highs[-1:] if len(self.highs) == self.n_ranges else self.highs[:0]
-        return Ranges(min(self.n_ranges, 1), lows, highs)
+    @classmethod
+    def around_all(cls, brackets: Brackets) -> Ranges:
+        """Return the range from the first to the last of some brackets."""
+        ends, wanted = brackets.ends, brackets.wanted
+        lows, highs = (ends[:0] if is_open else ends for is_open in wanted[[0, -1]])
+        return cls(int(len(ends) > 0 or wanted[0]), lows[:1], highs[-1:])
 
     def around(self, cuts: Cuts) -> Cuts:
         """Drop all pivots but those whose cells reach into a range."""
@@ -118,7 +109,6 @@ class Ranges(Arrays):
         return _only(cuts, before | behind)
 
 
-@over_slots
 def thinned(cuts: CutsOf, step: int) -> CutsOf:
     """Take every `step`-th pivot of each chunk, beginning with the first."""
     if step == 1:

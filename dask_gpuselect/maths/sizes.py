@@ -50,20 +50,10 @@ def pivot_count(n: int, share: int = 1) -> int:
 # Peak bytes of the aggregating task for each pivot: the pivot's own, as many of the merged copy,
 # and those of `envelope.Envelope`; 193 were measured when a pivot had 40. The rest is for Python.
 PIVOT_BYTES, PIVOT_WORK = 24, 256
-# Candidates of a rank, in units of elements / pivots: 1.09 were measured at most.
-CANDIDATES = 1.09
 # Kernels round `pivot_count` down to a power of two, so they make at least half as many.
 FEWER_PIVOTS = 2
 # Candidates as they come, the joined array, and the copy that is partitioned.
 CANDIDATE_COPIES = 3
-# Few ranks get room for so many, so that the cuts of an array serve all such calls by key.
-COMMON_RANGES = 4
-# Cuts wait on the workers. They may take one byte for so many bytes of the chunks.
-WAITING_SHARE = 32
-# Least number of pivots for each range and chunk that come to one task: with fewer, a preview
-# would leave more than a quarter of the pivots.
-LEAST_PIVOTS = 4
-MOST_PREVIEWS = 8
 # A group of cuts may take one byte for so many bytes of the limit. `dask.order` takes time for each
 # group and chunk: with 60,000 chunks 10 s for 2,400 groups, and 4.4 for 150.
 GROUP_SHARE = 4
@@ -90,11 +80,6 @@ class Narrowing:
     ----------
     share : int
         Factor for `pivot_count`: more pivots leave fewer candidates.
-    previews : int
-        Number of times that some of the pivots come to one task, before those come that matter. 0
-        if cuts are merged on the way instead: see `coarse`.
-    room : int
-        Largest number of pivots of all chunks that may come to one task.
     groups : int
         Largest number of groups in which the cuts wait.
     gathered : int
@@ -104,8 +89,7 @@ class Narrowing:
     waiting : int
         Approximate bytes of the cuts and candidates that wait on all workers together.
     coarse : int
-        Number of pivots that a merge hands on. Candidates are merged so, and also cuts if there are
-        no previews, because even those that matter are too many.
+        Number of pivots that a merge hands on, of cuts and of candidates.
     rounds : int
         Number of times that candidates are narrowed where they wait, before they come.
     stretches : int
@@ -116,8 +100,6 @@ class Narrowing:
     """
 
     share: int
-    previews: int
-    room: int
     groups: int
     gathered: int
     work: int = 0
@@ -160,8 +142,6 @@ def plan_narrowing(
     limit: int,
     *,
     is_known_large: bool = False,
-    may_preview: bool = True,
-    can_wait: bool = False,
     halves: int = 1,
     can_divide: bool = False,
 ) -> Narrowing | None:
@@ -183,10 +163,6 @@ def plan_narrowing(
         Largest number of bytes in one task.
     is_known_large : bool
         True if the pivots, or the candidates, are known not to fit one task.
-    may_preview : bool
-        True if few ranges contain the pivots that matter, whatever the data.
-    can_wait : bool
-        True if candidates can be narrowed where they are.
     halves : int
         Number of ways in which the pivots that a merge hands on are spaced evenly: a bracket is
         wider by so many times as much.
@@ -202,40 +178,20 @@ def plan_narrowing(
     if not (is_large and n_ranges):
         return None
     n, limit = n_chunks * size, max(limit, 1)
-    if can_wait and not can_divide and n_ranges > FEW_QUANTILES:
+    if not can_divide and n_ranges > FEW_QUANTILES:
         share = max(share, n_ranges)  # then about as many bytes of cuts wait as of candidates
     pivots = pivot_count(size, share)
-    wanted = COMMON_RANGES if n_ranges <= FEW_QUANTILES else n_ranges
-    # More pivots leave fewer candidates, which matters where candidates cannot wait.
-    least = 0 if can_wait else CANDIDATES * wanted * n * CANDIDATE_COPIES * itemsize / limit
-    most = int(size * itemsize) // (WAITING_SHARE * PIVOT_BYTES)
-    while pivots < least and 2 * pivots <= most:
-        share *= 4
-        pivots = pivot_count(size, share)
-    for_each = max(limit // (PIVOT_WORK * n_chunks), LEAST_PIVOTS * n_ranges)
-    previews, left = 0, pivots
-    while may_preview and left > for_each and previews < MOST_PREVIEWS:
-        # A bracket by every k-th pivot has 1.09 k of them for each chunk, and one at each side.
-        fewer = math.ceil(n_ranges * (1.09 * left / for_each + 2))
-        if 2 * fewer > left:
-            break
-        previews, left = previews + 1, fewer
-    gathered = n_chunks * max(min(for_each, pivots), left)
     coarse = max(limit // (2 * PIVOT_WORK * COARSE_EVERY), LEAST_COARSE)
-    in_bracket = CANDIDATES / pivots
     cuts = PIVOT_BYTES * n_chunks * pivots
     of_group = n_chunks * pivots // min(_groups_of(cuts, limit), max(n_chunks, 1))
     merges = merge_levels(-(-of_group // coarse), IN_GROUP_EVERY)
     merges += merge_levels(min(_groups_of(cuts, limit), n_chunks), COARSE_EVERY)
-    stretches = 1
-    if not previews or PIVOT_WORK * gathered > limit:
-        previews, gathered = 0, COARSE_EVERY * coarse
-        if can_divide:
-            stretches = -(-n_ranges // max(coarse // RANKS_SHARE, 1))
-        in_bracket = 1.09 * FEWER_PIVOTS / pivots + halves * merges / (coarse * stretches)
+    gathered = COARSE_EVERY * coarse
+    stretches = -(-n_ranges // max(coarse // RANKS_SHARE, 1)) if can_divide else 1
+    in_bracket = 1.09 * FEWER_PIVOTS / pivots + halves * merges / (coarse * stretches)
     candidates = first = itemsize * min(n_ranges * in_bracket, 1) * n
     rounds, narrowing = 0, coarse * stretches / (n_ranges * halves * (merges + 1))
-    while can_wait and narrowing >= 2 and rounds < MOST_ROUNDS:
+    while narrowing >= 2 and rounds < MOST_ROUNDS:
         if CANDIDATE_COPIES * candidates <= limit * stretches:
             break
         rounds, candidates = rounds + 1, candidates / narrowing
@@ -243,16 +199,12 @@ def plan_narrowing(
     waiting = max(cuts, left_to_wait)  # the cuts are gone when candidates come
     groups = _groups_of(waiting, limit)
     n_groups = min(groups, max(n_chunks, 1))
-    of_group = cuts // n_groups
-    if not previews:
-        of_group += PIVOT_WORK * IN_GROUP_EVERY * coarse  # beside its own cuts
+    of_group = cuts // n_groups + PIVOT_WORK * IN_GROUP_EVERY * coarse  # beside its own cuts
     of_group = max(of_group, WAITING_COPIES * left_to_wait // n_groups)
     candidates /= stretches
     works = PIVOT_WORK * gathered, math.ceil(CANDIDATE_COPIES * candidates), of_group
     return Narrowing(
         share,
-        previews,
-        n_chunks * for_each,
         groups,
         max(PIVOT_BYTES * gathered, math.ceil(candidates)),
         max(works),
@@ -331,9 +283,8 @@ def plan_group_narrowing(
     gathered = max(PIVOT_BYTES * COARSE_EVERY * coarse, in_place)
     work = max(*works, of_lot)
     waiting = waiting if rounds else 0
-    share, previews, room = pivot_share(n_brackets), 0, 0
     how = gathered, work, waiting, coarse, rounds, n_roots, lots
-    return Narrowing(share, previews, room, waits, *how)
+    return Narrowing(pivot_share(n_brackets), waits, *how)
 
 
 # A sample of so many elements brackets a rank to within one part in about 110 of all elements. It

@@ -20,7 +20,6 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, covered
 from dask_gpuselect.maths.envelope import (
     Envelope,
     KnownAtPivots,
-    Ranges,
     cells_between,
     most_inside,
 )
@@ -192,14 +191,6 @@ def no_brackets(cuts: Cuts, method: str) -> Brackets:
     """Make brackets where nothing is wanted."""
     nothing = np.zeros(1, np.bool_)
     return Brackets(cuts.pivots[:0], nothing, summed=nothing if method == "linear" else None)
-
-
-def weighted_ranges(cuts: Cuts, q: Sequence[float], method: str) -> Ranges:
-    """Find the ranges of values that `find_weighted_brackets` needs, from cuts at some pivots."""
-    if not cuts.n_valid.any():
-        return Ranges(0, cuts.pivots[:0], cuts.pivots[:0])
-    envelope = WeightEnvelope.of(cuts)
-    return Ranges.between(envelope.counts.values, *envelope.positions(q, method))
 
 
 def square_error(cuts: Cuts) -> Fraction:

@@ -22,7 +22,6 @@ from dask_gpuselect.engine.questions import (
 )
 from dask_gpuselect.maths import lane_weight_cuts
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
-from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.keys import selection_dtype
@@ -31,7 +30,6 @@ from dask_gpuselect.maths.lane_weights import WantedQuantiles
 from dask_gpuselect.maths.ranks import METHODS, Method
 from dask_gpuselect.maths.weight_brackets import (
     find_weighted_brackets,
-    weighted_ranges,
 )
 from dask_gpuselect.maths.weight_finish import InOrder, answers
 from dask_gpuselect.maths.weight_guess import guess_share_brackets, shares_inside
@@ -117,9 +115,6 @@ class WeightedQuantiles(QuantileFields, Question):
     @property
     def n_ranges(self) -> int:
         return len(self.q) * (2 if self.method == "linear" else 1)
-
-    def ranges(self, cuts: Cuts) -> Ranges:
-        return weighted_ranges(cuts, self.q, self.method)
 
     def resolve(self, brackets: Brackets, tally: Tally) -> Any:
         check_some_weigh(tally)

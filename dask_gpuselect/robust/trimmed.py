@@ -25,7 +25,7 @@ from dask_gpuselect.arrays import in_kind, numpy_dtype, to_host
 from dask_gpuselect.engine.asking import Asking, ask
 from dask_gpuselect.engine.questions import LaneLoad, LaneQuestion, RankQuestion, of_merged
 from dask_gpuselect.kernels.companions import values_of
-from dask_gpuselect.maths.cuts import Brackets, FloatArray, IntArray, Tally
+from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import order_statistics, sum_of_ranks
 from dask_gpuselect.maths.keys import selection_dtype
@@ -260,7 +260,6 @@ class TrimmedMean(RankQuestion):
     mean: Quantiles
 
     wants_sums: ClassVar[bool] = True
-    narrows_candidates = False  # all candidates between the cuts are summed
 
     @property
     def lanes(self) -> LaneTrimmedMean:
@@ -269,7 +268,13 @@ class TrimmedMean(RankQuestion):
     def ranks(self, n: int) -> tuple[IntArray, IntArray]:
         return self.cuts.ranks(n)
 
+    def bracket(self, cuts: Cuts) -> Brackets:
+        brackets = super().bracket(cuts)
+        return replace(brackets, summed=self.summed(brackets))
+
     def summed(self, brackets: Brackets) -> NDArray[np.bool_]:
+        if brackets.summed is not None:  # narrowed ones have more cells
+            return brackets.summed
         between = ~brackets.wanted
         between[[0, -1]] = False
         return between

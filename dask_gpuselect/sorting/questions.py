@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
-from dask_gpuselect.maths.envelope import Ranges, find_brackets
+from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.partition import SortedChunks, Splitters
 from dask_gpuselect.maths.sizes import share_of_ranks
@@ -60,10 +60,6 @@ class SplitterQuestion(Question):
     @property
     def n_ranges(self) -> int:
         return self.n_answers
-
-    def ranges(self, cuts: Cuts) -> Ranges:
-        ranks = self._ranks(cuts)
-        return Ranges.of_ranks(cuts, ranks, ranks)
 
     def stretch(self, i: int, n: int) -> SplitterQuestion:
         return SplitterQuestion(replace(self.wanted, part=(i, n)))

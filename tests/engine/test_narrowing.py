@@ -21,9 +21,9 @@ from dask_gpuselect import (
     order_statistic,
     quantile,
 )
-from dask_gpuselect.engine import loads, narrowing, plans
+from dask_gpuselect.engine import loads, narrowing
 from dask_gpuselect.maths import sizes
-from dask_gpuselect.robust import mad
+from dask_gpuselect.robust import mad, trimmed_mean
 from dask_gpuselect.strategies import Kelley
 from tests.data import normal
 from tests.matrix.laws import same_computed
@@ -33,21 +33,6 @@ pytestmark = pytest.mark.usefixtures("nothing_kept")
 
 SIZE, N_CHUNKS = 6_000, 40
 LIMIT = {"dask_gpuselect.root-limit": 0}  # as few pivots as the plan allows
-
-
-def with_looks(*args: Any, **can: bool) -> sizes.Narrowing | None:
-    """The plan of the lowest limit for which looks at some of the pivots are enough."""
-    *of_chunks, _ = args
-    plans = (sizes.plan_narrowing(*of_chunks, 2**i, **can) for i in range(60))
-    return next((plan for plan in plans if plan is None or plan.previews), None)
-
-
-@pytest.fixture(params=["looks", "tree"], autouse=True)
-def how(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How cuts are narrowed if the limit is low: with looks at some of them, or in a tree."""
-    if request.param == "looks":
-        monkeypatch.setattr(plans, "plan_narrowing", with_looks)
-    return str(request.param)
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +48,9 @@ def lazy(n_chunks: int = N_CHUNKS, size: int = SIZE) -> da.Array:
 
 
 def is_narrowed(answer: Any) -> bool:
-    return any(key_split(key).startswith("quantile-narrowing") for key in answer.__dask_graph__())
+    several = answer if isinstance(answer, list) else [answer]
+    keys = (key for each in several for key in each.__dask_graph__())
+    return any(key_split(key).startswith("quantile-narrowing") for key in keys)
 
 
 def measuring(peaks: dict[str, int], task: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,14 +73,14 @@ OF_400: dict[str, Callable[[Any], Any]] = {
     "strategy": lambda x: order_statistic(
         x, [x.size // 8, 7 * x.size // 8], strategy=Kelley(iterations=1)
     ),
+    "trimmed mean": lambda x: trimmed_mean(x, 0.1),
+    "several arrays": lambda x: da.stack(median([x, abs(x)])),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OF_400)
-def test_one_place_holds_no_more_than_the_limit(
-    how: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_place_holds_no_more_than_the_limit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     peaks: dict[str, int] = {}
     measured = partial(measuring, peaks)
     x, ask = lazy(400, 20_000), OF_400[name]
@@ -102,20 +89,19 @@ def test_one_place_holds_no_more_than_the_limit(
         patch.setattr(loads, "_find_brackets", measured(loads._find_brackets))
         plain = ask(x).compute(scheduler="sync")
     assert peaks.pop("_find_brackets") > 1.2 * limit
-    monkeypatch.setattr(loads, "_find_brackets", measured(loads._find_brackets))
-    monkeypatch.setattr(narrowing, "_of_each", measured(narrowing._of_each))
+    monkeypatch.setattr(narrowing, "_bracket_each", measured(narrowing._bracket_each))
+    monkeypatch.setattr(loads, "_resolve", measured(loads._resolve))
     with dask.config.set({"dask_gpuselect.root-limit": limit}):
         answer = ask(x)
     np.testing.assert_array_equal(answer.compute(scheduler="sync"), plain)
-    assert peaks.keys() == {"_find_brackets", "_of_each"}
+    assert peaks.keys() == {"_bracket_each", "_resolve"}
     assert max(peaks.values()) <= limit
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["tree"], indirect=True)
 def test_no_task_of_the_tree_holds_more_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     peaks: dict[str, int] = {}
-    tasks = {"_coarse_of_group", "_of_each", "_expected_of_each", "_cuts_of_candidates"}
+    tasks = {"_coarse_of_group", "_bracket_each", "_expected_of_each", "_cuts_of_candidates"}
     for name in tasks:
         monkeypatch.setattr(narrowing, name, measuring(peaks, getattr(narrowing, name)))
     x, limit = lazy(400), 1_100_000
@@ -132,7 +118,6 @@ def test_no_task_of_the_tree_holds_more_than_the_limit(monkeypatch: pytest.Monke
 HALVES = np.repeat([0.0, 1000.0], 20)  # the median is anywhere between them
 
 
-@pytest.mark.parametrize("how", ["tree"], indirect=True)
 @pytest.mark.parametrize("limit", [200_000, 400_000])
 @pytest.mark.parametrize("centre", [0.0, HALVES])
 def test_no_root_of_a_deviation_holds_more_than_the_limit(
@@ -155,7 +140,7 @@ def test_no_root_of_a_deviation_holds_more_than_the_limit(
     assert plan.reads == 3
 
 
-def test_more_pivots_leave_fewer_candidates() -> None:
+def test_candidates_wait() -> None:
     """At the default limit there would be too many of 10,000 chunks of 1e8 elements."""
     x = da.zeros(10**12, chunks=10**8)
     plan = explain(x, [0.25, 0.5, 0.75])
@@ -169,10 +154,11 @@ NARROWED: dict[str, Callable[..., Any]] = {
     "weights": lambda x: quantile(x, [0.1, 0.5], weights=abs(x) + 1, method="linear"),
     "weighted box": lambda x: describe_boxplot(x, weights=abs(x) + 1),
     "box": lambda x: describe_boxplot(x, where=x < 9),
+    "trimmed mean": lambda x: trimmed_mean(x, 0.1),
+    "several arrays": lambda x: median([x, x[: 7 * SIZE] ** 2, 1 / (x + 1)]),
 }
 
 
-@pytest.mark.parametrize("how", ["tree"], indirect=True)
 @pytest.mark.parametrize("name", NARROWED)
 def test_what_is_narrowed_is_answered_as_ever(name: str) -> None:
     """In as many loads."""
@@ -201,14 +187,14 @@ def test_a_box_of_each_category_in_two_loads() -> None:
     assert set(source.loads.values()) == {2}
 
 
-def test_there_are_few_groups(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_few_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a task that waits for all chunks and for its own."""
     monkeypatch.setattr(sizes, "MOST_GROUPS", 3)
     x = lazy()
     with dask.config.set(LIMIT):
         answer = median(x)
     assert is_narrowed(answer)
-    waits = {"looks": "quantile-narrowing-kept", "tree": "quantile-narrowing-expects"}[how]
+    waits = "quantile-narrowing-expects"
     groups = [key for key in answer.__dask_graph__() if key_split(key) == waits]
     assert {place for _, place in groups} == {0, 1, 2}
     assert answer.compute(scheduler="sync") == median(x).compute(scheduler="sync")

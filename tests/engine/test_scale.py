@@ -24,7 +24,7 @@ from dask_gpuselect import (
     sort,
 )
 from dask_gpuselect.distribution import ecdf
-from dask_gpuselect.engine import keeping, plans
+from dask_gpuselect.engine import keeping
 from dask_gpuselect.maths import sizes
 from dask_gpuselect.neighbors import kneighbors
 from dask_gpuselect.robust import LeastTrimmedSquares, iqr, mad
@@ -38,7 +38,7 @@ SIZE = 12  # elements of a chunk
 @pytest.fixture(autouse=True)
 def as_of_very_many_chunks() -> Iterator[None]:
     """As many groups of what is kept, whatever the number of chunks."""
-    with patch.object(keeping, "GROUPS", 2), patch.object(plans, "GROUPS", 2):
+    with patch.object(keeping, "GROUPS", 2):
         yield
 
 

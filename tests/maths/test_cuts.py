@@ -10,7 +10,6 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.maths.boxes import Rule, ranges_of_box
 from dask_gpuselect.maths.coarse import merged_coarsely
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts
 from dask_gpuselect.maths.envelope import Envelope, find_brackets
@@ -89,12 +88,6 @@ def test_a_tree_makes_brackets_little_wider(name: str) -> None:
         assert holds(coarse, ordered[rank])
 
 
-def test_nothing_has_no_ranges() -> None:
-    rule = Rule(1.5, autorange=True, max_fliers=9, method="linear")
-    ranges = ranges_of_box(reference.cuts(np.full(3, np.nan), 2), rule)
-    assert (ranges.n_ranges, len(ranges.lows)) == (0, 0)
-
-
 # --- The plan -----------------------------------------------------------------------------------
 
 GIB = 1 << 30
@@ -105,12 +98,6 @@ def test_few_quantiles_share_their_pivots() -> None:
     assert len({plan and plan.share for plan in plans}) == 1
 
 
-def test_a_limit_that_is_too_low_is_passed_as_little_as_it_can_be() -> None:
-    plan = plan_narrowing(100, 10**6, 2, 1, 8, 0)
-    assert plan is not None
-    assert plan.room == 100 * 2 * 4
-
-
 @pytest.mark.parametrize(
     ("n_chunks", "size"),
     [(10**i, 10**j) for i in range(2, 7) for j in range(6, 9) if i + j <= 12],
@@ -119,7 +106,7 @@ def test_a_limit_that_is_too_low_is_passed_as_little_as_it_can_be() -> None:
 def test_no_task_exceeds_the_limit(n_chunks: int, size: int, n_ranges: int) -> None:
     """Of up to 1e12 elements, whatever their chunks."""
     share = pivot_share(n_ranges)
-    plan = plan_narrowing(n_chunks, size, n_ranges, share, 8, GIB, can_wait=True)
+    plan = plan_narrowing(n_chunks, size, n_ranges, share, 8, GIB)
     if plan is None:
         assert PIVOT_WORK * n_chunks * pivot_count(size, share) <= GIB
         return
