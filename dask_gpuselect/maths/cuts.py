@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.candidates import (
     Candidates,
     HostCandidates,
-    OrderedCandidates,
     OrderedHostCandidates,
 )
 from dask_gpuselect.maths.exact_sums import ExactSums, joined_weights, sum_of
@@ -610,15 +609,13 @@ class Tally(Arrays):
         """True if the tally has weights."""
         return self.weights is not None
 
-    def in_order(self) -> tuple[OrderedCandidates, NDArray[Any] | None]:
-        """Sort the candidates; return them and their weights, if there are any."""
-        if not self.weighs:
-            return self.candidates.ordered(), None
+    def in_order(self) -> Self:
+        """Sort the candidates of a tally with weights."""
         elements, weights = self.columns()
         if not (elements[1:] >= elements[:-1]).all():
             order = np.argsort(elements, kind="stable")
             elements, weights = elements[order], weights[order]
-        return OrderedHostCandidates(elements), weights
+        return replace(self, candidates=OrderedHostCandidates(elements), weights=weights)
 
     def columns(self) -> list[NDArray[Any]]:
         """List the columns that describe the candidates, on the host."""

@@ -366,8 +366,7 @@ def _begins(values: NDArray[Any]) -> tuple[int, int]:
     sizes = np.abs(values)
     largest = float(sizes.max())
     least = float(sizes.min(initial=largest, where=sizes > 0))
-    first, last = (max(math.frexp(each)[1] - 53, LEAST) for each in (least, largest))
-    return first, last
+    return math.frexp(least)[1] - 53, math.frexp(largest)[1] - 53
 
 
 class Wide(NamedTuple):
@@ -383,19 +382,14 @@ class Wide(NamedTuple):
     @classmethod
     def of(cls, values: NDArray[Any]) -> Self:
         if values.dtype.kind == "f":
-            bits = values.astype(np.float64).view(np.uint64)
-            is_negative = (bits >> np.uint64(63)) != 0
-            exponent = (bits >> np.uint64(52)) & np.uint64(0x7FF)
-            one = (exponent > 0).astype(np.uint64) << np.uint64(52)
-            whole = bits & np.uint64((1 << 52) - 1) | one
-            begin = np.maximum(exponent.view(np.int64), 1) - 1075
+            fraction, exponent = np.frexp(values.astype(np.float64))
+            whole, begin = np.ldexp(fraction, 53).astype(np.int64), exponent.astype(np.int64) - 53
         else:
-            is_negative = values < 0
-            whole = values.astype(np.uint64)
-            whole = np.where(is_negative, np.uint64(0) - whole, whole)
-            begin = np.zeros(len(values), np.int64)
-        sign = np.where(is_negative, np.int64(-1), np.int64(1))
-        return cls(sign, begin, [whole & U_MASK, whole >> U_DIGIT])
+            whole, begin = values, np.zeros(len(values), np.int64)
+        sign = np.where(whole < 0, np.int64(-1), np.int64(1))
+        size = whole.astype(np.uint64)
+        size = np.where(whole < 0, np.uint64(0) - size, size)
+        return cls(sign, begin, [size & U_MASK, size >> U_DIGIT])
 
     def times(self, other: Self) -> Self:
         """Multiply number by number."""
@@ -476,27 +470,15 @@ def whole_needs(total: int, q: float) -> tuple[int, int]:
 
     They are compared as those of `needs` are.
     """
-    places = q.as_integer_ratio()[1].bit_length() + 64
-    reached, passed = (
-        (sum_ >> places) + 1 if passes else -(-sum_ >> places)
-        for sum_, passes in _limits(total << places, q)
-    )
-    return reached, passed
-
-
-def _limits(most: int, q: float) -> list[tuple[int, bool]]:
-    """Find the thresholds to reach the share q of a sum, and to exceed it.
-
-    Each has whether it has to be exceeded itself. The sum is a multiple of a power of two beyond
-    the denominator of q.
-    """
     top, bottom = q.as_integer_ratio()
-    below, beyond, is_even = _halfway(most * top >> bottom.bit_length() - 1)
-    limits = []
-    for sum_, passes in ((below, q == 0 or not is_even), (beyond, is_even)):
-        is_all = q == 1 or sum_ > most or (passes and sum_ == most)
-        limits.append((most if is_all else sum_, passes and not is_all))
-    return limits
+    # Multiples of the denominator, with 64 bits below them, where the middles lie.
+    places = bottom.bit_length() + 64
+    below, beyond, is_even = _halfway((total << places) * top >> bottom.bit_length() - 1)
+    limits = (below, q == 0 or not is_even), (beyond, is_even)
+    reached, passed = (
+        (limit >> places) + 1 if passes else -(-limit >> places) for limit, passes in limits
+    )
+    return (total, total) if q == 1 else (min(reached, total), min(passed, total))
 
 
 def _halfway(share: int) -> tuple[int, int, bool]:

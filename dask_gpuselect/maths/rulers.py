@@ -21,7 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cached import places_among
-from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArray, Tally
+from dask_gpuselect.maths.cuts import (
+    Arrays,
+    Brackets,
+    Cuts,
+    FloatArray,
+    IntArray,
+    Tally,
+    covered,
+)
 from dask_gpuselect.maths.keys import from_keys, to_keys, unused_key
 
 # Largest number of elements of a cell, in units of a cell between pivots. The cuts of a chunk have
@@ -179,10 +187,7 @@ def reached(ruler: Ruler, brackets: Brackets) -> NDArray[np.bool_]:
     n = len(ruler.bars)
     cell = ruler.bars.searchsorted(brackets.ends)
     first, last = np.append(0, cell)[brackets.wanted], np.append(cell, n)[brackets.wanted]
-    begun = np.bincount(np.concatenate([cell, first]), minlength=n + 1)
-    ended = np.bincount(np.concatenate([cell, last]) + 1, minlength=n + 2)[:-1]
-    is_reached: NDArray[np.bool_] = np.cumsum(begun - ended) > 0
-    return is_reached
+    return covered(np.arange(n), np.append(cell, first) - 1, np.append(cell, last))
 
 
 def tally_of_reached(
@@ -242,31 +247,27 @@ def ruled_cuts(
     is_outside = ~brackets.wanted[cell] & ~is_end
     shift, distance = _shifts(brackets, tally, inside)
     assert inside.slack is not None
-    parts = (
-        [bars[is_outside], brackets.ends, inside.pivots],
-        [below[is_outside], tally.below, inside.below + shift],
-        [upto[is_outside], tally.upto, inside.upto + shift],
-        [np.full(is_outside.sum(), np.nan), np.full(len(brackets.ends), np.nan), distance],
-        [np.full(is_outside.sum(), np.nan), np.full(len(brackets.ends), np.nan), inside.slack],
-    )
-    pivots, below, upto, distance, slack = map(np.concatenate, parts)
+    unknown = np.full(np.count_nonzero(is_outside) + len(brackets.ends), np.nan)
+    pivots = np.concatenate([bars[is_outside], brackets.ends, inside.pivots])
     order = np.argsort(pivots)
-    pivots, below, upto = pivots[order], below[order], upto[order]
+    pivots = pivots[order]
+    below, upto, distance, slack = (
+        np.concatenate(parts)[order]
+        for parts in (
+            [below[is_outside], tally.below, inside.below + shift],
+            [upto[is_outside], tally.upto, inside.upto + shift],
+            [unknown, distance],
+            [unknown, inside.slack],
+        )
+    )
     n_between = np.append(below, tally.n_valid) - np.append(np.int64(0), upto)
     is_wanted = brackets.wanted[brackets.ends.searchsorted(pivots)]
     if (n_between[:-1][~is_wanted] > most).any() or (
         n_between[-1] > most and not brackets.wanted[-1]
     ):
         return None
-    return Cuts.of_chunk(
-        pivots,
-        below,
-        upto,
-        distance[order],
-        tally.n_valid,
-        tally.n_missing,
-        slack=slack[order],
-    )
+    counts = tally.n_valid, tally.n_missing
+    return Cuts.of_chunk(pivots, below, upto, distance, *counts, slack=slack)
 
 
 def _enough(

@@ -18,7 +18,6 @@ import numpy as np
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, covered
 from dask_gpuselect.maths.envelope import (
     Envelope,
-    KnownAtPivots,
     Ranges,
     cells_between,
     most_inside,
@@ -65,14 +64,14 @@ class WeightEnvelope:
         unit = common_unit(cuts)
         shift = np.where(cuts.n_valid > 0, cuts.unit - unit, 0)
         at_pivots = np.repeat(shift, cuts.sizes)
-        known = KnownAtPivots(
+        measure = (
             _in_units(cuts.weight_least, at_pivots),
             -_in_units(-cuts.weight_below, at_pivots),
             -_in_units(-cuts.weight_upto, at_pivots),
             -_in_units(-cuts.weight_most, shift),
         )
         counts = Envelope.of(cuts)
-        weights = counts.of_measure(cuts, known, int(_in_units(cuts.weight, shift).sum()))
+        weights = counts.of_measure(cuts, measure, int(_in_units(cuts.weight, shift).sum()))
         square = float(np.ldexp(cuts.square, 2 * shift).sum())
         error = square_error(cuts) + Fraction(cuts.doubt)
         around = Fraction(square) * (1 - error), Fraction(square) * (1 + error)

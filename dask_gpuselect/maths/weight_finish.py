@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, Self
@@ -239,8 +239,8 @@ class InOrder(WeightedOrder):
         starts = np.append(np.int64(0), counts.cumsum())
         if starts[-1] != len(tally.candidates):
             raise _left()
-        ordered, own = tally.in_order()
-        assert own is not None
+        tally = tally.in_order()
+        own = tally.weights
         weights = np.zeros((len(own) // BLOCK + 1, BLOCK), own.dtype)
         weights.reshape(-1)[: len(own)] = own
         if len(own) and float(own.max()) / FAR > float(own.min()):
@@ -248,7 +248,6 @@ class InOrder(WeightedOrder):
         else:
             pieces = np.split(weights, range(AT_ONCE // BLOCK, len(weights), AT_ONCE // BLOCK))
             blocks = [Wholes.of(rows).running().at(np.full(len(rows), BLOCK)) for rows in pieces]
-        tally = replace(tally, candidates=ordered, weights=own)
         return cls(brackets, tally, weights, starts, ExactSums.joined(blocks).running())
 
     @cached_property
