@@ -81,7 +81,7 @@ class Expected(Joined):
         for begin in range(0, max(n_chunks, 1), size):
             part = slice(begin, begin + size)
             cells = cells_of(cuts, part, brackets.ends)
-            bounds = bounds_of(cuts, cells)
+            bounds = bounds_of(cells, cuts.upto, cuts.below, cuts.n_valid)
             n_candidates = _most_candidates(*bounds, cuts.n_valid[part], brackets.wanted)
             of_ends = *bounds, *(weights_of(cuts, cells) if cuts.weighs else ())
             parts.append([n_candidates, *(each[:, checked] for each in of_ends)])
@@ -214,12 +214,13 @@ def cells_of(cuts: Cuts, part: slice, ends: NDArray[Any]) -> EndPlaces:
     return EndPlaces(part, behind, upto_end == 0, upto_end == sizes[:, None], is_pivot)
 
 
-def bounds_of(cuts: Cuts, cells: EndPlaces) -> Bounds:
-    """Bound the counts of some chunks at the ends of some cells, by their cuts.
+def bounds_of(cells: EndPlaces, upto: IntArray, below: IntArray, whole: IntArray) -> Bounds:
+    """Bound a measure of some chunks at the ends of some cells.
 
-    Returns `Expected.least`, `most` and `is_pivot`, of shape ``(chunks, ends)``.
+    The measure is known up to all pivots, below them, and of each chunk. Returns `Expected.least`,
+    `most` and `is_pivot`, of shape ``(chunks, ends)``.
     """
-    before, at, after = _around(cells, cuts.upto, cuts.below, cuts.n_valid)
+    before, at, after = _around(cells, upto, below, whole)
     is_pivot = cells.is_pivot
     return np.where(is_pivot, at, before), np.where(is_pivot, before, after), is_pivot
 
