@@ -90,13 +90,13 @@ class WeightEnvelope:
             wanted = [self._share(Fraction(each), passes=passes) for each in q]
         least, most = np.array(wanted, np.int64).T
         lo, hi = self.weights.positions(least - 1, most - 1)
-        # The first of all elements begins at the share 0, and the last one ends at the share 1.
-        ends = np.repeat(q, len(wanted) // len(q)).reshape(len(q), -1)
-        first, last = np.zeros((2, *ends.shape), np.bool_)
-        first[:, 0], last[:, -1] = ends[:, 0] == 0, ends[:, -1] == 1
-        for is_known, rank in ((first.ravel(), 0), (last.ravel(), self.counts.most - 1)):
-            ranks = np.full(int(is_known.sum()), rank)
-            lo[is_known], hi[is_known] = self.counts.positions(ranks, ranks)
+        n_ends = len(wanted) // len(q)
+        for i, each in enumerate(q):
+            # The first of all elements begins at the share 0, and the last one ends at the share 1.
+            if each in (0, 1):
+                at, rank = (0, 0) if each == 0 else (n_ends - 1, self.counts.most - 1)
+                ends = np.array([rank])
+                (lo[n_ends * i + at],), (hi[n_ends * i + at],) = self.counts.positions(ends, ends)
         return lo, hi
 
     def _share(self, share: Fraction, *, passes: bool) -> tuple[int, int]:

@@ -26,7 +26,7 @@ from dask_gpuselect.maths.exact_sums import (
     quotient,
     whole_needs,
 )
-from dask_gpuselect.maths.finish import borders_of, order_statistics
+from dask_gpuselect.maths.finish import borders_of
 from dask_gpuselect.maths.weights import POINT, PRODUCT_UNIT, WEIGHT_UNIT
 
 FEW = 64  # elements that are multiplied as Python integers
@@ -306,7 +306,11 @@ class InOrder(WeightedOrder):
         return [*places.reshape(len(sums), -1)]
 
     def elements(self, places: IntArray) -> NDArray[Any]:
-        return order_statistics(self.brackets, self.tally, places)
+        cell, is_end, place = self._parts(places)
+        elements = np.empty(len(places), self.brackets.ends.dtype)
+        elements[is_end] = self.brackets.ends[cell[is_end]]
+        elements[~is_end] = self.tally.candidates.on_host()[place[~is_end]]
+        return elements
 
     def weights_before(self, places: IntArray) -> ExactSums:
         return ExactSums.of_integers(self.wholes_before(places), WEIGHT_UNIT)
