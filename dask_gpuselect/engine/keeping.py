@@ -70,8 +70,8 @@ CACHED = 1 << 30  # bytes, by default
 
 # If there are fewer chunks, most are loaded before there is a guess.
 FEW_CHUNKS = 8
-# So many chunks are read again at a time where guesses miss. 20,000 chunks take `dask.order` 3.6 s in
-# 256 groups, and 3.2 to 3.4 s in 128.
+# So many chunks are read again at a time where guesses miss. For 20,000 chunks `dask.order` takes
+# 3.6 s with 256 groups, and 3.2 to 3.4 s with 128.
 GROUPS = 256
 MOST_PARTS = 1 << 12
 # A chunk may cache this many times the elements that its guess predicts.

@@ -30,7 +30,12 @@ from dask_gpuselect.maths.envelope import (
     tied_inside,
 )
 from dask_gpuselect.maths.exact_sums import ExactSums
-from dask_gpuselect.maths.finish import are_gathered, order_statistics, unsigned_zero
+from dask_gpuselect.maths.finish import (
+    are_gathered,
+    counts_at,
+    order_statistics,
+    unsigned_zero,
+)
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.lane_cuts import ElementOrder
 from dask_gpuselect.maths.ranks import METHODS, Ranks, ranks_of
@@ -931,24 +936,18 @@ def _with_weights(
 
     Also add those of the elements that equal the distinct extremes `low` and `high`.
     """
-    dtype, every = order.brackets.ends.dtype, order.tally.weight
-    first, last = smallest_from(box.fences[0], dtype), largest_to(box.fences[1], dtype)
-    is_below, is_above = bool(box.below) and first is not None, bool(box.above) and last is not None
-    fences = [first] * is_below, [last] * is_above
-    upto = np.concatenate([low, high, np.array(fences[1], dtype)])
-    below = np.concatenate([low, high, np.array(fences[0], dtype)])
-    places = order.find(upto, upto=True), order.find(below, upto=False)
-    sums = order.weights_before(np.concatenate(places))
-    n_low, n_all = len(low), len(low) + len(high)
-    weights = sums[:n_all] - sums[len(upto) : len(upto) + n_all]
-    beyond: list[ExactSums | None] = [box.weight_below, box.weight_above]
-    sides = (box.below, is_below, sums[-1:]), (box.above, is_above, every - sums[n_all : n_all + 1])
-    for i, (count, is_some, weight) in enumerate(sides):
+    brackets, tally, values = order.brackets, order.tally, np.concatenate([low, high])
+    counts = counts_at(brackets, tally, values, tally.candidates.ordered().places)
+    ends = np.array([box.below or 0, tally.n_valid - (box.above or 0)])
+    sums = order.weights_before(np.concatenate([*counts, ends]))
+    n_low, n = len(low), len(values)
+    weights, beyond = sums[n : 2 * n] - sums[:n], [box.weight_below, box.weight_above]
+    sides = (box.below, sums[2 * n : -1]), (box.above, tally.weight - sums[-1:])
+    for i, (count, weight) in enumerate(sides):
         if beyond[i] is None and count is not None:
-            # All elements are beyond a fence that no value of the dtype is inside of.
-            beyond[i] = weight if is_some else every if count else ZERO
+            beyond[i] = weight
     box = replace(box, weight_below=beyond[0], weight_above=beyond[1])
-    return replace(box, low_weights=weights[:n_low], high_weights=weights[n_low:]) if n_all else box
+    return replace(box, low_weights=weights[:n_low], high_weights=weights[n_low:]) if n else box
 
 
 def resolve_again(box: PartialBox, brackets: Brackets, tally: Tally) -> PartialBox:

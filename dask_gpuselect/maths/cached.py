@@ -49,7 +49,7 @@ def covers(cached: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
 def tally_by(cached: Brackets, tally: Tally, wanted: Brackets) -> Tally:
     """Compute the tally of a chunk at other brackets, which the cached ones must cover."""
     order = InOrder.of(cached, tally) if tally.weighs else None
-    ordered = tally.candidates.ordered() if order is None else order.ordered
+    ordered = (tally if order is None else order.tally).candidates.ordered()
     below, upto = counts_at(cached, tally, wanted.ends, ordered.places)
     places = _places_inside(wanted, len(ordered), ordered.places)
     # Only these elements move to the host: candidates of a chunk on a GPU are there.
@@ -57,22 +57,21 @@ def tally_by(cached: Brackets, tally: Tally, wanted: Brackets) -> Tally:
     counted = replace(tally, below=below, upto=upto, candidates=candidates)
     if order is None:
         return counted
-    starts, stops = (order.find(wanted.ends, upto=upto) for upto in (True, False))
     return replace(
         counted,
-        weights=order.own_weights[places],
-        weight_below=order.weights_before(stops),
-        weight_upto=order.weights_before(starts),
-        products=_products_by(order, wanted, starts, stops),
+        weights=order.tally.weights[places],
+        weight_below=order.weights_before(below),
+        weight_upto=order.weights_before(upto),
+        products=_products_by(order, wanted, below, upto),
     )
 
 
-def _products_by(order: InOrder, wanted: Brackets, starts: IntArray, stops: IntArray) -> ExactSums:
+def _products_by(order: InOrder, wanted: Brackets, below: IntArray, upto: IntArray) -> ExactSums:
     """Add up element times weight in the summed cells of brackets, which are between two ends."""
     if wanted.summed is None:
         return NO_SUMS
-    begins = np.append(np.int64(0), starts)
-    return order.products(begins, np.where(wanted.summed, np.append(stops, 0), begins))
+    begins = np.append(np.int64(0), upto)
+    return order.products(begins, np.where(wanted.summed, np.append(below, 0), begins))
 
 
 def cell_tally_by(

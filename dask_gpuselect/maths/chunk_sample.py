@@ -216,10 +216,14 @@ class ChunkSample:
         """
         if len(ends) == 0:
             return 0.0
-        by_mass = self.cuts.by_mass()
-        mass = by_mass.n_valid.astype(np.float64)
-        least, most, _ = bounds_of(by_mass, cells_of(by_mass, slice(0, len(mass)), ends))
-        upto = (least + most) / 2  # ties at the value count half
+        cuts, scale = self.cuts, np.ones(len(self.places))
+        if cuts.weighs:  # the unit of an empty chunk is arbitrary
+            unit = np.minimum(cuts.unit - cuts.unit[cuts.n_valid > 0].max(), 0)
+            scale = np.ldexp(scale, unit.astype(np.int32))
+        mass = cuts.mass[-1] * scale
+        least, most, _ = bounds_of(cells_of(cuts, slice(0, len(mass)), ends), *cuts.mass)
+        half = scale[:, None] / 2
+        upto = least * half + most * half  # ties at the value count half
         # The excess of a chunk over its share, so that chunks may differ in size.
         share = upto.sum(0) / mass.sum()
         residual = (upto - mass[:, None] * share) / mass.mean()
@@ -276,7 +280,8 @@ class ChunkSample:
         """Estimate which range of shares of the sample's elements each wanted cell covers."""
         n_chunks = len(self.cuts.sizes)
         cells = cells_of(self.cuts, slice(0, n_chunks), brackets.ends)
-        least, most, is_pivot = bounds_of(self.cuts, cells)
+        counts = self.cuts.upto, self.cuts.below, self.cuts.n_valid
+        least, most, is_pivot = bounds_of(cells, *counts)
         middle = (least + most) / 2
         below, upto = np.where(is_pivot, least, middle), np.where(is_pivot, most, middle)
         n_valid = float(self.cuts.n_valid.sum())

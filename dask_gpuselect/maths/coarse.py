@@ -163,11 +163,11 @@ def cuts_of_tally(brackets: Brackets, tally: Tally, most: int) -> Cuts:
     The candidates that become pivots are evenly spaced.
     """
     order = InOrder.of(brackets, tally) if tally.weighs else None
-    ordered = tally.candidates.ordered() if order is None else order.ordered
+    ordered = (tally if order is None else order.tally).candidates.ordered()
     places = _even(len(ordered), max(most // 2, 1) if tally.weighs else most)
     if len(ordered) and order is not None:
         # The rounding of this sum decides only which pivots are taken.
-        passed = np.cumsum(order.own_weights / max(order.own_weights.max(), 1))
+        passed = np.cumsum(order.tally.weights / max(order.tally.weights.max(), 1))
         by_weight = np.searchsorted(passed, np.linspace(0, passed[-1], len(places)))
         places = np.union1d(places, np.minimum(by_weight, len(ordered) - 1))
     pivots = np.unique(np.concatenate([brackets.ends, ordered.elements_at(places)]))
@@ -179,8 +179,7 @@ def cuts_of_tally(brackets: Brackets, tally: Tally, most: int) -> Cuts:
     weight = tally.weight.integers(WEIGHT_UNIT).item()
     square = tally.square.integers(PRODUCT_UNIT).item()
     shift, of_square = (max(each.bit_length() - UNIT_BITS, 0) for each in (weight, square))
-    sums = (order.weights_before(order.find(pivots, upto=upto)) for upto in (False, True))
-    below, upto = ((each.integers(WEIGHT_UNIT) >> shift).astype(np.int64) for each in sums)
+    below, upto = ((order.wholes_before(at) >> shift).astype(np.int64) for at in (below, upto))
     squares = math.ldexp(square >> of_square, of_square - 2 * shift)
     return cuts.with_weights(below, upto, weight >> shift, shift - POINT, squares)
 

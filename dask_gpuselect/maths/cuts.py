@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.candidates import (
     Candidates,
     HostCandidates,
-    OrderedCandidates,
     OrderedHostCandidates,
 )
 from dask_gpuselect.maths.exact_sums import ExactSums, joined_weights, sum_of
@@ -312,23 +311,15 @@ class Cuts(Joined):
 
     # --- For expected cuts: see `maths.chunk_sample` ---
 
-    def by_mass(self) -> Cuts:
-        """Return the cuts of the measure whose shares quantiles are: weights, if there are any."""
-        if not self.weighs:
-            return self
-        unit = self.unit[self.n_valid > 0].max()
-        shift = np.minimum(self.unit - unit, 0)  # the unit of an empty chunk is arbitrary
-        # The sums of all chunks must fit int64.
-        scale = np.ldexp(1.0, (shift - 10).astype(np.int32))
-        at_pivots = np.repeat(scale, self.sizes)
-        masses: dict[str, Any] = {
-            "below": multiplied(self.weight_below, at_pivots),
-            "upto": multiplied(self.weight_upto, at_pivots),
-            "n_valid": multiplied(self.weight_most, scale),
-            "least": None,
-        }
-        none: dict[str, Any] = dict.fromkeys([*self.SUMS, "unit", "square"])
-        return replace(self, **masses, **none)
+    @property
+    def mass(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Measure whose shares quantiles are: up to the pivots, below them, and of each chunk.
+
+        It is the weight in each chunk's unit, bounded from above, or the number of elements.
+        """
+        if self.weighs:
+            return self.weight_upto, self.weight_below, self.weight_most
+        return self.upto, self.below, self.n_valid
 
     def times(self, factors: FloatArray) -> Self:
         """Scale the sums of each chunk by a factor, rounded."""
@@ -589,15 +580,13 @@ class Tally(Arrays):
         """True if the tally has weights."""
         return self.weights is not None
 
-    def in_order(self) -> tuple[OrderedCandidates, NDArray[Any] | None]:
-        """Sort the candidates; return them and their weights, if there are any."""
-        if not self.weighs:
-            return self.candidates.ordered(), None
+    def in_order(self) -> Self:
+        """Sort the candidates of a tally with weights."""
         elements, weights = self.columns()
         if not (elements[1:] >= elements[:-1]).all():
             order = np.argsort(elements, kind="stable")
             elements, weights = elements[order], weights[order]
-        return OrderedHostCandidates(elements), weights
+        return replace(self, candidates=OrderedHostCandidates(elements), weights=weights)
 
     def columns(self) -> list[NDArray[Any]]:
         """List the columns that describe the candidates, on the host."""

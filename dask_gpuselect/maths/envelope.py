@@ -173,58 +173,50 @@ def brackets_at(
     return Brackets.covering(values, lows, highs, counted=heavy)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KnownAtPivots:
-    """Bounds at each chunk's own pivots of a measure: the number of its elements, or their weight.
+Measure = tuple[IntArray, IntArray, IntArray, IntArray]
+"""Bounds of a measure of each chunk's elements: their number, or their weight.
+
+At the chunk's own pivots the lower bound of those <= the pivot, and the upper bounds of those < and
+<= the pivot, shape (P,); and the upper bound of all, shape (B,).
+"""
+
+
+def _bounds(
+    cuts: Cuts, measure: Measure, order: IntArray, is_last: NDArray[np.bool_]
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Bound the measure of all chunks up to every distinct pivot.
 
     Parameters
     ----------
-    least_upto : ndarray of int64, shape (P,)
-        Lower bound of the measure of the elements <= the pivot.
-    most_below, most_upto : ndarray of int64, shape (P,)
-        Upper bounds of the measure of those < and <= the pivot.
-    most : ndarray of int64, shape (B,)
-        Upper bound of the measure of all elements of a chunk.
+    cuts : Cuts
+    measure : Measure
+    order : ndarray of int64
+        Order of the pivots of all chunks.
+    is_last : ndarray of bool
+        True for the ordered pivots that are the last of their value.
+
+    Returns
+    -------
+    lower, upper : ndarray of int64
+        Bounds of the measure of the elements up to each distinct pivot.
+    ties : ndarray of int64
+        Difference between `upper` and the upper bound below the pivot.
     """
 
-    least_upto: IntArray
-    most_below: IntArray
-    most_upto: IntArray
-    most: IntArray
+    def summed(column: IntArray) -> IntArray:
+        # Columns are summed one at a time: each is as large as the pivots.
+        return np.asarray(np.cumsum(column[order])[is_last])
 
-    def bounds(
-        self, cuts: Cuts, order: IntArray, is_last: NDArray[np.bool_]
-    ) -> tuple[IntArray, IntArray, IntArray]:
-        """Bound the measure of all chunks up to every distinct pivot.
-
-        Parameters
-        ----------
-        order : ndarray of int64
-            Order of the pivots of all chunks.
-        is_last : ndarray of bool
-            True for the ordered pivots that are the last of their value.
-
-        Returns
-        -------
-        lower, upper : ndarray of int64
-            Bounds of the measure of the elements up to each distinct pivot.
-        ties : ndarray of int64
-            Difference between `upper` and the upper bound below the pivot.
-        """
-
-        def summed(column: IntArray) -> IntArray:
-            # Columns are summed one at a time: each is as large as the pivots.
-            return np.asarray(np.cumsum(column[order])[is_last])
-
-        lower = summed(self.least_upto - _previous(cuts, self.least_upto))
-        upper = summed(self.most_upto - self.most_below)
-        ties = np.diff(upper, prepend=np.int64(0))
-        # A cell is open at y if it begins before y and ends after it: its elements may or may not
-        # be up to y.
-        opened = summed(_next(cuts, self.most_below, self.most) - self.most_upto)
-        upper[1:] += opened[:-1]
-        upper += int(self.most_below[_firsts(cuts)].sum())  # cells before a chunk's first pivot
-        return lower, upper, ties
+    least_upto, most_below, most_upto, most = measure
+    lower = summed(least_upto - _previous(cuts, least_upto))
+    upper = summed(most_upto - most_below)
+    ties = np.diff(upper, prepend=np.int64(0))
+    # A cell is open at y if it begins before y and ends after it: its elements may or may not be up
+    # to y.
+    opened = summed(_next(cuts, most_below, most) - most_upto)
+    upper[1:] += opened[:-1]
+    upper += int(most_below[_firsts(cuts)].sum())  # cells before a chunk's first pivot
+    return lower, upper, ties
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -267,8 +259,8 @@ class Envelope:
         is_last = _is_last(ordered)
         values = ordered[is_last]
         del ordered
-        counts = KnownAtPivots(cuts.least_upto, cuts.below, cuts.upto, cuts.n_valid)
-        lower, upper, ties = counts.bounds(cuts, order, is_last)
+        counts = cuts.least_upto, cuts.below, cuts.upto, cuts.n_valid
+        lower, upper, ties = _bounds(cuts, counts, order, is_last)
         n = int(cuts.n_valid.sum())
         doubt = ceil(cuts.doubt * n)
         lower -= doubt
@@ -277,11 +269,11 @@ class Envelope:
         position[order] = np.cumsum(is_last) - is_last
         return cls(values, lower, upper, ties, position, n, n)
 
-    def of_measure(self, cuts: Cuts, known: KnownAtPivots, least: int) -> Envelope:
+    def of_measure(self, cuts: Cuts, measure: Measure, least: int) -> Envelope:
         """Bound another measure of the same cuts; that of all elements is at least `least`."""
         order = np.argsort(self.position, kind="stable")
-        lower, upper, ties = known.bounds(cuts, order, _is_last(self.position[order]))
-        most = int(known.most.sum())
+        lower, upper, ties = _bounds(cuts, measure, order, _is_last(self.position[order]))
+        most = int(measure[-1].sum())
         doubt = ceil(cuts.doubt * most)
         bounds = {"lower": lower - doubt, "upper": upper + doubt, "ties": ties}
         return replace(self, **bounds, least=least, most=most)

@@ -245,16 +245,13 @@ class ExactSums(Arrays):
     def is_zero(self) -> NDArray[np.bool_]:
         return np.asarray(~self.digits.any(axis=0))
 
-    def whole(self, more: Any) -> Self:
-        """Round up to integers; where `more`, to the next larger integer in any case.
-
-        The numbers must not be negative.
-        """
+    def whole(self) -> Self:
+        """Round up to integers. The numbers must not be negative."""
         one = np.zeros((1, *self.shape), np.int64)
         first, n = _span([self, type(self)(0, one)])
         digits = self.aligned(first, n)
         low, high = digits[:-first], digits[-first:]
-        high[0] += more | low.any(axis=0)
+        high[0] += low.any(axis=0)
         return self.carried(0, high)
 
     def leading_digits(self, n: int) -> tuple[list[IntArray], IntArray, NDArray[np.bool_]]:
@@ -369,8 +366,7 @@ def _begins(values: NDArray[Any]) -> tuple[int, int]:
     sizes = np.abs(values)
     largest = float(sizes.max())
     least = float(sizes.min(initial=largest, where=sizes > 0))
-    first, last = (max(math.frexp(each)[1] - 53, LEAST) for each in (least, largest))
-    return first, last
+    return math.frexp(least)[1] - 53, math.frexp(largest)[1] - 53
 
 
 class Wide(NamedTuple):
@@ -386,19 +382,14 @@ class Wide(NamedTuple):
     @classmethod
     def of(cls, values: NDArray[Any]) -> Self:
         if values.dtype.kind == "f":
-            bits = values.astype(np.float64).view(np.uint64)
-            is_negative = (bits >> np.uint64(63)) != 0
-            exponent = (bits >> np.uint64(52)) & np.uint64(0x7FF)
-            one = (exponent > 0).astype(np.uint64) << np.uint64(52)
-            whole = bits & np.uint64((1 << 52) - 1) | one
-            begin = np.maximum(exponent.view(np.int64), 1) - 1075
+            fraction, exponent = np.frexp(values.astype(np.float64))
+            whole, begin = np.ldexp(fraction, 53).astype(np.int64), exponent.astype(np.int64) - 53
         else:
-            is_negative = values < 0
-            whole = values.astype(np.uint64)
-            whole = np.where(is_negative, np.uint64(0) - whole, whole)
-            begin = np.zeros(len(values), np.int64)
-        sign = np.where(is_negative, np.int64(-1), np.int64(1))
-        return cls(sign, begin, [whole & U_MASK, whole >> U_DIGIT])
+            whole, begin = values, np.zeros(len(values), np.int64)
+        sign = np.where(whole < 0, np.int64(-1), np.int64(1))
+        size = whole.astype(np.uint64)
+        size = np.where(whole < 0, np.uint64(0) - size, size)
+        return cls(sign, begin, [size & U_MASK, size >> U_DIGIT])
 
     def times(self, other: Self) -> Self:
         """Multiply number by number."""
@@ -453,70 +444,25 @@ def _split(a: FloatArray) -> tuple[FloatArray, FloatArray]:
 # --- Thresholds for sums --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Need:
-    """Thresholds that other sums have to reach, or to exceed where `passes` is True."""
+def needs(weight: ExactSums, q: NDArray[np.float64], unit: int) -> tuple[ExactSums, ExactSums]:
+    """Compute the least sums that reach the share q of each weight, and that exceed it.
 
-    sums: ExactSums
-    passes: NDArray[np.bool_]
-
-    @classmethod
-    def reached(cls, sums: ExactSums) -> Self:
-        return cls(sums, np.zeros(sums.shape, np.bool_))
-
-    @classmethod
-    def joined(cls, needs: Sequence[Self]) -> Self:
-        """Concatenate thresholds."""
-        sums = ExactSums.joined([need.sums for need in needs])
-        return cls(sums, np.concatenate([need.passes for need in needs]))
-
-    def repeated(self, n: int) -> Self:
-        """Repeat a threshold of one row for `n` rows."""
-        digits = np.broadcast_to(self.sums.digits, (len(self.sums.digits), n))
-        return type(self)(ExactSums(self.sums.first, digits), np.broadcast_to(self.passes, n))
-
-    def plus(self, sums: ExactSums) -> Self:
-        """Add other sums to the thresholds."""
-        return type(self)(self.sums + sums, self.passes)
-
-    def minus(self, sums: ExactSums) -> Self:
-        """Subtract other sums from the thresholds."""
-        return type(self)(self.sums - sums, self.passes)
-
-    def wholes(self, exponent: int) -> NDArray[np.object_]:
-        """Return the least whole sums that meet the thresholds, in units of ``2**exponent``."""
-        return self.sums.shifted(-exponent).whole(self.passes).integers(0)
-
-    @property
-    def is_met(self) -> NDArray[np.bool_]:
-        """Mask of the thresholds that even a sum of zero meets."""
-        return self.sums.is_negative | (self.sums.is_zero & ~self.passes)
-
-
-def needs(weight: ExactSums, q: NDArray[np.float64]) -> tuple[Need, Need]:
-    """Compute the thresholds to reach the share q of each weight, and to exceed it.
+    All sums that are compared with them are whole multiples of ``2**(32 * unit)``, and so are
+    these.
 
     Share and sums are exact, and compared when each is rounded to 53 bits. A user's 0.1 is a little
     more than a tenth as a float, and yet of ten equal weights the first one is wanted. NumPy rounds
     the share where it counts elements, so weights that are counts give the same result as repeated
     elements. The share 0 is that of the first element. The share 1 is that of all elements, however
-    little the last one weighs, and no threshold is beyond it.
+    little the last one weighs, and no sum is beyond it.
     """
     if len(weight) > 1 and (weight.digits == weight.digits[:, :1]).all() and (q == q[0]).all():
-        reached, passed = (need.repeated(len(weight)) for need in needs(weight[:1], q[:1]))
-        return reached, passed
-    totals, shares = weight.integers(weight.first).tolist(), q.tolist()
-    # With at least 64 bits below the product, where the thresholds lie.
-    places = max(each.as_integer_ratio()[1].bit_length() for each in {*shares}) // DIGIT + 3
-    limits = [
-        limit
-        for total, each in zip(totals, shares, strict=True)
-        for limit in _limits(total << DIGIT * places, each)
-    ]
-    table = ExactSums.of_integers([sum_ for sum_, _ in limits], weight.first - places)
-    passes = np.array([passes for _, passes in limits], np.bool_)
-    reached, passed = (Need(table[i::2], passes[i::2]) for i in (0, 1))
-    return reached, passed
+        same = np.zeros(len(weight), np.int64)
+        reached, passed = needs(weight[:1], q[:1], unit)
+        return reached[same], passed[same]
+    pairs = zip(weight.integers(unit).tolist(), q.tolist(), strict=True)
+    both = np.array([whole_needs(*pair) for pair in pairs], object).reshape(-1, 2)
+    return ExactSums.of_integers(both[:, 0], unit), ExactSums.of_integers(both[:, 1], unit)
 
 
 def whole_needs(total: int, q: float) -> tuple[int, int]:
@@ -524,27 +470,15 @@ def whole_needs(total: int, q: float) -> tuple[int, int]:
 
     They are compared as those of `needs` are.
     """
-    places = q.as_integer_ratio()[1].bit_length() // DIGIT + 3
-    reached, passed = (
-        (sum_ >> DIGIT * places) + 1 if passes else -(-sum_ >> DIGIT * places)
-        for sum_, passes in _limits(total << DIGIT * places, q)
-    )
-    return reached, passed
-
-
-def _limits(most: int, q: float) -> list[tuple[int, bool]]:
-    """Find the thresholds to reach the share q of a sum, and to exceed it.
-
-    Each has whether it has to be exceeded itself. The sum is a multiple of a power of two beyond
-    the denominator of q.
-    """
     top, bottom = q.as_integer_ratio()
-    below, beyond, is_even = _halfway(most * top >> bottom.bit_length() - 1)
-    limits = []
-    for sum_, passes in ((below, q == 0 or not is_even), (beyond, is_even)):
-        is_all = q == 1 or sum_ > most or (passes and sum_ == most)
-        limits.append((most if is_all else sum_, passes and not is_all))
-    return limits
+    # Multiples of the denominator, with 64 bits below them, where the middles lie.
+    places = bottom.bit_length() + 64
+    below, beyond, is_even = _halfway((total << places) * top >> bottom.bit_length() - 1)
+    limits = (below, q == 0 or not is_even), (beyond, is_even)
+    reached, passed = (
+        (limit >> places) + 1 if passes else -(-limit >> places) for limit, passes in limits
+    )
+    return (total, total) if q == 1 else (min(reached, total), min(passed, total))
 
 
 def _halfway(share: int) -> tuple[int, int, bool]:
@@ -596,14 +530,12 @@ class Running:
         """Convert the limbs of some sums to exact numbers."""
         return ExactSums.carried(0, limbs).shifted(self.exponent).trimmed()
 
-    def reach(self, need: Need, row: IntArray | None = None) -> IntArray:
-        """Count the running sums that do not meet each threshold, in its row or in every row.
+    def reach(self, sums: ExactSums, row: IntArray | None = None) -> IntArray:
+        """Count the running sums below each of some sums, in its row or in every row.
 
-        The result is the place of the first running sum that meets it.
+        The result is the place of the first running sum that reaches it.
         """
-        is_met = need.is_met
-        wanted = self.limbs_of(need.sums.where(~is_met), need.passes)
-        return np.where(is_met, 0, self._find(wanted, row))
+        return self._find(self.limbs_of(sums), row)
 
     def reach_whole(self, sums: Sequence[int], unit: int, row: IntArray | None = None) -> IntArray:
         """Count the running sums below each of some sums, in units of ``2**unit``; see `reach`."""
@@ -638,12 +570,13 @@ class Running:
             low, high = np.where(is_less, middle + 1, low), np.where(is_less, high, middle)
         return np.asarray(low)
 
-    def limbs_of(self, sums: ExactSums, passes: Any = False) -> list[IntArray]:
-        """Round numbers up to units, to the next one in any case where `passes`, and split them.
+    def limbs_of(self, sums: ExactSums) -> list[IntArray]:
+        """Round numbers up to units, negative ones to 0, and split them.
 
         The highest limb saturates at the largest int64.
         """
-        sums, last = sums.shifted(-self.exponent).whole(passes), len(self.limbs) - 1
+        sums = sums.where(~sums.is_negative).shifted(-self.exponent).whole()
+        last = len(self.limbs) - 1
         limbs = [*sums.aligned(0, max(len(sums.digits), last + 2))]
         highest, beyond = limbs[last] | limbs[last + 1] << DIGIT, limbs[last + 2 :]
         is_beyond = (highest < 0) | (limbs[last + 1] > MASK // 2) | np.any(beyond, axis=0)

@@ -77,23 +77,18 @@ class Expected(Joined):
         n_chunks, n_ends = len(cuts.sizes), len(brackets.ends)
         n_checked = min(n_ends, max(MOST_CHECKED // max(n_chunks, among, 1), 1))
         checked = np.arange(n_checked) * n_ends // max(n_checked, 1)
-        shape = (n_chunks, n_checked)
-        least, most = np.empty(shape, np.int64), np.empty(shape, np.int64)
-        is_pivot = np.empty(shape, np.bool_)
-        weights = None if cuts.weight is None else np.empty((2, *shape), np.int64)
-        most_candidates = np.empty(n_chunks, np.int64)
-        size = max(AT_ONCE // (n_ends + 1), 1)
-        for begin in range(0, n_chunks, size):
+        size, parts = max(AT_ONCE // (n_ends + 1), 1), []
+        for begin in range(0, max(n_chunks, 1), size):
             part = slice(begin, begin + size)
             cells = cells_of(cuts, part, brackets.ends)
-            bounds = bounds_of(cuts, cells)
-            least[part], most[part], is_pivot[part] = (each[:, checked] for each in bounds)
-            if weights is not None:
-                weights[:, part] = [each[:, checked] for each in weights_of(cuts, cells)]
-            most_candidates[part] = _most_candidates(*bounds, cuts.n_valid[part], brackets.wanted)
+            bounds = bounds_of(cells, cuts.upto, cuts.below, cuts.n_valid)
+            n_candidates = _most_candidates(*bounds, cuts.n_valid[part], brackets.wanted)
+            of_ends = *bounds, *(weights_of(cuts, cells) if cuts.weighs else ())
+            parts.append([n_candidates, *(each[:, checked] for each in of_ends)])
+        columns = map(np.concatenate, zip(*parts, strict=True))
+        most_candidates, least, most, is_pivot, *weights = columns
         of_counts = most_candidates, checked, least, most, is_pivot
-        of_ends = (None, None) if weights is None else weights
-        of_weights = cuts.weight, cuts.weight_most, *of_ends, cuts.unit
+        of_weights = cuts.weight, cuts.weight_most, *(weights or (None, None)), cuts.unit
         return cls(cuts.n_valid, cuts.n_missing, *of_counts, *of_weights)
 
     @classmethod
@@ -219,12 +214,13 @@ def cells_of(cuts: Cuts, part: slice, ends: NDArray[Any]) -> EndPlaces:
     return EndPlaces(part, behind, upto_end == 0, upto_end == sizes[:, None], is_pivot)
 
 
-def bounds_of(cuts: Cuts, cells: EndPlaces) -> Bounds:
-    """Bound the counts of some chunks at the ends of some cells, by their cuts.
+def bounds_of(cells: EndPlaces, upto: IntArray, below: IntArray, whole: IntArray) -> Bounds:
+    """Bound a measure of some chunks at the ends of some cells.
 
-    Returns `Expected.least`, `most` and `is_pivot`, of shape ``(chunks, ends)``.
+    The measure is known up to all pivots, below them, and of each chunk. Returns `Expected.least`,
+    `most` and `is_pivot`, of shape ``(chunks, ends)``.
     """
-    before, at, after = _around(cells, cuts.upto, cuts.below, cuts.n_valid)
+    before, at, after = _around(cells, upto, below, whole)
     is_pivot = cells.is_pivot
     return np.where(is_pivot, at, before), np.where(is_pivot, before, after), is_pivot
 

@@ -41,7 +41,7 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
     All counts are from load 2, so an answer that is returned is exact for the data as load 2
     read it.
     """
-    borders = _borders(tally)
+    borders = borders_of(tally)
     inside = borders[1::2] - borders[::2]  # number of elements of each cell
     segment = _segments(borders, ranks)
     is_end = segment % 2 == 1
@@ -67,7 +67,7 @@ def sum_of_ranks(brackets: Brackets, tally: Tally, first: int, stop: int) -> Exa
     These are the candidates and the ends of the brackets, which must be finite at these ranks.
     Elements of cells that are not wanted are left out. One sum, in a table of one place.
     """
-    borders = _borders(tally)
+    borders = borders_of(tally)
     gathered = (borders[1::2] - borders[::2]) * brackets.wanted
     elements = tally.candidates.ordered().on_host()
     ranks = np.repeat(borders[::2] - (gathered.cumsum() - gathered), gathered) + np.arange(
@@ -112,7 +112,7 @@ def counts_at(
 
 def are_gathered(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArray[np.bool_]:
     """Return whether the elements of these ranks are ends, or lie in wanted cells."""
-    segment = _segments(_borders(tally), ranks)
+    segment = _segments(borders_of(tally), ranks)
     return np.asarray((segment % 2 == 1) | brackets.wanted[segment // 2])
 
 
@@ -129,7 +129,7 @@ def unsigned_zero(values: NDArray[Any]) -> NDArray[Any]:
     return values + 0.0 if values.dtype.kind == "f" else values
 
 
-def _borders(tally: Tally) -> IntArray:
+def borders_of(tally: Tally) -> IntArray:
     """Compute the first rank of cell 0, of the ties of end 0, of cell 1, and so on.
 
     The last entry is the number of valid elements.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import Brackets, IntArray
+from dask_gpuselect.maths.cuts import Brackets, IntArray, covered
 from dask_gpuselect.maths.lane_cuts import RanksOfLanes
 
 # Standard deviations from the wanted rank to either end of a bracket. With 10^5 groups, one bracket
@@ -53,26 +53,20 @@ def guess_group_brackets(
     middle = (lower + upper + 1) / 2
     spread = np.sqrt(np.maximum(middle * (1 - middle / np.maximum(n, 1)), 0))
     width = np.ceil(WIDTH * spread).astype(np.int64) + WIDTH
-    # Place -1 is open below, place n open above.
-    low, high = np.maximum(lower - width, -1), np.minimum(upper + width, n)
-    places = np.sort(np.concatenate([low, high]), axis=0).T
-    # True if a bracket covers the cell before, between or behind the places of a group.
-    covered = np.zeros((len(n), places.shape[1] + 1), np.bool_)
-    for each_low, each_high in zip(low, high, strict=True):
-        covered[:, 1:-1] |= (each_low[:, None] <= places[:, :-1]) & (
-            places[:, 1:] <= each_high[:, None]
-        )
-    is_end = (places >= 0) & (places < n[:, None])
-    group, column = np.nonzero(is_end)
-    elements = elements_at(places[is_end] + (np.cumsum(n) - n)[group])
+    # Each group has a place before its sample, which is open below, and one behind, open above.
+    first, begin = np.cumsum(n) - n, np.cumsum(n + 2) - n - 1
+    low = begin + np.maximum(lower - width, -1)
+    high = begin + np.minimum(upper + width, n)
+    ends = np.unique(np.concatenate([begin - 1, begin + n, low.ravel(), high.ravel()]))
+    group = np.searchsorted(begin, ends + 1, "right") - 1
+    place, is_before_end = ends - begin[group], covered(ends, low.ravel(), high.ravel())[:-1]
+    is_end = (place >= 0) & (place < n[group])
+    owner = group[is_end]
+    elements = elements_at(first[owner] + place[is_end])
     # Equal elements make one end, as no element lies between them.
-    is_new = np.append(np.True_, (group[1:] != group[:-1]) | (elements[1:] != elements[:-1]))[
-        : len(group)
-    ]
-    group, column, ends = group[is_new], column[is_new], elements[is_new]
-    n_ends = np.bincount(group, minlength=len(n)).astype(np.int64)
-    wanted = np.zeros(len(ends) + len(n), np.bool_)
-    wanted[np.arange(len(ends)) + group] = covered[group, column]
-    behind = np.count_nonzero(places < n[:, None], axis=1)
-    wanted[np.cumsum(n_ends + 1) - 1] = covered[np.arange(len(n)), behind]
-    return Brackets(ends, wanted, n_ends=n_ends)
+    is_new = np.append(np.True_, (owner[1:] != owner[:-1]) | (elements[1:] != elements[:-1]))
+    is_new = is_new[: len(owner)]
+    takes = place == n[group]  # the last cell of each group
+    takes[is_end] = is_new
+    n_ends = np.bincount(owner[is_new], minlength=len(n)).astype(np.int64)
+    return Brackets(elements[is_new], is_before_end[takes], n_ends=n_ends)

@@ -12,6 +12,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.maths.cuts import extremes_of
+
 EXACT_UP_TO: Final = 2**53
 """Integers of at most this size are numbers of float64."""
 
@@ -79,9 +81,5 @@ def extreme_keys(dtype: np.dtype[Any]) -> tuple[int, int]:
 
     For floats these are infinities.
     """
-    if dtype.kind == "f":
-        ends = np.array([-np.inf, np.inf], dtype)
-    else:
-        ends = np.array([np.iinfo(dtype).min, np.iinfo(dtype).max], dtype)
-    least, largest = to_keys(ends).tolist()
+    least, largest = to_keys(np.array(extremes_of(dtype), dtype)).tolist()
     return least, largest

@@ -20,7 +20,6 @@ from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError, FloatA
 from dask_gpuselect.maths.exact_sums import (
     DIGIT,
     ExactSums,
-    Need,
     Running,
     Wholes,
     needs,
@@ -174,9 +173,7 @@ class Items(WeightedOrder):
             return lower, upper
         # Many windows are about a single value, which floats tell.
         ends = window(q, _width(self.weight, self.square), DOUBT)
-        first, last = (
-            self.elements(self.reach(rows, Need.reached(self.weight.share_of(end)))) for end in ends
-        )
+        first, last = (self.elements(self.reach(rows, self.weight.share_of(end))) for end in ends)
         with np.errstate(over="ignore"):
             means = first.astype(wanted.dtype)
         rows = np.flatnonzero((first != last) & (self.n > 0))
@@ -190,22 +187,29 @@ class Items(WeightedOrder):
         Unless the first item is the first of all, more than the weight `below` must be wanted.
         Unless the last item is the last of all, no more than the weight `upto` may be.
         """
-        first, last = needs(self.weight, np.full(self.n.shape, q))
         if wanted.method == TYPE_7:
             ends = window(q, _width(self.weight, self.square), DOUBT / 2)
-            first, last = (Need.reached(self.weight.share_of(end)) for end in ends)
-        is_first = below.is_zero | ~first.minus(below).is_met
-        is_last = (self.weight - upto).is_zero | last.minus(upto).is_met
+            first, last = (self.weight.share_of(end) for end in ends)
+        else:
+            unit = min(each.first for each in (self.weight, below, upto))
+            first, last = needs(self.weight, np.full(self.n.shape, q), unit)
+        is_first = below.is_zero | (below - first).is_negative
+        is_last = (self.weight - upto).is_zero | ~(upto - last).is_negative
         if not (is_first & is_last)[self.n > 0].all():
             raise ChunksChangedError(
                 f"a 1-D slice has other elements than in the first read. {ADVICE}"
             )
 
-    def reach(self, slot: IntArray, need: Need) -> IntArray:
-        among, middle = need.minus(self.base[slot]), self.middle.place[slot]
+    @property
+    def unit(self) -> int:
+        sums = self.weight, self.base, self.middle.weight
+        return min(self.running.exponent // DIGIT, *(each.first for each in sums))
+
+    def reach(self, slot: IntArray, sums: ExactSums) -> IntArray:
+        among, middle = sums - self.base[slot], self.middle.place[slot]
         item = self.running.reach(among, slot)
         if (item >= middle).any():
-            behind = self.running.reach(among.minus(self.middle.weight[slot]), slot)
+            behind = self.running.reach(among - self.middle.weight[slot], slot)
             item = np.where(item < middle, item, np.maximum(behind, middle))
         item = np.minimum(item, np.maximum(self.n[slot] - 1, 0))
         place: IntArray = slot * (self.values.shape[1] + 2) + item + (item >= middle)

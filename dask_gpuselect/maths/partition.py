@@ -161,11 +161,8 @@ class Table(Arrays):
             raise ChunksChangedError(
                 f"the chunks have other elements than the second read counted. {ADVICE}"
             )
-        prior = np.cumsum(ties, axis=0) - ties
-        cuts = edges.left + np.clip(wanted - prior, 0, ties)
-        sizes = edges.sizes
-        cuts = np.concatenate([np.zeros_like(sizes)[:, None], cuts, sizes[:, None]], axis=1)
-        return cls(cuts, np.cumsum(sizes) - sizes, edges, splitters.values)
+        cuts = dealt(edges.left, edges.right, edges.sizes, splitters.starts)
+        return cls(cuts, np.cumsum(edges.sizes) - edges.sizes, edges, splitters.values)
 
     def division(self, chunks: int | slice, steps: Sequence[int]) -> Division:
         """Divide the elements that some chunks send to a range of chunks of the result.
@@ -182,6 +179,30 @@ class Table(Arrays):
             for side in (self.edges.left, self.edges.right)
         )
         return Division((cuts - first).sum(axis=0), self.values[inner], below, upto)
+
+
+def dealt(left: IntArray, right: IntArray, sizes: IntArray, starts: IntArray) -> IntArray:
+    """Cut the sorted elements of each chunk where some ranks among all elements are.
+
+    Parameters
+    ----------
+    left, right : ndarray of int64, shape (B, K)
+        Number of elements of the chunk before the element of each rank, and up to and including it.
+    sizes : ndarray of int64, shape (B,)
+        Number of elements of each chunk.
+    starts : ndarray of int64, shape (K,)
+        Ascending ranks.
+
+    Returns
+    -------
+    ndarray of int64, shape (B, K + 2)
+        From 0 to the size of the chunk. Elements that equal one at a rank are dealt out in the
+        order of the chunks.
+    """
+    ties = right - left
+    prior = np.cumsum(ties, axis=0) - ties
+    cuts = left + np.clip(starts - left.sum(axis=0) - prior, 0, ties)
+    return np.concatenate([np.zeros_like(sizes)[:, None], cuts, sizes[:, None]], axis=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

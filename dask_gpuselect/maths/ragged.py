@@ -159,17 +159,10 @@ class CellTally(Joined):
         """Split the tally by slots between each two edges; cells are numbered anew from 0."""
         pieces = []
         for begin, end in itertools.pairwise(brackets.first_cell[list(edges)].tolist()):
-            some = (self.cells >= begin) & (self.cells < end)
-            taken = (self.of_cells >= begin) & (self.of_cells < end)
-            pieces.append(
-                CellTally(
-                    self.cells[some] - np.int32(begin),
-                    self.inside[some],
-                    self.equal[some],
-                    self.candidates[taken],
-                    self.of_cells[taken] - np.int32(begin),
-                )
-            )
+            some, taken = ((each >= begin) & (each < end) for each in (self.cells, self.of_cells))
+            counts = self.cells[some] - np.int32(begin), self.inside[some], self.equal[some]
+            gathered = self.candidates[taken], self.of_cells[taken] - np.int32(begin)
+            pieces.append(CellTally(*counts, *gathered))
         return pieces
 
 
@@ -219,12 +212,14 @@ def bracket_slots(parts: Sequence[Cuts], n_slots: int, ranks: RanksOfLanes) -> B
     cuts = Cuts.merge(parts)
     n_valid, n_missing = cuts.in_slots(n_slots)
     wanted = ranks_in_one_order(n_valid, ranks)
+    edges = _edges(cuts, n_slots)
+    pieces = [cuts] if len(edges) == 2 else cuts.among(edges)
     ranges = []
-    for some, first, last in _ranges(cuts, n_slots):
+    for some, (first, last) in zip(pieces, itertools.pairwise(edges), strict=True):
         has = first + np.flatnonzero(n_valid[first:last])
         before = n_valid[:first].sum()
         lower, upper = ((each[:, has] - before).ravel() for each in wanted)
-        ranges.append(_brackets(some, lower, upper, first, last))
+        ranges.append(_brackets(some, lower, upper, last - first))
     brackets = Brackets.merge(ranges)
     if len(brackets.wanted) > np.iinfo(np.int32).max:
         raise ValueError(
@@ -234,36 +229,23 @@ def bracket_slots(parts: Sequence[Cuts], n_slots: int, ranks: RanksOfLanes) -> B
     return Bracketed(brackets, n_valid, n_missing)
 
 
-def _ranges(cuts: Cuts, n_slots: int) -> Iterator[tuple[Cuts, int, int]]:
-    """Split the runs into ranges of slots, as ``(cuts, first, last)``.
-
-    A range has at most `AT_ONCE` pivots, unless a single slot has more.
-    """
-    assert cuts.slots is not None
+def _edges(cuts: Cuts, n_slots: int) -> list[int]:
+    """Divide slots into ranges with about `AT_ONCE` pivots, unless a single slot has more."""
     if len(cuts.pivots) <= AT_ONCE:
-        yield cuts, 0, n_slots
-        return
-    stops = np.cumsum(totals(cuts.slots, cuts.sizes, n_slots))
-    order = np.argsort(cuts.slots, kind="stable")
-    ordered = cuts.slots[order]
-    starts = cuts.starts()
-    first = 0
-    while first < n_slots:
-        done = stops[first - 1] if first else 0
-        last = max(int(np.searchsorted(stops, done + AT_ONCE, side="right")), first + 1)
-        runs = order[slice(*np.searchsorted(ordered, [first, last]))]
-        yield cuts.of_chunks(runs, starts), first, last
-        first = last
+        return [0, n_slots]
+    upto = np.cumsum(totals(cuts.slots, cuts.sizes, n_slots))
+    inner = np.searchsorted(upto, np.arange(AT_ONCE, upto[-1], AT_ONCE))
+    return [*np.unique([0, *inner, n_slots]).tolist()]
 
 
-def _brackets(cuts: Cuts, lower: IntArray, upper: IntArray, first: int, last: int) -> Brackets:
+def _brackets(cuts: Cuts, lower: IntArray, upper: IntArray, n_slots: int) -> Brackets:
     """Bracket ranks of the elements of a range of slots in one order."""
     assert cuts.slots is not None
     keys, value_of = _composite(np.repeat(cuts.slots, cuts.sizes), cuts.pivots)
     whole = replace(cuts.unpacked(), pivots=keys, slots=None)
     brackets = find_brackets(whole, lower, upper)
-    n_slots, slots = last - first, (brackets.ends >> np.uint64(32)).astype(np.int64)
-    n_ends = np.bincount(slots - first, minlength=n_slots)
+    slots = (brackets.ends >> np.uint64(32)).astype(np.int64)
+    n_ends = np.bincount(slots, minlength=n_slots)
     # In the whole, the cell behind the last end of a slot and the cell before the first end of the
     # next slot are one. The first of the two is never wanted, unless it is empty.
     cell = np.arange(len(brackets.ends) + n_slots) - np.repeat(np.arange(n_slots), n_ends + 1)

@@ -21,7 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cached import places_among
-from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArray, Tally
+from dask_gpuselect.maths.cuts import (
+    Arrays,
+    Brackets,
+    Cuts,
+    FloatArray,
+    IntArray,
+    Tally,
+    covered,
+)
 from dask_gpuselect.maths.keys import from_keys, to_keys, unused_key
 
 # Largest number of elements of a cell, in units of a cell between pivots. The cuts of a chunk have
@@ -179,10 +187,7 @@ def reached(ruler: Ruler, brackets: Brackets) -> NDArray[np.bool_]:
     n = len(ruler.bars)
     cell = ruler.bars.searchsorted(brackets.ends)
     first, last = np.append(0, cell)[brackets.wanted], np.append(cell, n)[brackets.wanted]
-    begun = np.bincount(np.concatenate([cell, first]), minlength=n + 1)
-    ended = np.bincount(np.concatenate([cell, last]) + 1, minlength=n + 2)[:-1]
-    is_reached: NDArray[np.bool_] = np.cumsum(begun - ended) > 0
-    return is_reached
+    return covered(np.arange(n), np.append(cell, first) - 1, np.append(cell, last))
 
 
 def tally_of_reached(
@@ -241,14 +246,16 @@ def ruled_cuts(
     cell, is_end = places_among(brackets.ends, bars)
     is_outside = ~brackets.wanted[cell] & ~is_end
     shift = _shifts(brackets, tally, inside)
-    parts = (
-        [bars[is_outside], brackets.ends, inside.pivots],
-        [below[is_outside], tally.below, inside.below + shift],
-        [upto[is_outside], tally.upto, inside.upto + shift],
-    )
-    pivots, below, upto = map(np.concatenate, parts)
+    pivots = np.concatenate([bars[is_outside], brackets.ends, inside.pivots])
     order = np.argsort(pivots)
-    pivots, below, upto = pivots[order], below[order], upto[order]
+    pivots = pivots[order]
+    below, upto = (
+        np.concatenate(parts)[order]
+        for parts in (
+            [below[is_outside], tally.below, inside.below + shift],
+            [upto[is_outside], tally.upto, inside.upto + shift],
+        )
+    )
     n_between = np.append(below, tally.n_valid) - np.append(np.int64(0), upto)
     is_wanted = brackets.wanted[brackets.ends.searchsorted(pivots)]
     if (n_between[:-1][~is_wanted] > most).any() or (

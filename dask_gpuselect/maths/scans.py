@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.partition import dealt
 
 
 class Run(NamedTuple):
@@ -61,14 +62,8 @@ def cut_positions(counts: IntArray) -> IntArray | None:
     sizes, totals = counts.sum(axis=1), counts.sum(axis=0)
     if totals.max(initial=0) == totals.sum():
         return None
-    behind_value = np.cumsum(totals)
-    # At the first position of each chunk: the value there, and how many of its keys are before.
     begins = np.cumsum(sizes[:-1])
-    value = np.searchsorted(behind_value, begins, side="right")
+    value = np.searchsorted(np.cumsum(totals), begins, side="right")
     value = np.minimum(value, len(totals) - 1)  # only empty chunks begin behind all keys
-    taken = begins - (behind_value - totals)[value]
-    own = counts[:, value]
-    prior_rank = np.cumsum(own, axis=0) - own
-    before = np.cumsum(counts, axis=1)[:, value] - own
-    cuts = before + np.clip(taken - prior_rank, 0, own)
-    return np.concatenate([np.zeros_like(sizes)[:, None], cuts, sizes[:, None]], axis=1)
+    upto = np.cumsum(counts, axis=1)[:, value]
+    return dealt(upto - counts[:, value], upto, sizes, begins)

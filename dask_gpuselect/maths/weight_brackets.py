@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, floor
-from typing import NamedTuple, Self
 
 import numpy as np
 
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, covered
 from dask_gpuselect.maths.envelope import (
     Envelope,
-    KnownAtPivots,
     cells_between,
     most_inside,
 )
@@ -65,43 +63,19 @@ class WeightEnvelope:
         unit = common_unit(cuts)
         shift = np.where(cuts.n_valid > 0, cuts.unit - unit, 0)
         at_pivots = np.repeat(shift, cuts.sizes)
-        known = KnownAtPivots(
+        measure = (
             _in_units(cuts.weight_least, at_pivots),
             -_in_units(-cuts.weight_below, at_pivots),
             -_in_units(-cuts.weight_upto, at_pivots),
             -_in_units(-cuts.weight_most, shift),
         )
         counts = Envelope.of(cuts)
-        weights = counts.of_measure(cuts, known, int(_in_units(cuts.weight, shift).sum()))
+        weights = counts.of_measure(cuts, measure, int(_in_units(cuts.weight, shift).sum()))
         square = float(np.ldexp(cuts.square, 2 * shift).sum())
         error = square_error(cuts) + Fraction(cuts.doubt)
         around = Fraction(square) * (1 - error), Fraction(square) * (1 + error)
         n_cells = max(len(counts.lower), int(np.sqrt(cuts.n_valid).sum()))
         return cls(counts, weights, unit, square, around, n_cells)
-
-    def share(self, q: float, *, passes: bool = False) -> WantedSum:
-        """Bound the share q of the weight of all elements."""
-        share, weights = Fraction(q), self.weights
-        least, most = share * weights.least * (1 - ROUNDING), share * weights.most * (1 + ROUNDING)
-        return WantedSum.of(least, most, {0.0: 0, 1.0: -1}.get(q), passes=passes)
-
-    def window(self, q: float) -> tuple[WantedSum, WantedSum]:
-        """Bound both ends of the window of the estimator of type 7.
-
-        See `weight_finish.window_means`.
-        """
-        share, rest, weights = Fraction(q), 1 - Fraction(q), self.weights
-        # The width of the window is the sum of squares divided by the sum, which is at most the sum
-        # itself.
-        narrow, wide = self.squares[0] / weights.most, Fraction(weights.most)
-        if weights.least > 0:
-            wide = min(wide, self.squares[1] / weights.least)
-        low = [max(share * (weights.least - wide), Fraction(0)), share * (weights.most - narrow)]
-        high = [share * weights.least + rest * narrow, share * weights.most + rest * wide]
-        return (
-            WantedSum.of(low[0], low[1], 0 if q == 0 else None, passes=True),
-            WantedSum.of(high[0], high[1], -1 if q == 1 else None),
-        )
 
     def positions(self, q: Sequence[float], method: str) -> tuple[IntArray, IntArray]:
         """Find positions of distinct pivots between which the wanted elements lie: (lo, hi].
@@ -109,18 +83,41 @@ class WeightEnvelope:
         There are two pairs for each window of the method "linear", and one for other quantiles.
         """
         if method == "linear":
-            wanted = [end for each in q for end in self.window(each)]
+            wanted = [end for each in q for end in self._window(Fraction(each))]
         else:
             passes = method == "averaged_inverted_cdf"
-            wanted = [self.share(each, passes=passes) for each in q]
-        least, most = (np.array([each[i] for each in wanted], np.int64) for i in (0, 1))
+            wanted = [self._share(Fraction(each), passes=passes) for each in q]
+        least, most = np.array(wanted, np.int64).T
         lo, hi = self.weights.positions(least - 1, most - 1)
-        ends = np.array([0, self.counts.most - 1], np.int64)
-        lo_by_rank, hi_by_rank = self.counts.positions(ends, ends)
-        for i, each in enumerate(wanted):
-            if each.rank is not None:
-                lo[i], hi[i] = lo_by_rank[each.rank], hi_by_rank[each.rank]
+        n_ends = len(wanted) // len(q)
+        for i, each in enumerate(q):
+            # The first of all elements begins at the share 0, and the last one ends at the share 1.
+            if each in (0, 1):
+                at, rank = (0, 0) if each == 0 else (n_ends - 1, self.counts.most - 1)
+                ends = np.array([rank])
+                (lo[n_ends * i + at],), (hi[n_ends * i + at],) = self.counts.positions(ends, ends)
         return lo, hi
+
+    def _share(self, share: Fraction, *, passes: bool) -> tuple[int, int]:
+        """Bound the least whole sum that reaches a share of the weight, or exceeds it."""
+        weights = self.weights
+        least, most = share * weights.least * (1 - ROUNDING), share * weights.most * (1 + ROUNDING)
+        return _whole_bounds(least, most, passes=passes)
+
+    def _window(self, share: Fraction) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Bound the least whole sums that exceed the begin of a window, and that reach its end.
+
+        See `weight_finish.window_means`.
+        """
+        rest, weights = 1 - share, self.weights
+        # The width of the window is the sum of squares divided by the sum, which is at most the sum
+        # itself.
+        narrow, wide = self.squares[0] / weights.most, Fraction(weights.most)
+        if weights.least > 0:
+            wide = min(wide, self.squares[1] / weights.least)
+        low = max(share * (weights.least - wide), Fraction(0)), share * (weights.most - narrow)
+        high = share * weights.least + rest * narrow, share * weights.most + rest * wide
+        return _whole_bounds(*low, passes=True), _whole_bounds(*high, passes=False)
 
     def with_sums(self, brackets: Brackets, lo: IntArray, hi: IntArray, method: str) -> Brackets:
         """Sum the unwanted cells between the brackets of both ends of each window.
@@ -153,25 +150,12 @@ class WeightEnvelope:
         return inside if len(inside) <= most else inside[np.argsort(-ties, kind="stable")[:most]]
 
 
-class WantedSum(NamedTuple):
-    """Bounds of a sum of weights that a wanted element is the first to reach.
+def _whole_bounds(least: Fraction, most: Fraction, *, passes: bool) -> tuple[int, int]:
+    """Round bounds of a sum to bounds of the least whole sum that reaches it.
 
-    Parameters
-    ----------
-    least, most : int
-        The least whole sum that is reached is in [least, most].
-    rank : int or None
-        Rank of the element, if that is known whatever the weights: 0, or -1 for the largest one.
+    Where it `passes`, the whole sum exceeds it.
     """
-
-    least: int
-    most: int
-    rank: int | None
-
-    @classmethod
-    def of(cls, least: Fraction, most: Fraction, rank: int | None, *, passes: bool = False) -> Self:
-        """Round the bounds of a sum that is to be reached or, if it `passes`, exceeded."""
-        return cls(ceil(least), floor(most) + 1 if passes else ceil(most), rank)
+    return ceil(least), floor(most) + 1 if passes else ceil(most)
 
 
 def find_weighted_brackets(cuts: Cuts, q: Sequence[float], method: str) -> Brackets:

@@ -17,17 +17,16 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.candidates import OrderedHostCandidates
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally, covered
 from dask_gpuselect.maths.exact_sums import (
     ExactSums,
-    Need,
     Running,
     Wholes,
     needs,
     quotient,
     whole_needs,
 )
+from dask_gpuselect.maths.finish import borders_of
 from dask_gpuselect.maths.weights import POINT, PRODUCT_UNIT, WEIGHT_UNIT
 
 FEW = 64  # elements that are multiplied as Python integers
@@ -55,11 +54,16 @@ class WeightedOrder(ABC):
     def squares_of(self, slot: IntArray) -> ExactSums:
         """Return the sum of the squares of the weights of some slots."""
 
+    @property
     @abstractmethod
-    def reach(self, slot: IntArray, need: Need) -> IntArray:
-        """Find the first places up to which the elements of some slots meet thresholds.
+    def unit(self) -> int:
+        """Place of a digit: the weights before all places are multiples of ``2**(32 * unit)``."""
 
-        Each threshold is above the weight before its slot, and at most that up to its end.
+    @abstractmethod
+    def reach(self, slot: IntArray, sums: ExactSums) -> IntArray:
+        """Find the first places up to which the elements of some slots reach sums.
+
+        Each sum is above the weight before its slot, and at most that up to its end.
         """
 
     def reach_shares(
@@ -69,7 +73,7 @@ class WeightedOrder(ABC):
 
         If `passes`, also those up to which they are exceeded. See `exact_sums.needs`.
         """
-        wanted = needs(self.sums_of(slot)[1], share)
+        wanted = needs(self.sums_of(slot)[1], share, self.unit)
         return self._reach_each(slot, wanted if passes else wanted[:1])
 
     def reach_wholes(self, slot: IntArray, sums: Sequence[Sequence[int]]) -> Sequence[IntArray]:
@@ -77,13 +81,12 @@ class WeightedOrder(ABC):
 
         The sums are in units of ``2**-POINT``.
         """
-        wholes = (ExactSums.of_integers(each, WEIGHT_UNIT) for each in sums)
-        return self._reach_each(slot, [Need.reached(each) for each in wholes])
+        return self._reach_each(slot, [ExactSums.of_integers(each, WEIGHT_UNIT) for each in sums])
 
-    def _reach_each(self, slot: IntArray, needs: Sequence[Need]) -> Sequence[IntArray]:
+    def _reach_each(self, slot: IntArray, sums: Sequence[ExactSums]) -> Sequence[IntArray]:
         before, _ = self.sums_of(slot)
-        need = Need.joined([need.plus(before) for need in needs])
-        return [*self.reach(np.tile(slot, len(needs)), need).reshape(len(needs), -1)]
+        every = ExactSums.joined([each + before for each in sums])
+        return [*self.reach(np.tile(slot, len(sums)), every).reshape(len(sums), -1)]
 
     @abstractmethod
     def elements(self, places: IntArray) -> NDArray[Any]:
@@ -126,38 +129,32 @@ def answers(
     return np.stack([pair[0], pair[-1]]).reshape(2, len(slots), len(q))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Windows:
-    """Windows of the weight over which quantiles of type 7 average; see `window_means`.
+def windows(total: Any, squares: Any, q: Sequence[float]) -> tuple[Any, Any, Any]:
+    """Find the windows of the weight over which quantiles of type 7 average; see `window_means`.
 
     Parameters
     ----------
+    total, squares : int, or ndarray of Python integers
+        Weight of all elements, and the sum of the squares of all weights, in units: one for all, or
+        one for each share.
+    q : sequence of float
+        Shares.
+
+    Returns
+    -------
     low, high : ndarray of Python integers
-        Where each begins and ends, in units of a unit of weight divided by `scale`.
+        Where each window begins and ends, in units of the unit of weight divided by `scale`.
     scale : ndarray of Python integers
         Weight of all elements times the denominator of the share.
     """
+    numerators, denominators = np.array([each.as_integer_ratio() for each in q], object).T
+    low = numerators * (total * total - squares)
+    return low, low + squares * denominators, total * denominators
 
-    low: NDArray[np.object_]
-    high: NDArray[np.object_]
-    scale: NDArray[np.object_]
 
-    @classmethod
-    def of(cls, weight: ExactSums, square: ExactSums, q: Sequence[float]) -> Self:
-        """Make the windows of some shares, from the sums of all weights and of their squares."""
-        return cls.of_wholes(weight.integers(WEIGHT_UNIT), square.integers(PRODUCT_UNIT), q)
-
-    @classmethod
-    def of_wholes(cls, total: Any, squares: Any, q: Sequence[float]) -> Self:
-        """Make the windows from sums in units: Python integers, or arrays of one for each share."""
-        numerators, denominators = np.array([each.as_integer_ratio() for each in q], object).T
-        low = numerators * (total * total - squares)
-        return cls(low, low + squares * denominators, total * denominators)
-
-    @property
-    def sums(self) -> tuple[list[int], list[int]]:
-        """The whole sums that the first and the last element of each window reach."""
-        return (self.low // self.scale + 1).tolist(), (-(-self.high // self.scale)).tolist()
+def sums_reached(low: Any, high: Any, scale: Any) -> tuple[list[int], list[int]]:
+    """Return the whole sums that the first and the last element of each of `windows` reach."""
+    return (low // scale + 1).tolist(), (-(-high // scale)).tolist()
 
 
 def window_means(
@@ -179,8 +176,9 @@ def window_means(
     A. Akinshin, "Weighted quantile estimators", arXiv:2304.07265, 2023.
     """
     before, weight = order.sums_of(slot)
-    windows = Windows.of(weight, order.squares_of(slot), q.tolist())
-    first, last = order.reach_wholes(slot, windows.sums)
+    total, squares = weight.integers(WEIGHT_UNIT), order.squares_of(slot).integers(PRODUCT_UNIT)
+    about = windows(total, squares, q.tolist())
+    first, last = order.reach_wholes(slot, sums_reached(*about))
     low, high = order.elements(first), order.elements(last)
     with np.errstate(invalid="ignore", over="ignore"):
         means = np.where(low == high, low, low + high).astype(dtype)  # -inf and inf are NaN
@@ -188,7 +186,7 @@ def window_means(
     if not len(some):
         return means
     first, last, before = first[some], last[some], before[some]
-    begin, end, scale = (each[some] for each in (windows.low, windows.high, windows.scale))
+    begin, end, scale = (each[some] for each in about)
     ends = order.wholes_before(np.concatenate([first + 1, last]))
     first_ends, last_begins = ends.reshape(2, -1) - before.integers(WEIGHT_UNIT)
     total = whole(low[some]) * (first_ends * scale - begin)
@@ -214,32 +212,25 @@ def whole(numbers: NDArray[Any]) -> NDArray[np.object_]:
 class InOrder(WeightedOrder):
     """Sorted candidates of the second load and the ends of their brackets, as one slot.
 
-    Segments are the cells, and the ends between them. Segment s has the places from ``firsts[s]``
-    on: an end has one, and a cell one more than it has candidates.
+    Places are ranks. All ranks of elements that equal an end are one place.
 
     Parameters
     ----------
     brackets : Brackets
     tally : Tally
-        Tally of all chunks, at these brackets.
-    candidates : ndarray
-        Candidates, sorted.
+        Tally of all chunks, at these brackets, with sorted candidates.
     weights : ndarray, shape (n_blocks, BLOCK)
-        Their weights, and zeros behind them.
+        Weights of the candidates, and zeros behind them.
     starts : ndarray of int64, shape (n_cells + 1,)
         Number of candidates before each cell, and of all.
-    firsts : ndarray of int64, shape (n_segments,)
-        First place of each segment.
     blocks : ExactSums, shape (n_blocks + 1,)
         Weight of the candidates before each block, and of all.
     """
 
     brackets: Brackets
     tally: Tally
-    candidates: NDArray[Any]
     weights: NDArray[Any]
     starts: IntArray
-    firsts: IntArray
     blocks: ExactSums
 
     @classmethod
@@ -248,8 +239,8 @@ class InOrder(WeightedOrder):
         starts = np.append(np.int64(0), counts.cumsum())
         if starts[-1] != len(tally.candidates):
             raise _left()
-        ordered, own = tally.in_order()
-        assert own is not None
+        tally = tally.in_order()
+        own = tally.weights
         weights = np.zeros((len(own) // BLOCK + 1, BLOCK), own.dtype)
         weights.reshape(-1)[: len(own)] = own
         if len(own) and float(own.max()) / FAR > float(own.min()):
@@ -257,15 +248,7 @@ class InOrder(WeightedOrder):
         else:
             pieces = np.split(weights, range(AT_ONCE // BLOCK, len(weights), AT_ONCE // BLOCK))
             blocks = [Wholes.of(rows).running().at(np.full(len(rows), BLOCK)) for rows in pieces]
-        return cls(
-            brackets,
-            tally,
-            ordered.on_host(),
-            weights,
-            starts,
-            np.repeat(starts, 2)[1:-2] + np.arange(2 * len(counts) - 1),
-            ExactSums.joined(blocks).running(),
-        )
+        return cls(brackets, tally, weights, starts, ExactSums.joined(blocks).running())
 
     @cached_property
     def cells(self) -> CellWeights:
@@ -273,19 +256,13 @@ class InOrder(WeightedOrder):
         return CellWeights.of(self.brackets, self.tally)
 
     @cached_property
-    def cell_sums(self) -> tuple[ExactSums, ExactSums]:
-        """The result of `CellWeights.sums`."""
-        return self.cells.sums()
+    def borders(self) -> IntArray:
+        """Ranks at which the cells, and the ends between them, begin: see `finish.borders_of`."""
+        return borders_of(self.tally)
 
     @property
-    def ordered(self) -> OrderedHostCandidates:
-        """The candidates, as candidates."""
-        return OrderedHostCandidates(self.candidates)
-
-    @property
-    def own_weights(self) -> NDArray[Any]:
-        """Weight of each candidate."""
-        return self.weights.reshape(-1)[: len(self.candidates)]
+    def unit(self) -> int:
+        return WEIGHT_UNIT
 
     def sums_of(self, slot: IntArray) -> tuple[ExactSums, ExactSums]:
         return ExactSums.zeros(slot.shape), self.tally.weight[slot]
@@ -293,8 +270,8 @@ class InOrder(WeightedOrder):
     def squares_of(self, slot: IntArray) -> ExactSums:
         return self.tally.square[slot]
 
-    def reach(self, slot: IntArray, need: Need) -> IntArray:
-        (places,) = self.reach_wholes(slot, [need.wholes(-POINT).tolist()])
+    def reach(self, slot: IntArray, sums: ExactSums) -> IntArray:
+        (places,) = self.reach_wholes(slot, [sums.integers(WEIGHT_UNIT).tolist()])
         return places
 
     def reach_shares(
@@ -305,6 +282,8 @@ class InOrder(WeightedOrder):
 
     def reach_wholes(self, slot: IntArray, sums: Sequence[Sequence[int]]) -> Sequence[IntArray]:
         """Find the first places up to which several whole sums are reached.
+
+        A place is the last rank of the elements that equal an end.
 
         Raises
         ------
@@ -321,42 +300,27 @@ class InOrder(WeightedOrder):
         rest = [each - base for each, base in zip(among, before, strict=True)]
         rows = np.arange(len(block))
         place = BLOCK * block + self._running(block).reach_whole(rest, -POINT, rows)
-        at, ends = np.array(cell, np.int64), np.array(is_end, np.int64)
-        places = np.where(ends, self.starts[at + 1], place) + 2 * at + ends
+        at, ends = np.array(cell, np.int64), np.array(is_end, np.bool_)
+        behind_ends = self.borders[np.minimum(2 * at + 2, len(self.borders) - 1)]
+        places = np.where(ends, behind_ends - 1, self.borders[2 * at] + place - self.starts[at])
         return [*places.reshape(len(sums), -1)]
-
-    def find(self, values: NDArray[Any], *, upto: bool) -> IntArray:
-        """Find the places behind all elements below some values, or up to them.
-
-        Each value must be an end, or lie in a cell that was gathered or is empty.
-        """
-        ends = self.brackets.ends
-        cell = ends.searchsorted(values)
-        is_end = ends.searchsorted(values, "right") > cell
-        place = self.candidates.searchsorted(values, "right" if upto else "left")
-        at_end = self.firsts[np.minimum(2 * cell + 1, len(self.firsts) - 1)] + upto
-        return np.where(is_end, at_end, place + 2 * cell)
 
     def elements(self, places: IntArray) -> NDArray[Any]:
         cell, is_end, place = self._parts(places)
         elements = np.empty(len(places), self.brackets.ends.dtype)
         elements[is_end] = self.brackets.ends[cell[is_end]]
-        elements[~is_end] = self.candidates[place[~is_end]]
+        elements[~is_end] = self.tally.candidates.on_host()[place[~is_end]]
         return elements
 
     def weights_before(self, places: IntArray) -> ExactSums:
-        cell, is_end, place = self._parts(places)
-        block, rest = np.divmod(place, BLOCK)
-        segments, gathered = self.cell_sums
-        some, row = np.unique(block, return_inverse=True)
-        among = self.blocks[block] + self._running(some).at(rest, row) - gathered[cell]
-        return segments[2 * cell + is_end] + among.where(~is_end)
+        return ExactSums.of_integers(self.wholes_before(places), WEIGHT_UNIT)
 
     def wholes_before(self, places: IntArray) -> NDArray[np.object_]:
         cell, is_end, place = self._parts(places)
         block, rest = np.divmod(place, BLOCK)
+        some, row = np.unique(block, return_inverse=True)
         among = self.blocks[block].integers(WEIGHT_UNIT)
-        among += self._running(block).at(rest).integers(WEIGHT_UNIT)
+        among += self._running(some).at(rest, row).integers(WEIGHT_UNIT)
         cells = self.cells
         wholes = np.empty(len(places), object)
         wholes[:] = [
@@ -372,8 +336,7 @@ class InOrder(WeightedOrder):
         n_unknown = np.append(np.int64(0), is_unknown.cumsum())[cell + is_end]
         if (n_unknown[:n] != n_unknown[n:]).any():
             raise _left()
-        at = np.where(is_end, self.starts[cell + 1], place)
-        sums = differences(at, self._product_of)
+        sums = differences(place, self._product_of)
         sums += differences(cell, self._product_of_ends)
         if len(tally.products):
             cells = tally.products.running().integers(PRODUCT_UNIT)
@@ -382,7 +345,8 @@ class InOrder(WeightedOrder):
 
     def _product_of(self, start: int, stop: int) -> int:
         """Sum candidate times weight between two places among the candidates."""
-        candidates, weights = self.candidates[start:stop], self.own_weights[start:stop]
+        candidates = self.tally.candidates.on_host()[start:stop]
+        weights = self.tally.weights[start:stop]
         if stop - start <= FEW:
             pairs = zip(whole(candidates), whole(weights), strict=True)
             return sum(element * weight for element, weight in pairs)
@@ -399,9 +363,16 @@ class InOrder(WeightedOrder):
         return int(((upto - below) * whole(self.brackets.ends[start:stop])).sum())
 
     def _parts(self, places: IntArray) -> tuple[IntArray, NDArray[np.bool_], IntArray]:
-        """Split places into the cell, whether it is the end behind it, and the candidate."""
-        segment = self.firsts.searchsorted(places, "right") - 1
-        return segment // 2, segment % 2 == 1, places - segment
+        """Split places into the cell, whether it is the end behind it, and the candidate.
+
+        The candidate is the first one behind an end, or behind the begin of a cell that was not
+        gathered.
+        """
+        segment = self.borders[1:].searchsorted(places, "right")
+        cell, is_end = segment // 2, segment % 2 == 1
+        is_among = ~is_end & self.brackets.wanted[cell]
+        place = self.starts[cell + is_end] + (places - self.borders[segment]) * is_among
+        return cell, is_end, place
 
     def _running(self, blocks: IntArray) -> Running:
         """Compute the running sums of the weights in some blocks."""
@@ -446,14 +417,6 @@ class CellWeights(NamedTuple):
     def total(self) -> int:
         """Weight of all elements."""
         return self.stops[-1]
-
-    def sums(self) -> tuple[ExactSums, ExactSums]:
-        """Return the weight before each segment, a cell or an end, and of all; and `gathered`."""
-        segments = [each for pair in zip(self.starts, self.stops, strict=True) for each in pair]
-        before, gathered = (
-            ExactSums.of_integers(each, WEIGHT_UNIT) for each in (segments, self.gathered)
-        )
-        return before, gathered
 
     def reached(self, sums: Sequence[int]) -> tuple[list[int], list[bool], list[int]]:
         """Find the cells in which some sums are reached.

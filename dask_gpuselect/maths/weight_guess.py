@@ -26,7 +26,7 @@ from dask_gpuselect.maths.cuts import (
 from dask_gpuselect.maths.envelope import brackets_at
 from dask_gpuselect.maths.exact_sums import ExactSums, whole_needs
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
-from dask_gpuselect.maths.weight_finish import CellWeights, Windows, inside
+from dask_gpuselect.maths.weight_finish import CellWeights, inside, sums_reached, windows
 from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT
 
 
@@ -201,7 +201,7 @@ def wanted_sums(total: int, square: ExactSums, q: Sequence[float], method: str) 
     ``2**-POINT``.
     """
     if method == "linear":
-        first, last = Windows.of_wholes(total, square.integers(PRODUCT_UNIT)[0], q).sums
+        first, last = sums_reached(*windows(total, square.integers(PRODUCT_UNIT)[0], q))
         return first + last
     first, last = map(list, zip(*(whole_needs(total, each) for each in q), strict=True))
     return first + last

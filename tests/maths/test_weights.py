@@ -101,8 +101,8 @@ def test_integers_beyond_2_to_the_53_stay_exact_beside_smaller_ones() -> None:
 
 def reached_and_passed(q: float, weight: int) -> tuple[int, int]:
     """The least whole sums that reach the share q of a weight, and that exceed it."""
-    both = needs(ExactSums.of_integers([weight], 0), np.array([q]))
-    reached, passed = (need.sums.whole(need.passes).integers(0).item() for need in both)
+    both = needs(ExactSums.of_integers([weight], 0), np.array([q]), 0)
+    reached, passed = (sums.integers(0).item() for sums in both)
     return reached, passed
 
 

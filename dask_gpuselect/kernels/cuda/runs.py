@@ -21,7 +21,7 @@ from dask_gpuselect.kernels.cuda.weighing import Summed, moments_of
 from dask_gpuselect.kernels.reference.selection import elements_of
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.exact_sums import ExactSums, Need, Running, Wholes
+from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Running, Wholes
 from dask_gpuselect.maths.keys import from_keys, to_keys
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs
@@ -82,9 +82,14 @@ class SortedRuns(Runs):
         digits = cupy.stack([limb[0].take(at) for limb in sums.limbs]).get()
         return sums.exact(np.where(places > 0, digits, 0))
 
-    def reach(self, slot: IntArray, need: Need) -> IntArray:
+    @property
+    def unit(self) -> int:
         assert self.running is not None
-        wanted = self.running.limbs_of(need.sums, need.passes)
+        return self.running.exponent // DIGIT
+
+    def reach(self, slot: IntArray, sums: ExactSums) -> IntArray:
+        assert self.running is not None
+        wanted = self.running.limbs_of(sums)
         limbs = [limb[0] for limb in self.running.limbs]
         return self._search(limbs, slot, wanted, np.zeros(len(slot), np.bool_))
 

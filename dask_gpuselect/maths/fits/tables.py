@@ -63,13 +63,6 @@ class Tables(Arrays):
         near = columns if is_same else self.near[:, 0, :][:, where]
         return Tables(columns, near, self.target[0, :][where])
 
-    def between(self, first: int, last: int) -> Tables:
-        """Take the tables from `first` to `last`, both included."""
-        some = slice(first, last + 1)
-        is_same = self.near is self.columns
-        columns = self.columns[:, some, :]
-        return Tables(columns, columns if is_same else self.near[:, some, :], self.target[some, :])
-
     def on_host(self) -> list[tuple[FloatArray, FloatArray]]:
         """Copy each table to the host, as a design of shape (n, p) and a target."""
         designs, targets = to_host(self.columns).transpose(1, 2, 0), to_host(self.target)
@@ -81,12 +74,11 @@ class Tables(Arrays):
         The operations are those of the kernels, in the same order, so that results have the same
         bits.
         """
-        grid = Grid.of(which)
-        some = self.between(*grid.tables)
-        at = like(grid.padded(thetas), self.target)
-        rest = some.target[:, None, :] - some.columns[0][:, None, :] * at[..., 0, None]
+        grid = Grid.of(which, len(self.target))
+        at = like(grid.spread(thetas), self.target)
+        rest = self.target[:, None, :] - self.columns[0][:, None, :] * at[..., 0, None]
         for i in range(1, self.p):
-            rest -= some.columns[i][:, None, :] * at[..., i, None]
+            rest -= self.columns[i][:, None, :] * at[..., i, None]
         return grid.flat(rest)
 
     def normal_equations(
@@ -102,11 +94,10 @@ class Tables(Arrays):
         them. With 65,536 rows and 6 columns that takes 9 ms for ten fits, and fit by fit 11. For
         one fit it takes 4, and by itself 1.
         """
-        xp, grid = namespace(residuals), Grid.of(which)
+        xp, grid = namespace(residuals), Grid.of(which, len(self.target))
         used = xp.where(weights > 0, residuals, 0.0)
-        some = self.between(*grid.tables)
-        is_many = grid.shape[1] > self.p and some.near.size * self.p <= MOST_PRODUCTS
-        sums = to_host((some._by_products if is_many else some._by_fits)(xp, used, weights, grid))
+        is_many = grid.shape[1] > self.p and self.near.size * self.p <= MOST_PRODUCTS
+        sums = to_host((self._by_products if is_many else self._by_fits)(xp, used, weights, grid))
         return sums[..., :-1], sums[..., -1]
 
     def _by_products(self, xp: Any, used: Array, weights: Array, grid: Grid) -> Array:
@@ -149,40 +140,28 @@ class Grid:
 
     Parameters
     ----------
-    tables : tuple of 2 ints
-        Number of the first and of the last table that has fits.
     shape : tuple of 2 ints
-        Number of tables from the first to the last, and of fits of a table.
+        Number of tables, and of fits of a table.
     places : ndarray of int64, shape (F,)
         Places of the fits in the flat grid, ascending.
     """
 
-    tables: tuple[int, int]
     shape: tuple[int, int]
     places: IntArray
 
     @classmethod
-    def of(cls, which: IntArray) -> Grid:
+    def of(cls, which: IntArray, n_tables: int) -> Grid:
         """Make the grid of fits of tables in ascending order."""
-        first, last = int(which[0]), int(which[-1])
         ranks = np.arange(len(which)) - np.searchsorted(which, which)
         n_fits = int(ranks.max()) + 1
-        return cls((first, last), (last - first + 1, n_fits), (which - first) * n_fits + ranks)
+        return cls((n_tables, n_fits), which * n_fits + ranks)
 
     @property
     def is_full(self) -> bool:
         return len(self.places) == self.shape[0] * self.shape[1]
 
-    def padded(self, thetas: FloatArray) -> FloatArray:
-        """Put a row for each fit into the grid, on the host."""
-        if self.is_full:
-            return thetas.reshape(*self.shape, -1)
-        out = np.zeros((self.shape[0] * self.shape[1], thetas.shape[1]))
-        out[self.places] = thetas
-        return out.reshape(*self.shape, -1)
-
     def spread(self, of_fits: Array) -> Array:
-        """Put a row for each fit, shape (F, n), into the grid."""
+        """Put a row of each fit, shape (F, n), into the grid, and zeros where there is no fit."""
         n = of_fits.shape[1]
         if self.is_full:
             return of_fits.reshape(*self.shape, n)
