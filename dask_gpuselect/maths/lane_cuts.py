@@ -141,7 +141,8 @@ class LaneCuts(Sent):
         Number of all valid elements, and of NaN or NaT.
     weights : LaneWeights, optional
         Bounds of the weights at pivots, if elements have weights. Then `low` and `high` are these
-        pivots, ascending, at even steps by count and by weight.
+        pivots, ascending, at even steps by count and by weight; behind them where nothing is inside
+        is `last_of`.
     """
 
     low: NDArray[Any]
@@ -155,32 +156,27 @@ class LaneCuts(Sent):
 
 @dataclass(frozen=True, eq=False)
 class LaneWeights(Arrays):
-    """Bounds of the weight of elements of lanes, as int64 in units of ``2**unit`` of each lane.
+    """Weights of elements of lanes as floats: times `sorted_lanes.SCALE`, and not quite exact.
+
+    `lane_weights.narrowed` allows for their errors.
 
     Parameters
     ----------
-    below, upto : ndarray of int64, shape (n_lanes, n_brackets, k)
+    below, upto : ndarray of float64, shape (n_lanes, n_brackets, k)
         Upper bound of the weight of the elements below each pivot, and lower bound of that of the
         elements up to it.
-    before, until : ndarray of int64, shape (n_lanes, n_brackets)
-        Lower bound of the weight up to the lower end of the bracket, and upper bound of the weight
-        below the upper end.
-    least, most : ndarray of int64, shape (n_lanes,)
-        Bounds of the weight of all elements.
-    square : ndarray of float64, shape (n_lanes,)
-        Approximate sum of the squares of all weights, in the square of the unit.
-    unit : ndarray of int64, shape (n_lanes,)
-        Exponent of the unit.
+    before, until : ndarray of float64, shape (n_lanes, n_brackets)
+        Weight up to the lower end of the bracket, and below the upper end.
+    weight, norm : ndarray of float64, shape (n_lanes,)
+        Sum of all weights, and the root of the sum of their squares.
     """
 
-    below: IntArray
-    upto: IntArray
-    before: IntArray
-    until: IntArray
-    least: IntArray
-    most: IntArray
-    square: FloatArray
-    unit: IntArray
+    below: FloatArray
+    upto: FloatArray
+    before: FloatArray
+    until: FloatArray
+    weight: FloatArray
+    norm: FloatArray
 
 
 @dataclass(frozen=True)
@@ -228,6 +224,17 @@ class LaneBrackets(Sent):
     n_missing: IntArray
     sizes: LaneSizes | None = None
     wanted: WantedQuantiles | None = None
+
+    @property
+    def ends(self) -> tuple[NDArray[Any], ...]:
+        """The two ends of each question's range and, if there are windows, of the gap in it.
+
+        The elements in a gap are summed and are no candidates. Only windows of the estimator of
+        type 7 have one.
+        """
+        n = self.low.shape[1] if self.wanted is None else len(self.wanted.q)
+        gap = (self.high[:, :n], self.low[:, -n:]) if n < self.low.shape[1] else ()
+        return self.low[:, :n], self.high[:, -n:], *gap
 
 
 @dataclass(frozen=True, eq=False)
@@ -481,7 +488,7 @@ def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
     return Lanes(lower, upper, n_valid, n_missing)
 
 
-def total(name: str, parts: Sequence[Any]) -> IntArray:
+def total(name: str, parts: Sequence[Any]) -> Any:
     """Add up one table over all parts."""
     return functools.reduce(operator.add, [getattr(part, name) for part in parts])
 

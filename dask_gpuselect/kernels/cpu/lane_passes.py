@@ -43,7 +43,7 @@ def cuts(parts: Sequence[Any], brackets: Any | None, m: int) -> Any:
     """Measure the cuts of every lane at `m` ranks; see `reference.lane_passes.cuts`."""
     if _are_numbers_alone(parts):
         return reference.in_turn(partial(_cuts_of_rows, m=m), tiles(parts), brackets)
-    measure = partial(reference.cuts_of_sorted, m=m)
+    measure = partial(sorted_lanes_.cuts_of_sorted, m=m)
     return reference.in_turn(measure, sorted_lanes(parts), brackets)
 
 
@@ -51,7 +51,7 @@ def tally(parts: Sequence[Any], brackets: Any) -> Any:
     """Tally every lane at its brackets, with candidates; see `reference.lane_passes.tally`."""
     if _are_numbers_alone(parts):
         return reference.in_turn(tally_of_rows, tiles(parts), brackets)
-    return reference.in_turn(reference.tally_of_sorted, sorted_lanes(parts), brackets)
+    return reference.in_turn(sorted_lanes_.tally_of_sorted, sorted_lanes(parts), brackets)
 
 
 def _are_numbers_alone(parts: Sequence[Any]) -> bool:
