@@ -146,8 +146,8 @@ def pick(lanes: SortedLanes, ranks: RanksOfLanes) -> Lanes:
     """Take the elements of some ranks of whole lanes."""
     rows, n_valid = lanes.values, lanes.n_valid
     columns = rows if rows.shape[1] else np.zeros((len(rows), 1), rows.dtype)
-    if (n_valid == rows.shape[1]).all():  # the same columns for all, in a fifth of the time
-        lower, upper = (rank[:, 0] for rank in ranks(np.array([max(rows.shape[1], 1)])))
+    if (n_valid == n_valid[:1]).all():  # the same columns for all, in a fifth of the time
+        lower, upper = (rank[:, 0] for rank in ranks(n_valid[:1].max(initial=1, keepdims=True)))
         return Lanes(columns[:, lower], columns[:, upper], n_valid, lanes.n_missing)
     lower, upper = (
         np.take_along_axis(columns, each, axis=1) for each in ranks_of_each(n_valid, ranks)
