@@ -101,11 +101,9 @@ class Sent(Arrays):
 
     def __reduce__(self) -> tuple[Any, ...]:
         columns = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        # Of a column that has two names there is one copy, before and after.
         narrowed = {id(column): _narrowed(column) for column in columns.values()}
-        # Of a column that has two names there is one copy, as before.
-        place = {key: i for i, key in enumerate(narrowed)}
-        places = {name: place[id(column)] for name, column in columns.items()}
-        return _received, (type(self), places, list(narrowed.values()))
+        return _received, (type(self), {name: narrowed[id(columns[name])] for name in columns})
 
 
 def _narrowed(column: Any) -> tuple[Any, bool]:
@@ -116,10 +114,10 @@ def _narrowed(column: Any) -> tuple[Any, bool]:
     return (column.astype(np.min_scalar_type(most)), True) if most < 1 << 32 else (column, False)
 
 
-def _received(kind: type[Any], places: dict[str, int], columns: list[tuple[Any, bool]]) -> Any:
+def _received(kind: type[Any], columns: dict[str, tuple[Any, bool]]) -> Any:
     """Make a table again of the columns that `Sent` has narrowed."""
-    each = [column.astype(np.int64) if is_narrow else column for column, is_narrow in columns]
-    return kind(**{name: each[place] for name, place in places.items()})
+    each = {id(pair): pair[0].astype(np.int64) if pair[1] else pair[0] for pair in columns.values()}
+    return kind(**{name: each[id(pair)] for name, pair in columns.items()})
 
 
 @dataclass(frozen=True, eq=False)
