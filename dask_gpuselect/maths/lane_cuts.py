@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError, FloatArray, IntArray
+from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError, IntArray
 from dask_gpuselect.maths.exact_sums import ExactSums, joined_weights, search, taken
 from dask_gpuselect.maths.ranks import Ranks
 
@@ -137,10 +137,16 @@ class LaneCuts(Sent):
         Number of elements inside, and up to the lower end.
     n_valid, n_missing : ndarray, shape (n_lanes,)
         Number of all valid elements, and of NaN or NaT.
-    weights : LaneWeights, optional
-        Bounds of the weights at pivots, if elements have weights. Then `low` and `high` are these
-        pivots, ascending, at even steps by count and by weight; behind them where nothing is inside
-        is `last_of`.
+    below, upto : ndarray of float64, shape (n_lanes, n_questions, m), optional
+        Given if elements have weights, as all that follows. Upper bound of the weight of the
+        elements below each pivot, and lower bound of that of the elements up to it. `low` and
+        `high` are then these pivots, ascending, at even steps by count and by weight; behind them
+        where nothing is inside is `last_of`. Weights are floats, times `sorted_lanes.SCALE`;
+        `lane_weights.narrowed` allows for their errors.
+    before, until : ndarray of float64, shape (n_lanes, n_questions), optional
+        Weight up to the lower end of each bracket, and below the upper end.
+    weight, norm : ndarray of float64, shape (n_lanes,), optional
+        Sum of all weights, and the root of the sum of their squares.
     """
 
     low: NDArray[Any]
@@ -149,32 +155,12 @@ class LaneCuts(Sent):
     n_before: IntArray
     n_valid: IntArray
     n_missing: IntArray
-    weights: LaneWeights | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class LaneWeights(Arrays):
-    """Weights of elements of lanes as floats: times `sorted_lanes.SCALE`, and not quite exact.
-
-    `lane_weights.narrowed` allows for their errors.
-
-    Parameters
-    ----------
-    below, upto : ndarray of float64, shape (n_lanes, n_brackets, k)
-        Upper bound of the weight of the elements below each pivot, and lower bound of that of the
-        elements up to it.
-    before, until : ndarray of float64, shape (n_lanes, n_brackets)
-        Weight up to the lower end of the bracket, and below the upper end.
-    weight, norm : ndarray of float64, shape (n_lanes,)
-        Sum of all weights, and the root of the sum of their squares.
-    """
-
-    below: FloatArray
-    upto: FloatArray
-    before: FloatArray
-    until: FloatArray
-    weight: FloatArray
-    norm: FloatArray
+    below: Any = None
+    upto: Any = None
+    before: Any = None
+    until: Any = None
+    weight: Any = None
+    norm: Any = None
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,6 @@ from dask_gpuselect.maths.lane_cuts import (
     LaneCuts,
     Lanes,
     LaneTally,
-    LaneWeights,
     as_rows,
     check_lanes_unchanged,
     known_of_all,
@@ -288,11 +287,10 @@ def merge(parts: Sequence[LaneCuts], m: int) -> LaneCuts:
         np.concatenate(column).reshape(*n_inside.shape, 2 * m)
         for column in zip(*pieces, strict=True)
     )
-    weights = [part.weights for part in parts]
-    before, until, weight = (total(name, weights) for name in ("before", "until", "weight"))
-    n_before, known = total("n_before", parts), known_of_all(parts)
-    of_weights = LaneWeights(below, upto, before, until, weight, _norm(parts))
-    return LaneCuts(pivots, pivots, n_inside, n_before, *known, of_weights)
+    before, until, weight = (total(name, parts) for name in ("before", "until", "weight"))
+    numbers = n_inside, total("n_before", parts), *known_of_all(parts)
+    of_weights = below, upto, before, until, weight, _norm(parts)
+    return LaneCuts(pivots, pivots, *numbers, *of_weights)
 
 
 def narrowed(
@@ -331,12 +329,13 @@ def _united(parts: Sequence[LaneCuts], rows: slice) -> tuple[Any, ...]:
     Returns the order of the pivots, the number of those that are elements and come first, the
     pivots, and the bounds below and up to each.
     """
-    n_inside = _columns(parts, "n_inside", rows)
-    before, until = (_columns([part.weights for part in parts], name, rows) for name in ENDS)
-    below, upto = (
-        [as_rows(getattr(part.weights, name))[rows] for part in parts] for name in ("below", "upto")
+    n_inside, before, until = (
+        [getattr(part, name).reshape(-1)[rows] for part in parts]
+        for name in ("n_inside", "before", "until")
     )
-    pivots = [as_rows(part.low)[rows] for part in parts]
+    pivots, below, upto = (
+        [as_rows(getattr(part, name))[rows] for part in parts] for name in ("low", "below", "upto")
+    )
     n = np.sum([each.shape[1] * (size > 0) for each, size in zip(pivots, n_inside, strict=True)], 0)
     joined = np.concatenate(pivots, axis=1)
     order = np.argsort(joined, axis=1, kind="stable")
@@ -344,25 +343,19 @@ def _united(parts: Sequence[LaneCuts], rows: slice) -> tuple[Any, ...]:
     return order, n, np.take_along_axis(joined, order, axis=1), *bounds
 
 
-ENDS = "before", "until"
-
-
-def _columns(tables: Sequence[Any], name: str, rows: slice) -> list[NDArray[Any]]:
-    """Take a column of several tables, with an entry for each of some brackets."""
-    return [getattr(each, name).reshape(-1)[rows] for each in tables]
-
-
 def _even(parts: Sequence[LaneCuts], rows: slice, order: IntArray, n: IntArray, k: int) -> IntArray:
     """Choose the places of `k` pivots at even steps of count and weight together.
 
     `order` and `n` are as of `_united`.
     """
-    n_inside = np.stack(_columns(parts, "n_inside", rows), axis=1).astype(np.float64)
-    start, stop = (_columns([part.weights for part in parts], name, rows) for name in ENDS)
-    masses = np.stack(stop, axis=1) - np.stack(start, axis=1)
-    shares = sum(
-        each / np.maximum(each.sum(axis=1, keepdims=True), SMALLEST) for each in (n_inside, masses)
+    measures = (
+        np.stack([measure.reshape(-1)[rows] for measure in column], axis=1)
+        for column in (
+            [part.n_inside for part in parts],
+            [part.until - part.before for part in parts],
+        )
     )
+    shares = sum(each / np.maximum(each.sum(axis=1, keepdims=True), SMALLEST) for each in measures)
     widths = [part.low.shape[-1] for part in parts]
     steps = np.repeat(shares / widths, widths, axis=1)
     share = np.take_along_axis(steps, order, axis=1).cumsum(axis=1)
@@ -383,7 +376,7 @@ def _targets(
 
     They allow for the errors of the bounds at pivots, too.
     """
-    weight = total("weight", [part.weights for part in parts])[:, None]
+    weight = total("weight", parts)[:, None]
     shares, doubt = np.broadcast_to(np.array(wanted.q), (len(weight), len(wanted.q))), 0.0
     if wanted.method == TYPE_7:
         width = np.minimum(_norm(parts)[:, None] / np.maximum(weight, SMALLEST), 1) ** 2
@@ -396,8 +389,7 @@ def _targets(
 
 def _norm(parts: Sequence[LaneCuts]) -> FloatArray:
     """Compute the root of the sum of the squares of all weights, for each lane."""
-    norms = [part.weights.norm for part in parts if part.weights is not None]
-    return functools.reduce(np.hypot, norms)
+    return functools.reduce(np.hypot, [part.norm for part in parts])
 
 
 def answers_of_tally(tally: LaneTally, brackets: LaneBrackets) -> Lanes:

@@ -20,7 +20,6 @@ from dask_gpuselect.maths.lane_cuts import (
     LaneCuts,
     Lanes,
     LaneTally,
-    LaneWeights,
     RanksOfLanes,
     even_ranks,
     last_of,
@@ -161,36 +160,30 @@ def cuts_of_sorted(lanes: SortedLanes, brackets: LaneBrackets | None, m: int) ->
     With weights, there are as many pivots again, at even steps of the weight.
     """
     first, stop = inside_of(lanes, brackets)
-    at, weights = first[..., None] + even_ranks(stop - first, m), None
-    if lanes.weights is not None:
-        at, weights = _weights_at(lanes, lanes.weights, first, stop, at)
-    pivots = taken(lanes.values, at)
-    if weights is not None:
-        pivots = np.where((first < stop)[..., None], pivots, last_of(pivots.dtype))
-    return LaneCuts(pivots, pivots, stop - first, first, lanes.n_valid, lanes.n_missing, weights)
-
-
-def _weights_at(
-    lanes: SortedLanes, weights: NDArray[Any], first: IntArray, stop: IntArray, at: IntArray
-) -> tuple[IntArray, LaneWeights]:
-    """Add places at even steps of the weight to given ones, and measure the weights there."""
-    weights = weights * SCALE
+    at = first[..., None] + even_ranks(stop - first, m)
+    numbers = stop - first, first, lanes.n_valid, lanes.n_missing
+    if lanes.weights is None:
+        pivots = taken(lanes.values, at)
+        return LaneCuts(pivots, pivots, *numbers)
+    weights = lanes.weights * SCALE
     sums = np.cumsum(weights, axis=1)
 
     def upto(places: IntArray) -> FloatArray:
         return np.where(places > 0, taken(sums, places - 1), 0)
 
     before, until = upto(first), upto(stop)
-    steps = np.linspace(before, until, at.shape[-1], axis=-1)
-    by_weight = search(sums, steps, lanes.n_valid, upto=False)
+    by_weight = search(sums, np.linspace(before, until, m, axis=-1), lanes.n_valid, upto=False)
     by_weight = np.clip(by_weight, first[..., None], np.maximum(stop - 1, first)[..., None])
     at = np.sort(np.concatenate([at, by_weight], axis=-1), axis=-1)
-    is_some = (first < stop)[..., None]
     largest = np.maximum(weights.max(axis=1, initial=0), SMALLEST)
     norm = largest * np.sqrt(np.square(weights / largest[:, None]).sum(axis=1))
-    below = np.where(is_some, upto(at), until[..., None])
-    upto_ = np.where(is_some, upto(at + 1), before[..., None])
-    return at, LaneWeights(below, upto_, before, until, upto(lanes.n_valid), norm)
+    is_some = (first < stop)[..., None]
+    pivots = np.where(is_some, taken(lanes.values, at), last_of(lanes.values.dtype))
+    bounds = (
+        np.where(is_some, upto(at), until[..., None]),
+        np.where(is_some, upto(at + 1), before[..., None]),
+    )
+    return LaneCuts(pivots, pivots, *numbers, *bounds, before, until, upto(lanes.n_valid), norm)
 
 
 def tally_of_sorted(lanes: SortedLanes, brackets: LaneBrackets) -> LaneTally:

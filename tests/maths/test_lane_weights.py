@@ -16,12 +16,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.cuts import ChunksChangedError
 from dask_gpuselect.maths.exact_sums import DIGIT, LEAST, ExactSums, Wholes, needs
 from dask_gpuselect.maths.lane_cuts import join, lanes_between, merge_tallies
-from dask_gpuselect.maths.lane_weights import (
-    WantedQuantiles,
-    answers_of_tally,
-    merge,
-    narrowed,
-)
+from dask_gpuselect.maths.lane_weights import WantedQuantiles, answers_of_tally, merge, narrowed
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, cuts_of_sorted, tally_of_sorted
 from tests.data import uniform
 from tests.oracle import rounded, weighted
