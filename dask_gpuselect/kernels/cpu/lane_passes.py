@@ -65,7 +65,7 @@ def tails(parts: Sequence[Any], sizes: TailSizes, n_unused: IntArray | None = No
     Sorting lanes of 300 float32 takes 1.1 ns an element where NumPy sorts by wide vectors, whatever
     their order; `numpy.partition` takes 1.3. Scratch: a tile.
     """
-    return reference.tails_in_turn(sorted_lanes(parts), sizes, n_unused)
+    return reference.tails_in_turn(sorted_lanes(parts), parts, sizes, n_unused)
 
 
 def _cuts_of_rows(rows: NDArray[Any], brackets: LaneBrackets | None, m: int) -> LaneCuts:

@@ -5,9 +5,13 @@ The reference, over tables of sorted lanes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference.lanes import sorted_lanes
 from dask_gpuselect.maths.cuts import IntArray
@@ -77,32 +81,47 @@ def tails(parts: Sequence[Array], sizes: TailSizes, n_unused: IntArray | None = 
     n_unused : ndarray of int64, shape (n_lanes,), optional
         Number of the last elements of each sorted lane that are padding.
     """
-    return tails_in_turn(sorted_lanes(parts), sizes, n_unused)
+    return tails_in_turn(sorted_lanes(parts), parts, sizes, n_unused)
 
 
 def tails_in_turn(
-    tables: Iterable[SortedLanes], sizes: TailSizes, n_unused: IntArray | None
+    tables: Iterable[SortedLanes],
+    parts: Sequence[Any],
+    sizes: TailSizes,
+    n_unused: IntArray | None = None,
 ) -> LaneTails:
-    """Return the tails of the lanes of consecutive sorted tables; arguments are as of `tails`."""
+    """Return the tails of the lanes of some parts from consecutive tables of the lanes, sorted.
 
-    def tails_of(table: SortedLanes, own: IntArray | None) -> LaneTails:
-        rows = table if own is None else SortedLanes.of_rows(table.values, own)
-        return tails_of_sorted(rows, sizes)
-
-    joined: LaneTails = in_turn(tails_of, tables, n_unused)
-    return joined
+    Scratch: none besides the result.
+    """
+    n_lanes = math.prod(parts[0].shape[:-1])
+    width = sizes.width(sum(part.shape[-1] for part in parts))
+    counts = np.zeros((2, n_lanes), np.int64)
+    elements: NDArray[Any] | None = None
+    start = 0
+    for table in tables:
+        some = slice(start, start + len(table.values))
+        if n_unused is not None:
+            table = SortedLanes.of_rows(table.values, n_unused[some])
+        tails_ = tails_of_sorted(table, sizes)
+        if elements is None:
+            elements = np.empty((n_lanes, width), table.values.dtype)
+        elements[some], counts[0, some], counts[1, some] = (
+            tails_.elements,
+            tails_.n_valid,
+            tails_.n_missing,
+        )
+        start = some.stop
+    assert elements is not None  # there is at least one table, perhaps of no lanes
+    return LaneTails(elements, *counts)
 
 
 def in_turn(measure: Callable[..., Any], tables: Iterable[Any], brackets: Any | None) -> Any:
-    """Measure consecutive tables of lanes, each with its brackets, and join the results.
-
-    Instead of brackets there may be anything that has a row for each lane.
-    """
+    """Measure consecutive tables of lanes, each with its brackets, and join the results."""
     pieces = []
     start = 0
     for table in tables:
         stop = start + len(table.values if isinstance(table, SortedLanes) else table)
-        own = None if brackets is None else lanes_between(brackets, start, stop)
-        pieces.append(measure(table, own))
+        pieces.append(measure(table, brackets and lanes_between(brackets, start, stop)))
         start = stop
     return join(pieces)
