@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.boxplot.tables import BOX_COLUMNS, Box, Boxes
 from dask_gpuselect.engine.collection import LazyCollection, tasks_of
+from dask_gpuselect.engine.grid import joined
 from dask_gpuselect.engine.source import DaskArray, merged
 from dask_gpuselect.optional import Advising, axes, needs
 
@@ -148,7 +149,7 @@ class Boxplot(Advising, LazyCollection):
     ) -> Boxplot:
         results, names = results[: len(sources)], results[len(sources) :]
         tables = [
-            Boxes.assembled(each, source.grid)
+            joined(each, source.grid, Boxes.concatenated)
             for each, source in zip(results, sources, strict=True)
         ]
         if names:  # of groups: those of one array

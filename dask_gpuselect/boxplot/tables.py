@@ -241,17 +241,6 @@ class Boxes(Arrays):
         columns |= dict.fromkeys(counts, np.empty(0, np.int64))
         return cls(**columns | dict.fromkeys(OF_ELEMENTS, np.empty(0, dtype)))
 
-    @classmethod
-    def assembled(cls, tables: Sequence[Boxes], grid: tuple[int, ...]) -> Boxes:
-        """Assemble all tables of a grid, which are given in C order."""
-        if not grid:
-            return tables[0]
-        inner = math.prod(grid[1:])
-        rows = [
-            cls.assembled(tables[i * inner : (i + 1) * inner], grid[1:]) for i in range(grid[0])
-        ]
-        return cls.concatenated(rows, axis=-len(grid))
-
     @property
     def shape(self) -> tuple[int, ...]:
         return self.n.shape

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,9 @@ Place = tuple[int, ...]
 
 If the aggregation of a column is divided among several tasks, the number of the task follows.
 """
+
+Calls = dict[Place, list[tuple[Any, ...]]]
+"""Arguments of the tasks about each column."""
 
 
 @dataclass(frozen=True)
@@ -128,13 +132,13 @@ class Columns:
         ordered: bool = True,
     ) -> None:
         self.x, self.axes, self.is_copy = x, axes, is_copy
-        self.about, self.ordered = about, ordered
+        self.ordered, self.homes = ordered, homes
         self.graph = Graph({}, {})
         self.places = columns(x, axes)
-        self.whole = tuple(tuple(range(start, stop)) for start, stop in parts)
-        each = homes or (self.whole,) * len(self.places)
+        whole = tuple(tuple(range(start, stop)) for start, stop in parts)
+        each = homes or (whole,) * len(self.places)
         self.parts = dict(zip(self.places, each, strict=True))
-        self.homes = homes
+        self.token = tokenize(axes, homes or whole, about, ordered)
 
     def measured(
         self,
@@ -153,29 +157,18 @@ class Columns:
         """
         source = self._source(load, brackets)
         above = brackets.name if brackets else None
-        token = tokenize(
-            source.name,
-            self.axes,
-            self.homes or self.whole,
-            self.about,
-            self.ordered,
-            above,
-            arguments,
-        )
-        name = f"{name}-{token}"
-        tasks, keys = {}, {}
-        measure = partial(_measure_marked, measure=measure, ordered=self.ordered)
+        name = f"{name}-{tokenize(source.name, self.token, above, arguments)}"
+        how: dict[str, Any] = {"measure": measure, "ordered": self.ordered}
+        function = partial(_measure_marked, **how, is_numbered=is_numbered)
+        calls: Calls = {}
         for place in self.places:
             known = TaskRef(brackets.keys[place][0]) if brackets else None
             chunks = [TaskRef((source.name, *chunk)) for chunk in self._column(place)]
-            keys[place] = [(name, *place, part) for part in range(len(self.parts[place]))]
-            for key, numbers in zip(keys[place], self.parts[place], strict=True):
-                part = List(*(chunks[i] for i in numbers))
-                number: dict[str, Any] = {"number": key[-1]} if is_numbered else {}
-                given = (part, self.x.dtype, self.axes, known)
-                tasks[key] = Task(key, quietly(measure), *given, **number, **arguments)
-        self._add(name, tasks, source.name, above)
-        return Tasks(name, keys)
+            calls[place] = [
+                (List(*(chunks[i] for i in part)), self.x.dtype, self.axes, known, number)
+                for number, part in enumerate(self.parts[place])
+            ]
+        return self._layer(name, function, calls, source.name, above, **arguments)
 
     def measured_unless(
         self,
@@ -238,31 +231,23 @@ class Columns:
         """
         function = partial(_merge_values, function)
         name = f"quantile-lots-{tokenize(partials.name, function, most, every)}"
-        tasks: dict[Key, Task] = {}
-        keys: dict[Place, list[Key]] = {}
+        calls: Calls = {}
         for place, parts in partials.keys.items():
             size = max(every, -(-len(parts) // most))
-            starts = range(0, len(parts), size)
-            keys[place] = [(name, *place, i) for i in range(len(starts))]
-            for key, start in zip(keys[place], starts, strict=True):
-                some = List(*map(TaskRef, parts[start : start + size]))
-                tasks[key] = Task(key, quietly(function), some)
-        self._add(name, tasks, partials.name)
-        return Tasks(name, keys)
+            lots = (parts[i : i + size] for i in range(0, len(parts), size))
+            calls[place] = [(List(*map(TaskRef, lot)),) for lot in lots]
+        return self._layer(name, function, calls, partials.name)
 
     def each(
         self, function: Callable[..., Any], name: str, partials: Tasks, known: Sequence[Tasks]
     ) -> Tasks:
         """Apply ``function(result, *known)`` to each result and the facts of its column."""
-        tasks: dict[Key, Task] = {}
-        keys: dict[Place, list[Key]] = {}
+        calls: Calls = {}
         for place, parts in partials.keys.items():
             facts = List(*(TaskRef(each.keys[place][0]) for each in known))
-            keys[place] = [(name, *key[1:]) for key in parts]
-            for key, part in zip(keys[place], parts, strict=True):
-                tasks[key] = Task(key, quietly(_of_partial), function, TaskRef(part), facts)
-        self._add(name, tasks, partials.name, *(each.name for each in known))
-        return Tasks(name, keys)
+            calls[place] = [(function, TaskRef(part), facts) for part in parts]
+        above = (each.name for each in known)
+        return self._layer(name, _of_partial, calls, partials.name, *above)
 
     def divide(self, partials: Tasks, n: int) -> Tasks:
         """Divide partial results that are lists of `n` items among as many places.
@@ -271,15 +256,12 @@ class Columns:
         """
         if n == 1:
             return partials
-        name = f"{partials.name}-divided"
-        tasks: dict[Key, Task] = {}
-        keys: dict[Place, list[Key]] = {}
-        for (place, parts), i in itertools.product(partials.keys.items(), range(n)):
-            keys[*place, i] = [(name, *key[1:], i) for key in parts]
-            for key, part in zip(keys[*place, i], parts, strict=True):
-                tasks[key] = Task(key, _item, TaskRef(part), i)
-        self._add(name, tasks, partials.name)
-        return Tasks(name, keys)
+        calls: Calls = {
+            (*place, i): [(itemgetter(i), TaskRef(part), List()) for part in parts]
+            for place, parts in partials.keys.items()
+            for i in range(n)
+        }
+        return self._layer(f"{partials.name}-divided", _of_partial, calls, partials.name)
 
     def gather(
         self,
@@ -364,6 +346,18 @@ class Columns:
         """Yield the places of the chunks of a column, in C order."""
         return column(self.x, self.axes, place)
 
+    def _layer(
+        self, name: str, function: Callable[..., Any], calls: Calls, *above: str | None, **how: Any
+    ) -> Tasks:
+        """Add a layer with a task for each call of a function about each column."""
+        keys = {place: [(name, *place, i) for i in range(len(calls[place]))] for place in calls}
+        tasks: dict[Key, Task] = {}
+        for place, some in calls.items():
+            for key, call in zip(keys[place], some, strict=True):
+                tasks[key] = Task(key, quietly(function), *call, **how)
+        self._add(name, tasks, *above)
+        return Tasks(name, keys)
+
     def _add(self, name: str, tasks: dict[Key, Task], *above: str | None) -> None:
         self.graph = extended(self.graph, name, tasks, {other for other in above if other})
 
@@ -381,12 +375,16 @@ def _measure_marked(
     dtype: np.dtype[Any],
     axes: tuple[int, ...],
     known: KnownChunks | None,
+    number: int = 0,
     *,
     measure: Callable[..., Any],
     ordered: bool,
+    is_numbered: bool = False,
     **arguments: Any,
 ) -> KnownChunks:
     """Compute a partial result about some chunks, with possibly unfinished fingerprints."""
+    if is_numbered:
+        arguments["number"] = number
     brackets = None if known is None else known.value
     value = measure(pieces_of(chunks), dtype, axes, brackets, **arguments)
     return KnownChunks(value, begun_marks(chunks, ordered=ordered))
@@ -416,10 +414,6 @@ def _of_partial(
     function: Callable[..., Any], own: KnownChunks, known: list[KnownChunks]
 ) -> KnownChunks:
     return KnownChunks(function(own.value, *(each.value for each in known)), own.marks)
-
-
-def _item(own: KnownChunks, i: int) -> KnownChunks:
-    return KnownChunks(own.value[i], own.marks)
 
 
 def _gathered(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from dask_gpuselect.engine.source import DaskArray
 
@@ -68,3 +69,17 @@ def runs(chunks: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
             start, size = i, 0
         size += chunk
     yield start, len(chunks)
+
+
+def joined(
+    blocks: Sequence[Any], grid: Sequence[int], join: Callable[[Sequence[Any], int], Any]
+) -> Any:
+    """Join a grid of blocks, in C order, to one block, along the last axis first.
+
+    ``join(blocks, axis)`` joins some of them along an axis.
+    """
+    for axis, n in reversed(list(enumerate(grid))):
+        if n > 1:
+            blocks = [join(blocks[i : i + n], axis) for i in range(0, len(blocks), n)]
+    (block,) = blocks
+    return block

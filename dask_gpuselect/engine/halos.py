@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import concatenate, namespace
+from dask_gpuselect.engine.grid import joined
 from dask_gpuselect.engine.source import DaskArray, List, Task, TaskRef, extended
 from dask_gpuselect.kernels.companions import Accompanied, copied, values_of
 from dask_gpuselect.maths.windows import Sides
@@ -230,17 +231,8 @@ def _padded(
     fill: Any,
 ) -> Any:
     """Join slices of chunks, and apply a function to the result with what is beyond the ends."""
-    return function(kernels.padded(_joined(parts, counts), [*map(Sides, outside)], fill))
-
-
-def _joined(parts: Sequence[Any], counts: tuple[int, ...]) -> Any:
-    """Join slices of chunks, along the last axis first."""
-    joined = list(parts)
-    for axis in reversed(range(len(counts))):
-        n = counts[axis]
-        if n > 1:
-            joined = [_concatenated(joined[i : i + n], axis) for i in range(0, len(joined), n)]
-    return joined[0]
+    chunk = joined(parts, counts, _concatenated)
+    return function(kernels.padded(chunk, [*map(Sides, outside)], fill))
 
 
 def _concatenated(parts: Sequence[Any], axis: int) -> Any:

@@ -136,7 +136,8 @@ def _ask(
     if dtype is not None:
         meta = fitted(meta_from_array(x._meta, ndim=meta.ndim, dtype=dtype))
     if plan.name in STAGES:
-        return _in_parts(x, question, label, plan, shape, meta, marked=marked)
+        request = LaneRequest(question, x.dtype, shape, meta)
+        return _in_parts(x, request, label, plan, marked=marked)
     result: DaskArray = blockwise(
         partial(_answer_column, question=question, dtype=x.dtype, shape=shape, marked=marked),
         shape.labels,
@@ -172,8 +173,8 @@ def _sources(
         each = (private_copy(x, f"slab {i} of {n} {about}") for i in range(n))
         # Data in memory cannot change, and a view of them holds no further memory. But a caller who
         # loads them again compares fingerprints.
-        cut = _share if Source.of(x).is_in_memory and not marked else _slab
-        return [_part(source, cut, axis, i, n) for i, source in enumerate(each)], axis
+        is_own = marked or not Source.of(x).is_in_memory
+        return [_part(part, axis, i, n, is_own=is_own) for i, part in enumerate(each)], axis
     is_shared = plan.name == "tails"  # one load of every chunk for all shares
     if is_shared:
         source = first_load(x, axes)
@@ -185,19 +186,16 @@ def _sources(
     if marked or (n == 1 and not is_shared):
         return [source], axis
     axis = share_axis(x, axes, n)
-    return [_part(source, _share, axis, i, n) for i in range(n)], axis
+    return [_part(source, axis, i, n, is_own=False) for i in range(n)], axis
 
 
-def _part(source: DaskArray, cut: Callable[..., Slab], axis: int, i: int, n: int) -> DaskArray:
-    """Select part `i` of `n` of every chunk."""
+def _part(source: DaskArray, axis: int, i: int, n: int, *, is_own: bool) -> DaskArray:
+    """Select part `i` of `n` of every chunk; `is_own` as of `_slab`."""
     sizes = tuple(size * (i + 1) // n - size * i // n for size in source.chunks[axis])
     part: DaskArray = map_blocks(
-        cut,
+        partial(_slab, axis=axis, i=i, n=n, is_own=is_own),
         source,
-        axis=axis,
-        i=i,
-        n=n,
-        name=f"quantile{cut.__name__.replace('_', '-')}-{tokenize(source.name, cut, axis, i, n)}",
+        name=f"quantile-{'slab' if is_own else 'share'}-{tokenize(source.name, axis, i, n)}",
         chunks=(*source.chunks[:axis], sizes, *source.chunks[axis + 1 :]),
         dtype=source.dtype,
         meta=source._meta,
@@ -205,23 +203,17 @@ def _part(source: DaskArray, cut: Callable[..., Slab], axis: int, i: int, n: int
     return part
 
 
-def _slab(chunk: Any, *, axis: int, i: int, n: int) -> Slab:
-    """Copy a part of a chunk that is loaded for this part alone."""
-    piece = copied(_cut(chunk, axis, i, n))  # a view would keep the chunk in memory
-    return Slab(piece, fingerprints.begun_fingerprint(chunk))
+def _slab(chunk: Any, *, axis: int, i: int, n: int, is_own: bool) -> Slab:
+    """Select part `i` of `n` of a chunk; `is_own` if the chunk is loaded for this part alone.
 
-
-def _share(chunk: Any, *, axis: int, i: int, n: int) -> Slab:
-    """Select a part of a chunk that is shared with tasks for the other parts.
-
-    All of these see the same chunk, so there is no fingerprint.
+    Otherwise the tasks for all parts see the same chunk, so there is no fingerprint.
     """
-    return Slab(_cut(chunk, axis, i, n), 0)
-
-
-def _cut(chunk: Any, axis: int, i: int, n: int) -> Any:
     size = chunk.shape[axis]
-    return chunk[(slice(None),) * axis + (slice(size * i // n, size * (i + 1) // n),)]
+    piece = chunk[(slice(None),) * axis + (slice(size * i // n, size * (i + 1) // n),)]
+    if not is_own:
+        return Slab(piece, 0)
+    piece = copied(piece)  # a view would keep the chunk in memory
+    return Slab(piece, fingerprints.begun_fingerprint(chunk))
 
 
 def _column_of(block: tuple[int, ...], x: DaskArray, shape: AnswerAxes) -> InColumn:
@@ -269,19 +261,12 @@ def _flat(nested: Any) -> Iterator[Any]:
 
 
 def _in_parts(
-    x: DaskArray,
-    question: LaneQuestion,
-    label: str,
-    plan: LanePlan,
-    shape: AnswerAxes,
-    meta: Any,
-    *,
-    marked: bool,
+    x: DaskArray, request: LaneRequest, label: str, plan: LanePlan, *, marked: bool
 ) -> DaskArray:
     """Answer a question by stages that read each column in parts."""
-    about = LaneRequest(question, x.dtype, shape, meta)
+    question, shape = request.question, request.shape
     token = tokenize(x.name, question, plan, shape)
-    stages = STAGES[plan.name](x, about, plan, label, token)
+    stages = STAGES[plan.name](x, request, plan, label, token)
     by_tails = plan.name == "tails"  # whose sources are copies already
     columns = Columns(
         x,
@@ -292,9 +277,9 @@ def _in_parts(
         about=question if by_tails else question.slots.windows,
         ordered=question.by_place,
     )
-    blocks = Blocks(shape.answer_place, marked, about.made)
+    blocks = Blocks(shape.answer_place, marked, request.made)
     made = run(columns, stages, label, token, blocks)
-    return columns.lazy(made, shape.chunks(x, question.n_answers), meta)
+    return columns.lazy(made, shape.chunks(x, question.n_answers), request.kind)
 
 
 TILES = {"scratch": in_tiles, "p2p": in_moved_tiles}

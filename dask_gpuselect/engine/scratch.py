@@ -39,6 +39,7 @@ from dask_gpuselect.engine.graphs import (
     runs_in_threads,
     runs_on_workers,
 )
+from dask_gpuselect.engine.grid import column, columns, joined
 from dask_gpuselect.engine.source import (
     Companion,
     DaskArray,
@@ -574,10 +575,8 @@ def _columns(x: DaskArray, axes: tuple[int, ...], written: str, ready: str) -> d
     """Make a task for each column, which waits for all of its chunks."""
     tasks: dict[Key, Task] = {}
     places, carried = _places(x, axes), Carried.by(x, axes)
-    along = [(0,) if axis in axes else range(n) for axis, n in enumerate(x.numblocks)]
-    for place in itertools.product(*along):
-        some = [range(n) if i in axes else (place[i],) for i, n in enumerate(x.numblocks)]
-        chunks = List(*(TaskRef((written, *chunk)) for chunk in itertools.product(*some)))
+    for place in columns(x, axes):
+        chunks = List(*(TaskRef((written, *chunk)) for chunk in column(x, axes, place)))
         each = zip(x.chunks, place, strict=True)
         box = tuple(
             slice(0, sum(sizes) if axis in axes else sizes[i])
@@ -652,7 +651,7 @@ def joined_tiles(
         given = List(*(TaskRef((answer.name, *index)) for index in itertools.product(*some)))
         grid = tuple(map(len, some))
         key = (name, *place)
-        tasks[key] = Task(key, Step("reduce", quietly(_joined)), given, grid, join)
+        tasks[key] = Task(key, Step("reduce", quietly(joined)), given, grid, join)
     graph = extended(answer.dask, name, tasks, {answer.name})
     chunks = tuple(
         tuple(sum(sizes[i] for i in run) for run in each)
@@ -665,13 +664,3 @@ def _runs(counts: Sequence[int]) -> list[range]:
     """List the numbers of the tiles of each block, along an axis."""
     stops = itertools.accumulate(counts)
     return [range(stop - n, stop) for n, stop in zip(counts, stops, strict=True)]
-
-
-def _joined(blocks: list[Any], grid: tuple[int, ...], join: Callable[..., Any]) -> Any:
-    """Join a grid of blocks to one block."""
-    for axis in reversed(range(len(grid))):
-        n = grid[axis]
-        if n > 1:
-            blocks = [join(blocks[i : i + n], axis) for i in range(0, len(blocks), n)]
-    (block,) = blocks
-    return block

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError, FloatArray, IntArray
+from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError, IntArray
 from dask_gpuselect.maths.exact_sums import ExactSums, joined_weights, search, taken
 from dask_gpuselect.maths.ranks import Ranks
 
@@ -101,11 +101,9 @@ class Sent(Arrays):
 
     def __reduce__(self) -> tuple[Any, ...]:
         columns = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        # Of a column that has two names there is one copy, before and after.
         narrowed = {id(column): _narrowed(column) for column in columns.values()}
-        # Of a column that has two names there is one copy, as before.
-        place = {key: i for i, key in enumerate(narrowed)}
-        places = {name: place[id(column)] for name, column in columns.items()}
-        return _received, (type(self), places, list(narrowed.values()))
+        return _received, (type(self), {name: narrowed[id(columns[name])] for name in columns})
 
 
 def _narrowed(column: Any) -> tuple[Any, bool]:
@@ -116,10 +114,10 @@ def _narrowed(column: Any) -> tuple[Any, bool]:
     return (column.astype(np.min_scalar_type(most)), True) if most < 1 << 32 else (column, False)
 
 
-def _received(kind: type[Any], places: dict[str, int], columns: list[tuple[Any, bool]]) -> Any:
+def _received(kind: type[Any], columns: dict[str, tuple[Any, bool]]) -> Any:
     """Make a table again of the columns that `Sent` has narrowed."""
-    each = [column.astype(np.int64) if is_narrow else column for column, is_narrow in columns]
-    return kind(**{name: each[place] for name, place in places.items()})
+    each = {id(pair): pair[0].astype(np.int64) if pair[1] else pair[0] for pair in columns.values()}
+    return kind(**{name: each[id(pair)] for name, pair in columns.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,9 +137,16 @@ class LaneCuts(Sent):
         Number of elements inside, and up to the lower end.
     n_valid, n_missing : ndarray, shape (n_lanes,)
         Number of all valid elements, and of NaN or NaT.
-    weights : LaneWeights, optional
-        Bounds of the weights at pivots, if elements have weights. Then `low` and `high` are these
-        pivots, ascending, at even steps by count and by weight.
+    below, upto : ndarray of float64, shape (n_lanes, n_questions, m), optional
+        Given if elements have weights, as all that follows. Upper bound of the weight of the
+        elements below each pivot, and lower bound of that of the elements up to it. `low` and
+        `high` are then these pivots, ascending, at even steps by count and by weight; behind them
+        where nothing is inside is `last_of`. Weights are floats, times `sorted_lanes.SCALE`;
+        `lane_weights.narrowed` allows for their errors.
+    before, until : ndarray of float64, shape (n_lanes, n_questions), optional
+        Weight up to the lower end of each bracket, and below the upper end.
+    weight, norm : ndarray of float64, shape (n_lanes,), optional
+        Sum of all weights, and the root of the sum of their squares.
     """
 
     low: NDArray[Any]
@@ -150,37 +155,12 @@ class LaneCuts(Sent):
     n_before: IntArray
     n_valid: IntArray
     n_missing: IntArray
-    weights: LaneWeights | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class LaneWeights(Arrays):
-    """Bounds of the weight of elements of lanes, as int64 in units of ``2**unit`` of each lane.
-
-    Parameters
-    ----------
-    below, upto : ndarray of int64, shape (n_lanes, n_brackets, k)
-        Upper bound of the weight of the elements below each pivot, and lower bound of that of the
-        elements up to it.
-    before, until : ndarray of int64, shape (n_lanes, n_brackets)
-        Lower bound of the weight up to the lower end of the bracket, and upper bound of the weight
-        below the upper end.
-    least, most : ndarray of int64, shape (n_lanes,)
-        Bounds of the weight of all elements.
-    square : ndarray of float64, shape (n_lanes,)
-        Approximate sum of the squares of all weights, in the square of the unit.
-    unit : ndarray of int64, shape (n_lanes,)
-        Exponent of the unit.
-    """
-
-    below: IntArray
-    upto: IntArray
-    before: IntArray
-    until: IntArray
-    least: IntArray
-    most: IntArray
-    square: FloatArray
-    unit: IntArray
+    below: Any = None
+    upto: Any = None
+    before: Any = None
+    until: Any = None
+    weight: Any = None
+    norm: Any = None
 
 
 @dataclass(frozen=True)
@@ -228,6 +208,17 @@ class LaneBrackets(Sent):
     n_missing: IntArray
     sizes: LaneSizes | None = None
     wanted: WantedQuantiles | None = None
+
+    @property
+    def ends(self) -> tuple[NDArray[Any], ...]:
+        """The two ends of each question's range and, if there are windows, of the gap in it.
+
+        The elements in a gap are summed and are no candidates. Only windows of the estimator of
+        type 7 have one.
+        """
+        n = self.low.shape[1] if self.wanted is None else len(self.wanted.q)
+        gap = (self.high[:, :n], self.low[:, -n:]) if n < self.low.shape[1] else ()
+        return self.low[:, :n], self.high[:, -n:], *gap
 
 
 @dataclass(frozen=True, eq=False)
@@ -481,7 +472,7 @@ def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
     return Lanes(lower, upper, n_valid, n_missing)
 
 
-def total(name: str, parts: Sequence[Any]) -> IntArray:
+def total(name: str, parts: Sequence[Any]) -> Any:
     """Add up one table over all parts."""
     return functools.reduce(operator.add, [getattr(part, name) for part in parts])
 

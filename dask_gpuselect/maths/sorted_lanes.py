@@ -1,19 +1,20 @@
 """Tables of sorted lanes, with or without masks and weights, and questions that they answer.
 
-Here are order statistics, cuts and tallies by count. Cuts by weight are in `lane_weights` and
-`lane_weight_cuts`.
+Here are cuts and tallies by count and by weight, and order statistics. Weighted quantiles are in
+`lane_weights`.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import Arrays, IntArray
-from dask_gpuselect.maths.exact_sums import search, taken
+from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
+from dask_gpuselect.maths.exact_sums import ExactSums, Wholes, search, squares_of, taken
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
     LaneCuts,
@@ -21,8 +22,14 @@ from dask_gpuselect.maths.lane_cuts import (
     LaneTally,
     RanksOfLanes,
     even_ranks,
+    last_of,
     ranks_of_each,
 )
+
+SCALE = 2.0**-40
+"""Factor of weights whose sums are floats, so that none overflows."""
+
+SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,8 +145,8 @@ def pick(lanes: SortedLanes, ranks: RanksOfLanes) -> Lanes:
     """Take the elements of some ranks of whole lanes."""
     rows, n_valid = lanes.values, lanes.n_valid
     columns = rows if rows.shape[1] else np.zeros((len(rows), 1), rows.dtype)
-    if (n_valid == rows.shape[1]).all():  # the same columns for all, in a fifth of the time
-        lower, upper = (rank[:, 0] for rank in ranks(np.array([max(rows.shape[1], 1)])))
+    if (n_valid == n_valid[:1]).all():  # the same columns for all, in a fifth of the time
+        lower, upper = (rank[:, 0] for rank in ranks(n_valid[:1].max(initial=1, keepdims=True)))
         return Lanes(columns[:, lower], columns[:, upper], n_valid, lanes.n_missing)
     lower, upper = (
         np.take_along_axis(columns, each, axis=1) for each in ranks_of_each(n_valid, ranks)
@@ -148,26 +155,79 @@ def pick(lanes: SortedLanes, ranks: RanksOfLanes) -> Lanes:
 
 
 def cuts_of_sorted(lanes: SortedLanes, brackets: LaneBrackets | None, m: int) -> LaneCuts:
-    """Make the cuts of some lanes at `m` ranks, inside their brackets if there are any."""
+    """Make the cuts of some lanes at `m` ranks, inside their brackets if there are any.
+
+    With weights, there are as many pivots again, at even steps of the weight.
+    """
     first, stop = inside_of(lanes, brackets)
-    pivots = taken(lanes.values, first[..., None] + even_ranks(stop - first, m))
-    return LaneCuts(pivots, pivots, stop - first, first, lanes.n_valid, lanes.n_missing)
+    at = first[..., None] + even_ranks(stop - first, m)
+    numbers = stop - first, first, lanes.n_valid, lanes.n_missing
+    if lanes.weights is None:
+        pivots = taken(lanes.values, at)
+        return LaneCuts(pivots, pivots, *numbers)
+    weights = lanes.weights * SCALE
+    sums = np.cumsum(weights, axis=1)
+
+    def upto(places: IntArray) -> FloatArray:
+        return np.where(places > 0, taken(sums, places - 1), 0)
+
+    before, until = upto(first), upto(stop)
+    by_weight = search(sums, np.linspace(before, until, m, axis=-1), lanes.n_valid, upto=False)
+    by_weight = np.clip(by_weight, first[..., None], np.maximum(stop - 1, first)[..., None])
+    at = np.sort(np.concatenate([at, by_weight], axis=-1), axis=-1)
+    largest = np.maximum(weights.max(axis=1, initial=0), SMALLEST)
+    norm = largest * np.sqrt(np.square(weights / largest[:, None]).sum(axis=1))
+    is_some = (first < stop)[..., None]
+    pivots = np.where(is_some, taken(lanes.values, at), last_of(lanes.values.dtype))
+    bounds = (
+        np.where(is_some, upto(at), until[..., None]),
+        np.where(is_some, upto(at + 1), before[..., None]),
+    )
+    return LaneCuts(pivots, pivots, *numbers, *bounds, before, until, upto(lanes.n_valid), norm)
 
 
 def tally_of_sorted(lanes: SortedLanes, brackets: LaneBrackets) -> LaneTally:
-    """Count the elements of some lanes at their brackets, and gather the candidates."""
-    first, stop = inside_of(lanes, brackets)
-    place = np.arange(lanes.values.shape[1])
+    """Measure some lanes at their brackets, and gather the candidates.
+
+    With weights, the elements in the gaps of windows are summed.
+    """
+    low, high, *gap = brackets.ends
+    first = lanes.places(low, upto=True)
+    stop = np.maximum(lanes.places(high, upto=False), first)
+    n_inside, place = stop - first, np.arange(lanes.values.shape[1])
     is_inside = (place >= first[..., None]) & (place < stop[..., None])
-    return LaneTally(
-        lanes.places(brackets.low, upto=False),
-        first,
-        stop - first,
-        lanes.places(brackets.high, upto=True),
-        np.broadcast_to(lanes.values[:, None], is_inside.shape)[is_inside],
-        lanes.n_valid,
-        lanes.n_missing,
-    )
+    sums: list[Any] = [lanes.places(low, upto=False), first, lanes.places(high, upto=True)]
+    columns: dict[str, Any] = {}
+    if lanes.weights is not None:
+        wholes = Wholes.of(lanes.weights)
+        running = wholes.running()
+        sums = [running.at(each).packed() for each in sums]
+        columns = dict.fromkeys(("middle", "product"), ExactSums.zeros(first.shape))
+        columns["square"] = ExactSums.zeros((len(first),))
+        if gap:
+            start = np.clip(lanes.places(gap[0], upto=True), first, stop)
+            end = np.clip(lanes.places(gap[1], upto=False), start, stop)
+            is_summed = (place >= start[..., None]) & (place < end[..., None])
+            n_inside, is_inside = n_inside - (end - start), is_inside & ~is_summed
+            columns["middle"] = (running.at(end) - running.at(start)).packed()
+            columns["product"] = _products(lanes.values, lanes.weights, is_summed)
+            columns["square"] = squares_of(lanes.weights, wholes).packed()
+        columns |= {"n_idle": lanes.n_idle, "weight": running.at(lanes.n_valid).packed()}
+        columns["weights"] = np.broadcast_to(lanes.weights[:, None], is_inside.shape)[is_inside]
+    below, before, upto = sums
+    candidates = np.broadcast_to(lanes.values[:, None], is_inside.shape)[is_inside]
+    numbers = lanes.n_valid, lanes.n_missing
+    return LaneTally(below, before, n_inside, upto, candidates, *numbers, **columns)
+
+
+def _products(
+    values: NDArray[Any], weights: NDArray[Any], is_summed: NDArray[np.bool_]
+) -> ExactSums:
+    """Sum weight times element over some elements of each lane, for each question."""
+    shape = is_summed.shape[:2]
+    lane, i, at = np.nonzero(is_summed)
+    sums = ExactSums.of(lane * shape[1] + i, math.prod(shape), values[lane, at], weights[lane, at])
+    return ExactSums(sums.first, sums.digits.reshape(len(sums.digits), *shape))
 
 
 def inside_of(lanes: SortedLanes, brackets: Any | None) -> tuple[IntArray, IntArray]:

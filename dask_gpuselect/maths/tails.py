@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError, IntArray
-from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, ranks_of_each
-from dask_gpuselect.maths.sorted_lanes import SortedLanes
+from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
+from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
 
 MOST = 1 << 49
 """Largest number of elements of a lane; positions are then rounded by less than a quarter."""
@@ -113,22 +113,11 @@ def lanes_in_tails(tails: LaneTails, ranks: RanksOfLanes, sizes: TailSizes) -> L
         raise ChunksChangedError(
             f"a 1-D slice has more elements than its size, {sizes.n}. {ADVICE}"
         )
-    if not tails.elements.size:  # no elements, or no lanes
-        n_questions = len(ranks(np.ones(1, np.int64))[0])
-        none = np.zeros((len(n_valid), n_questions), tails.elements.dtype)
-        return Lanes(none, none, n_valid, n_missing)
-    beyond = np.maximum(n_valid - tails.elements.shape[1], 0)
-    lanes = slice(None) if (n_valid == n_valid[:1]).all() else None
-    if lanes is not None:  # the same columns for all lanes
-        n_valid = n_valid[:1]
-    places = (
-        np.where(rank < sizes.low, rank, rank - beyond[: len(n_valid), None])
-        for rank in ranks_of_each(n_valid, ranks)
-    )
-    lower, upper = (
-        tails.elements[:, at[0]]
-        if lanes is not None
-        else np.take_along_axis(tails.elements, at, axis=1)
-        for at in places
-    )
-    return Lanes(lower, upper, tails.n_valid, n_missing)
+    width = tails.elements.shape[1]
+
+    def places(n: IntArray) -> tuple[IntArray, IntArray]:
+        beyond = np.maximum(n - width, 0)
+        lower, upper = (np.where(rank < sizes.low, rank, rank - beyond) for rank in ranks(n))
+        return lower, upper
+
+    return pick(SortedLanes(tails.elements, n_valid, n_missing, np.zeros_like(n_valid)), places)

@@ -20,7 +20,7 @@ from dask_gpuselect.engine.questions import (
     Question,
     of_merged,
 )
-from dask_gpuselect.maths import lane_weight_cuts
+from dask_gpuselect.maths import lane_weights
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
@@ -171,13 +171,13 @@ class WeightedLaneQuantiles(QuantileFields, LaneQuestion):
         return PassSteps(
             LaneLoad(
                 kernels.lane_cuts,
-                lane_weight_cuts.merge,
-                partial(lane_weight_cuts.narrowed, wanted=self.wanted),
+                lane_weights.merge,
+                partial(lane_weights.narrowed, wanted=self.wanted),
             ),
             LaneLoad(
                 kernels.lane_tally,
                 merge_tallies,
-                of_merged(merge_tallies, lane_weight_cuts.answers),
+                of_merged(merge_tallies, lane_weights.answers_of_tally),
             ),
         )
 

@@ -13,13 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths import lane_weight_cuts
 from dask_gpuselect.maths.cuts import ChunksChangedError
 from dask_gpuselect.maths.exact_sums import DIGIT, LEAST, ExactSums, Wholes, needs
 from dask_gpuselect.maths.lane_cuts import join, lanes_between, merge_tallies
-from dask_gpuselect.maths.lane_weight_cuts import cuts_of_sorted, merge, narrowed, tally_of_sorted
-from dask_gpuselect.maths.lane_weights import WantedQuantiles
-from dask_gpuselect.maths.sorted_lanes import SortedLanes
+from dask_gpuselect.maths.lane_weights import WantedQuantiles, answers_of_tally, merge, narrowed
+from dask_gpuselect.maths.sorted_lanes import SortedLanes, cuts_of_sorted, tally_of_sorted
 from tests.data import uniform
 from tests.oracle import rounded, weighted
 
@@ -102,7 +100,7 @@ def in_parts(parts: list[SortedLanes], wanted: WantedQuantiles, m: int) -> tuple
     known = pieces(brackets)
     tallies = [join([*map(tally_of_sorted, pieces(part), known)]) for part in parts]
     tally = merge_tallies([merge_tallies(tallies[:2]), *tallies[2:]])
-    return lane_weight_cuts.answers(tally, brackets), tally
+    return answers_of_tally(tally, brackets), tally
 
 
 def test_windows_are_not_gathered() -> None:
@@ -124,10 +122,10 @@ def test_changed_lanes_are_noticed() -> None:
     brackets = narrowed([cuts_of_sorted(lanes, None, 10)], None, wanted)
     x[2] += 10
     with pytest.raises(ChunksChangedError, match="other elements"):
-        lane_weight_cuts.answers(tally_of_sorted(SortedLanes.weighed(x, w), brackets), brackets)
+        answers_of_tally(tally_of_sorted(SortedLanes.weighed(x, w), brackets), brackets)
     x[2, 0] = np.nan
     changed = SortedLanes.weighed(x, w)
     with pytest.raises(ChunksChangedError, match="100 valid elements in the first read and 99"):
-        lane_weight_cuts.answers(tally_of_sorted(changed, brackets), brackets)
+        answers_of_tally(tally_of_sorted(changed, brackets), brackets)
     with pytest.raises(ChunksChangedError, match="100 valid"):
         narrowed([cuts_of_sorted(changed, brackets, 10)], brackets, wanted)

@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.registry import backend_for
-from dask_gpuselect.maths import lane_weight_cuts as by_weight
-from dask_gpuselect.maths import sorted_lanes as by_count
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import (
     bracketed,
@@ -25,7 +23,7 @@ from dask_gpuselect.maths.lane_cuts import (
     merge_tallies,
     order_statistics,
 )
-from dask_gpuselect.maths.sorted_lanes import SortedLanes
+from dask_gpuselect.maths.sorted_lanes import SortedLanes, cuts_of_sorted, tally_of_sorted
 from dask_gpuselect.maths.tails import LaneTails, TailSizes, tails_of_sorted
 
 __all__ = [
@@ -67,18 +65,6 @@ def _sorted_lanes(parts: Sequence[Array]) -> Iterator[SortedLanes]:
     """Yield tables of sorted lanes as the backend of the parts does; see `lanes.sorted_lanes`."""
     tables: Iterator[SortedLanes] = backend_for(parts[0]).lanes.sorted_lanes(parts)
     return tables
-
-
-def cuts_of_sorted(lanes: SortedLanes, brackets: Any | None, m: int) -> Any:
-    """Measure the cuts of some sorted lanes, by count or by weight."""
-    measure = by_count if lanes.weights is None else by_weight
-    return measure.cuts_of_sorted(lanes, brackets, m)
-
-
-def tally_of_sorted(lanes: SortedLanes, brackets: Any) -> Any:
-    """Tally some sorted lanes, by count or by weight."""
-    measure = by_count if lanes.weights is None else by_weight
-    return measure.tally_of_sorted(lanes, brackets)
 
 
 def answers(*_: Any, **__: Any) -> None:
