@@ -129,21 +129,31 @@ def public(
     several = (many,) if isinstance(many, str) else many
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        parameters = inspect.signature(function).parameters.values()
+        signature = inspect.signature(function)
+        parameters = signature.parameters.values()
         names = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
         rest = next((each.name for each in parameters if each.kind is each.VAR_POSITIONAL), "")
         takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters)
         taken = {each.name for each in parameters}
+        by_name = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+        needed = [
+            each for each in names if signature.parameters[each].default is inspect.Parameter.empty
+        ]
         is_method = names[:1] == ["self"]
 
         @wraps(function)
         def entered(*args: P.args, **kwargs: P.kwargs) -> T:
+            if not rest:
+                check_positional(function.__name__, args, names, by_name)
             for name in kwargs:
                 if not (takes_any or name in taken):
                     raise _unexpected(function.__name__, name)
             if is_method:
                 check_parameters(args[0])
             named = [*zip(chain(names, repeat(rest)), args, strict=False), *kwargs.items()]
+            for name in needed[len(args) :]:
+                if name not in kwargs:
+                    raise TypeError(f"{function.__name__}() needs the argument {name}")
             for name, value in named:
                 if name in several:
                     for each in _each(value):
@@ -165,6 +175,19 @@ def public(
         return entered
 
     return decorate
+
+
+def check_positional(
+    function: str, args: Sequence[Any], names: Sequence[str], by_name: Sequence[str]
+) -> None:
+    """Raise if a call has too many positional arguments, and say which to pass by name."""
+    if len(args) > len(names):
+        taken = ", ".join(name for name in names if name != "self")
+        others = ", ".join(f"{name}=" for name in by_name)
+        raise TypeError(
+            f"{function}({taken}) takes no further positional arguments: "
+            + (f"pass others by name, {others}" if others else "leave out others")
+        )
 
 
 def _unexpected(function: str, name: str) -> TypeError:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
 
-from dask_gpuselect.arguments import check_known
+from dask_gpuselect.arguments import check_known, check_positional
 from dask_gpuselect.maths.ranks import check_method
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.quantiles.documentation import public_name
@@ -100,11 +101,19 @@ def documented(
         What is answered, and which dimensions are reduced by default.
     """
     name, full = function.__name__, public_name(function)
-    is_weighted = "weights" in inspect.signature(function).parameters
-    has_q = "q" in inspect.signature(method).parameters
-    method.__name__, method.__qualname__ = name, f"{owner}.{name}"
+    signature, others = inspect.signature(method), inspect.signature(function).parameters
+    is_weighted, has_q = "weights" in others, "q" in signature.parameters
+    positional = ["q", "dim"] if has_q else ["dim"]
+    by_name = [each for each in [*others][1:] if each not in ("q", "axis", "keepdims")]
+
+    @wraps(method)
+    def checked(self: Any, *args: Any, **how: Any) -> Any:
+        check_positional(name, args, positional, [*by_name, "skipna", "keep_attrs"])
+        return method(self, *args, **how)
+
+    checked.__name__, checked.__qualname__ = name, f"{owner}.{name}"
     called = f"``{owner}.{name}({'q, ' if has_q else ''}dim=None)``"
-    method.__doc__ = f"""Compute `{full}` {scope[0]}: {called}.
+    checked.__doc__ = f"""Compute `{full}` {scope[0]}: {called}.
 
     Parameters
     ----------
@@ -127,7 +136,7 @@ def documented(
     DataArray or Dataset
         Lazy if the data or {"one of these arguments" if is_weighted else "`where`"} is.
     """.replace("    ...\n", "")
-    return method  # type: ignore[no-any-return]
+    return checked
 
 
 def _skipping(method: Any) -> Callable[..., Any]:
