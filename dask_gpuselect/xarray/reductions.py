@@ -112,31 +112,44 @@ def documented(
         return method(self, *args, **how)
 
     checked.__name__, checked.__qualname__ = name, f"{owner}.{name}"
-    called = f"``{owner}.{name}({'q, ' if has_q else ''}dim=None)``"
-    checked.__doc__ = f"""Compute `{full}` {scope[0]}: {called}.
+    words = {
+        "full": full,
+        "called": f"``{owner}.{name}({'q, ' if has_q else ''}dim=None)``",
+        "answered": scope[0],
+        "default": scope[1],
+        "companions": "where, weights" if is_weighted else "where",
+        "lazy": "one of these arguments" if is_weighted else "`where`",
+    }
+    text = inspect.getdoc(_along_dimensions) or ""  # `python -OO` leaves none
+    q = "q : float or 1-D array_like of floats\n" if has_q else ""
+    checked.__doc__ = text.format(**words).replace("...\n", q, 1)
+    return checked
+
+
+def _along_dimensions() -> None:
+    """Compute `{full}` {answered}: {called}.
 
     Parameters
     ----------
-    {"q : float or 1-D array_like of floats" if has_q else "..."}
+    ...
     dim : hashable, iterable of hashable or ..., optional
-        Dimensions to reduce; {scope[1]}.
+        Dimensions to reduce; {default}.
     skipna : bool, optional
         Whether NaN and NaT are left out. Otherwise one of them makes the answer missing. By default
         they are left out of floating-point data, as in xarray.
-    {"where, weights" if is_weighted else "where"} : DataArray or array, optional
+    {companions} : DataArray or array, optional
         A DataArray has the labels of the data, and is broadcast by the names of its dimensions.
     keep_attrs : bool, optional
         Whether attributes are kept: by default as xarray's options say, and otherwise True.
     **how
-        Other arguments of `{full}`. The attributes ``_FillValue`` and
-        ``missing_value`` are not used.
+        Other arguments of `{full}`. The attributes ``_FillValue`` and ``missing_value`` are not
+        used.
 
     Returns
     -------
     DataArray or Dataset
-        Lazy if the data or {"one of these arguments" if is_weighted else "`where`"} is.
-    """.replace("    ...\n", "")
-    return checked
+        Lazy if the data or {lazy} is.
+    """
 
 
 def _skipping(method: Any) -> Callable[..., Any]:
