@@ -659,9 +659,7 @@ def _axes(axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
 def real(xp: Any, values: Any, name: str) -> Array:
     """Return a copy of real numbers as float64."""
     array = xp.asarray(values)
-    if array.dtype.kind not in "biuf":
-        advice = conversion_of(array.dtype)
-        raise TypeError(f"{name} must be real numbers, not {array.dtype}{advice}")
+    check_real(array, name)
     return array.astype(np.float64)
 
 
