@@ -15,7 +15,7 @@ from dask.base import tokenize
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import as_float64, concatenate, in_kind, namespace, to_host
 from dask_gpuselect.engine import threads
-from dask_gpuselect.engine.graphs import each_chunk, literals, reduced
+from dask_gpuselect.engine.graphs import each_chunk, in_one_place, literals, reduced
 from dask_gpuselect.engine.marks import KnownChunks, Marks, marks_of
 from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.kernels.registry import backend_for
@@ -296,9 +296,9 @@ def squares(x: DaskArray, y: DaskArray, predict: Callable[[Any], Any]) -> FloatA
     """
     name = f"robust-squares-{tokenize(x.name, y.name, predict)}"
     parts = each_chunk(_squares, name, [x, y[:, None]], predict=predict)
-    how = (np.concatenate, np.concatenate, f"robust-squares-all-{tokenize(name)}")
+    every = in_one_place(parts, np.concatenate, f"robust-squares-all-{tokenize(name)}")
     with outside():  # the sources are the user's
-        sums: FloatArray = reduced(parts, "robust-squares-merge", *how).compute()
+        sums: FloatArray = every.compute()
     return sums
 
 
