@@ -436,7 +436,7 @@ MISTAKES: Refusals = {
     },
     IndexError: {
         "selected already ... in one list": lambda: GROUPS["v"]["v"],
-        "all elements are left out ... int64 has no NaN ... pass fill_value=": lambda: quantile(
+        "all elements are left out ... int64 has no NaN ... take fill_value=": lambda: quantile(
             X.astype(int), 0.5, method="lower", where=False
         ).compute(),
         "box 1 does not exist ... is 1": lambda: describe_boxplot(X)[1],
