@@ -143,8 +143,8 @@ def public(
 
         @wraps(function)
         def entered(*args: P.args, **kwargs: P.kwargs) -> T:
-            if not rest:
-                check_positional(function.__name__, args, names, by_name)
+            if len(args) > len(names) and not rest:
+                raise too_many(function.__name__, names, by_name)
             for name in kwargs:
                 if not (takes_any or name in taken):
                     raise _unexpected(function.__name__, name)
@@ -177,17 +177,14 @@ def public(
     return decorate
 
 
-def check_positional(
-    function: str, args: Sequence[Any], names: Sequence[str], by_name: Sequence[str]
-) -> None:
-    """Raise if a call has too many positional arguments, and say which to pass by name."""
-    if len(args) > len(names):
-        taken = ", ".join(name for name in names if name != "self")
-        others = ", ".join(f"{name}=" for name in by_name)
-        raise TypeError(
-            f"{function}({taken}) takes no further positional arguments: "
-            + (f"pass others by name, {others}" if others else "leave out others")
-        )
+def too_many(function: str, names: Sequence[str], by_name: Sequence[str]) -> TypeError:
+    """Return the error for too many positional arguments, which says what to pass by name."""
+    taken = ", ".join(name for name in names if name != "self")
+    others = ", ".join(f"{name}=" for name in by_name)
+    return TypeError(
+        f"{function}({taken}) takes no further positional arguments: "
+        + (f"pass others by name, {others}" if others else "leave out others")
+    )
 
 
 def _unexpected(function: str, name: str) -> TypeError:

@@ -6,7 +6,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterator
-from functools import wraps
+from functools import partial, update_wrapper
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from dask_gpuselect.arguments import SameKind, public, same_kind
@@ -38,15 +38,11 @@ def statistic(
 
     def decorate(named: Callable[[], None]) -> SameKind[P]:
         signature = inspect.signature(body)
-        _, *parameters = signature.parameters.values()
-
-        @wraps(named)
-        def function(*args: Any, **kwargs: Any) -> Any:
-            return body(named.__name__, *args, **kwargs)
-
-        function.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=parameters
-        )
+        first, *parameters = signature.parameters.values()
+        function: Any = update_wrapper(partial(body, named.__name__), named)
+        function.__signature__ = signature.replace(parameters=parameters)
+        function.__annotations__ = {**body.__annotations__}
+        del function.__annotations__[first.name]
         documented = function if like is None else documented_like(like)(function)
         return same_kind(public(*data, many=many)(documented))
 

@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
 
-from dask_gpuselect.arguments import check_known, check_positional
+from dask_gpuselect.arguments import check_known, too_many
 from dask_gpuselect.maths.ranks import check_method
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.quantiles.documentation import public_name
@@ -108,7 +108,8 @@ def documented(
 
     @wraps(method)
     def checked(self: Any, *args: Any, **how: Any) -> Any:
-        check_positional(name, args, positional, [*by_name, "skipna", "keep_attrs"])
+        if len(args) > len(positional):
+            raise too_many(name, positional, [*by_name, "skipna", "keep_attrs"])
         return method(self, *args, **how)
 
     checked.__name__, checked.__qualname__ = name, f"{owner}.{name}"
