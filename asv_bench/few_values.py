@@ -29,10 +29,9 @@ import numpy as np
 from benchmarks.common import THREADS
 from compare import machine, say, table
 
-from dask_gpuselect import describe_boxplot, quantile
+from dask_gpuselect import describe_boxplot, quantile, sort
 from dask_gpuselect.engine import lane_plans, now, plans, resident
 from dask_gpuselect.groups import groupby
-from dask_gpuselect.sorting import sort
 
 BANDS = 3
 LANES = (14, 18, 21, 23)  # base-2 logarithms of their lengths, on a device

@@ -129,21 +129,31 @@ def public(
     several = (many,) if isinstance(many, str) else many
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        parameters = inspect.signature(function).parameters.values()
+        signature = inspect.signature(function)
+        parameters = signature.parameters.values()
         names = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
         rest = next((each.name for each in parameters if each.kind is each.VAR_POSITIONAL), "")
         takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters)
         taken = {each.name for each in parameters}
+        by_name = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+        needed = [
+            each for each in names if signature.parameters[each].default is inspect.Parameter.empty
+        ]
         is_method = names[:1] == ["self"]
 
         @wraps(function)
         def entered(*args: P.args, **kwargs: P.kwargs) -> T:
+            if len(args) > len(names) and not rest:
+                raise too_many(function.__name__, names, by_name)
             for name in kwargs:
                 if not (takes_any or name in taken):
                     raise _unexpected(function.__name__, name)
             if is_method:
                 check_parameters(args[0])
             named = [*zip(chain(names, repeat(rest)), args, strict=False), *kwargs.items()]
+            for name in needed[len(args) :]:
+                if name not in kwargs:
+                    raise TypeError(f"{function.__name__}() needs the argument {name}")
             for name, value in named:
                 if name in several:
                     for each in _each(value):
@@ -165,6 +175,16 @@ def public(
         return entered
 
     return decorate
+
+
+def too_many(function: str, names: Sequence[str], by_name: Sequence[str]) -> TypeError:
+    """Return the error for too many positional arguments, which says what to pass by name."""
+    taken = ", ".join(name for name in names if name != "self")
+    others = ", ".join(f"{name}=" for name in by_name)
+    return TypeError(
+        f"{function}({taken}) takes no further positional arguments: "
+        + (f"pass others by name, {others}" if others else "leave out others")
+    )
 
 
 def _unexpected(function: str, name: str) -> TypeError:
@@ -636,9 +656,7 @@ def _axes(axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
 def real(xp: Any, values: Any, name: str) -> Array:
     """Return a copy of real numbers as float64."""
     array = xp.asarray(values)
-    if array.dtype.kind not in "biuf":
-        advice = conversion_of(array.dtype)
-        raise TypeError(f"{name} must be real numbers, not {array.dtype}{advice}")
+    check_real(array, name)
     return array.astype(np.float64)
 
 

@@ -5,26 +5,26 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from dask_gpuselect import forks
 from dask_gpuselect.optional import after_import
 from dask_gpuselect.routing import replacements
+
+_in_force: set[Enabled] = set()
 
 
 class Enabled:
     """The context manager that `enable` returns.
 
-    Functions stay replaced until its context ends, or until `disable` is called.
+    Functions stay replaced until its context ends, or until `disable` is called. They are replaced
+    while at least one call of `enable` is in force.
     """
 
-    def __init__(self, state: _State) -> None:
-        self.state = state
-        self.epoch: int | None = None  # in which it is counted
-        self.depth = 0
-        state.join(self, depth=0)
+    def __init__(self) -> None:
+        self.depth = 0  # of nested contexts
+        self._join(0)
 
     def __enter__(self) -> Self:
-        # This context is counted already, unless it has ended or `disable` has been called.
-        self.state.join(self, depth=1)
+        # The call is in force already, unless its context has ended or `disable` has been called.
+        self._join(1)
         return self
 
     def __exit__(
@@ -33,54 +33,23 @@ class Enabled:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.state.leave(self)
+        with replacements.lock:
+            self.depth -= 1
+            if not self.depth:
+                _in_force.discard(self)
+                _settle()
+
+    def _join(self, depth: int) -> None:
+        """Put the call in force, and count its open contexts."""
+        with replacements.lock:
+            _in_force.add(self)
+            self.depth += depth
+            _settle()
 
 
-class _State:
-    """The calls of `enable` that are in force. Each stays until its own context ends.
-
-    Functions are replaced while there is at least one. `disable` begins a new epoch, and ends all
-    calls of the epoch before.
-    """
-
-    def __init__(self) -> None:
-        self.lock = forks.lock()
-        self.users = 0
-        self.epoch = 0
-
-    def join(self, user: Enabled, *, depth: int) -> None:
-        """Count a call of `enable`, unless it is counted already, and its open contexts."""
-        with self.lock:
-            if user.epoch != self.epoch:
-                user.epoch = self.epoch
-                self.users += 1
-            user.depth += depth
-            self._settle()
-
-    def leave(self, user: Enabled) -> None:
-        """Close a context; the call of `enable` ends with the outermost one."""
-        with self.lock:
-            user.depth -= 1
-            if user.depth:
-                return
-            if user.epoch == self.epoch:
-                self.users -= 1
-            user.epoch = None
-            self._settle()
-
-    def disable(self) -> None:
-        """End all calls of `enable`."""
-        with self.lock:
-            self.users = 0
-            self.epoch += 1
-            self._settle()
-
-    def _settle(self) -> None:
-        """Replace dask's functions if a call is in force; else put them back."""
-        replacements.settle(is_wanted=self.users > 0)
-
-
-_state = _State()
+def _settle() -> None:
+    """Replace dask's functions if a call is in force; else put them back."""
+    replacements.settle(is_wanted=bool(_in_force))
 
 
 def enable() -> Enabled:
@@ -144,7 +113,7 @@ def enable() -> Enabled:
     ...     np.median(da.arange(10, chunks=3)).compute()
     np.float64(4.5)
     """
-    enabled = Enabled(_state)
+    enabled = Enabled()
     after_import("dask.dataframe", _open_dataframe)
     after_import("xarray", _open_xarray)
     return enabled
@@ -152,13 +121,13 @@ def enable() -> Enabled:
 
 def _open_dataframe() -> None:
     """Import the accessors of dask.dataframe, if functions are still to be replaced."""
-    if _state.users:
+    if _in_force:
         from dask_gpuselect import dataframe  # noqa: F401 -- it adds to what is replaced
 
 
 def _open_xarray() -> None:
     """Import the accessors of xarray, if functions are still to be replaced."""
-    if _state.users:
+    if _in_force:
         from dask_gpuselect import xarray  # noqa: F401 -- likewise
 
 
@@ -169,4 +138,6 @@ def disable() -> None:
     --------
     enable : Replace dask's functions by those of this package.
     """
-    _state.disable()
+    with replacements.lock:
+        _in_force.clear()
+        _settle()

@@ -12,20 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-NAMES = {
-    "pandas": "pandas",
-    "pyarrow": "PyArrow",
-    "scipy": "SciPy",
-    "sklearn": "scikit-learn",
-    "xarray": "xarray",
-}
-# The arguments of `pip install`. They work even if this package was not installed from an index.
-INSTALLED_BY = {
-    "pandas": "'dask[dataframe]'",
-    "pyarrow": "'dask[dataframe]'",
-    "scipy": "scipy",
-    "sklearn": "scikit-learn",
-    "xarray": "xarray",
+# The name of each package, and the arguments of `pip install`. They work even if this package was
+# not installed from an index.
+PACKAGES = {
+    "pandas": ("pandas", "'dask[dataframe]'"),
+    "pyarrow": ("PyArrow", "'dask[dataframe]'"),
+    "scipy": ("SciPy", "scipy"),
+    "sklearn": ("scikit-learn", "scikit-learn"),
+    "xarray": ("xarray", "xarray"),
 }
 
 
@@ -122,9 +116,8 @@ def needs(package: str, feature: str, *, but: str = "") -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != package:
             raise  # the package is there, and something that it needs is not
-        raise ImportError(
-            f"{feature} needs {NAMES[package]}: pip install {INSTALLED_BY[package]}{but}"
-        ) from error
+        name, installed_by = PACKAGES[package]
+        raise ImportError(f"{feature} needs {name}: pip install {installed_by}{but}") from error
 
 
 def axes(ax: Any) -> Any:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -31,24 +31,21 @@ OURS: Mapping[str, Callable[..., Any]] = {
 METHODS = (*OURS, "describe_boxplot")
 
 
-class Orders(NamedTuple):
-    """Names of a function's arguments after the array, in NumPy's order and in dask's."""
+Order = tuple[str, ...]
 
-    numpy: tuple[str, ...]
-    dask: tuple[str, ...]
-    dasks_own: tuple[type, ...]
-    """Types of the second argument that only dask's order allows."""
-
-
-MEDIAN = Orders(
-    ("axis", "out", "overwrite_input", "keepdims"), ("axis", "keepdims", "out"), (bool, np.bool_)
+MEDIAN: tuple[Order, Order, tuple[type, ...]] = (
+    ("axis", "out", "overwrite_input", "keepdims"),
+    ("axis", "keepdims", "out"),
+    (bool, np.bool_),
 )
-QUANTILE = Orders(
+QUANTILE: tuple[Order, Order, tuple[type, ...]] = (
     ("q", "axis", "out", "overwrite_input", "method", "keepdims"),
     ("q", "method", "internal_method"),
     (str,),
 )
 ORDERS = dict.fromkeys(OURS, QUANTILE) | {"median": MEDIAN, "nanmedian": MEDIAN}
+"""Names of a function's arguments after the array, in NumPy's order and in dask's, and types of the
+second argument that only dask's order allows."""
 
 
 def _named(name: str, positional: Sequence[Any]) -> dict[str, Any]:
@@ -56,9 +53,9 @@ def _named(name: str, positional: Sequence[Any]) -> dict[str, Any]:
 
     The order is NumPy's, unless the second argument can only be meant in dask's.
     """
-    orders = ORDERS[name]
-    is_dask = len(positional) > 1 and isinstance(positional[1], orders.dasks_own)
-    names = orders.dask if is_dask else orders.numpy
+    of_numpy, of_dask, only_dask = ORDERS[name]
+    is_dask = len(positional) > 1 and isinstance(positional[1], only_dask)
+    names = of_dask if is_dask else of_numpy
     if len(positional) > len(names):
         raise TypeError(
             f"{name}() takes at most {len(names) + 1} positional arguments, and got "

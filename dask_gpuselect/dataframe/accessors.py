@@ -16,7 +16,7 @@ from dask.dataframe.extensions import (
 )
 from numpy.typing import ArrayLike
 
-from dask_gpuselect.arguments import as_array, check_known, public
+from dask_gpuselect.arguments import as_accompanied, check_known, public
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.dataframe.groups import ExactFrameGroupBy, grouped
@@ -28,14 +28,13 @@ from dask_gpuselect.engine.frames import (
     elements,
     float_kind,
     lazily,
-    missing,
     numbers_as_arrays,
+    rows,
 )
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
 from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.quantiles.columns import (
-    HOW_MANY,
     ColumnQuantiles,
     Described,
     Description,
@@ -133,7 +132,8 @@ class ExactSeries(Advising):
         quantile between two dates is rounded to the nearest unit; pandas rounds it to 53 bits, and
         truncates it. The median of dates is truncated to a whole unit, as in pandas.
         """
-        return _quantile(self._series, [Column.of(self._series._meta)], q, method or interpolation)
+        chosen = check_method(method or interpolation)
+        return _quantiles(self._series, [Column.of(self._series._meta)], q, chosen)
 
     @public()
     def median(self, skipna: bool = True) -> Any:
@@ -158,7 +158,8 @@ class ExactSeries(Advising):
         -----
         Each partition is read at most twice.
         """
-        return _median(self._series, [Column.of(self._series._meta)], skipna=skipna)
+        columns = [Column.of(self._series._meta)]
+        return _quantiles(self._series, columns, 0.5, MEDIAN, skipna=bool(skipna))
 
     @public()
     def describe(self, percentiles: Sequence[float] | None = None) -> Any:
@@ -360,7 +361,7 @@ class ExactDataFrame(Advising):
         """
         _check_axis(axis)
         frame, columns = self._columns(numeric_only=numeric_only)
-        return _quantile(frame, columns, q, method or interpolation)
+        return _quantiles(frame, columns, q, check_method(method or interpolation))
 
     @public()
     def median(self, axis: int | str = 0, skipna: bool = True, numeric_only: bool = False) -> Any:
@@ -389,7 +390,7 @@ class ExactDataFrame(Advising):
         """
         _check_axis(axis)
         frame, columns = self._columns(numeric_only=numeric_only)
-        return _median(frame, columns, skipna=skipna)
+        return _quantiles(frame, columns, 0.5, MEDIAN, skipna=bool(skipna))
 
     @public()
     def describe(self, percentiles: Sequence[float] | None = None) -> Any:
@@ -599,40 +600,28 @@ def _check_axis(axis: int | str) -> None:
 # --- Questions ------------------------------------------------------------------------------------
 
 
-def _quantile(frame: Any, columns: list[Column], q: Any, method: str) -> Any:
-    """Ask for quantiles of some columns."""
-    return _ask_quantiles(frame, columns, q, check_method(method), skipna=True, label="quantile")
-
-
-def _median(frame: Any, columns: list[Column], *, skipna: bool) -> Any:
-    """Ask for the medians of some columns."""
-    return _ask_quantiles(frame, columns, 0.5, MEDIAN, skipna=bool(skipna), label="median")
-
-
-def _ask_quantiles(
-    frame: Any, columns: list[Column], q: Any, method: Method, *, skipna: bool, label: str
+def _quantiles(
+    frame: Any, columns: list[Column], q: Any, method: Method, *, skipna: bool = True
 ) -> Any:
-    """Ask for quantiles of some columns, in the form of pandas' answers."""
+    """Ask for quantiles of some columns, or for medians, in the form of pandas' answers."""
+    label = "median" if method is MEDIAN else "quantile"
     given, is_scalar = probabilities(q)
     wanted = tuple(given.tolist())
     questions = [
         ColumnQuantiles.of(wanted, method, column.dtype, skips_missing=skipna) for column in columns
     ]
-    counted = [] if skipna else [column for column in columns if column.leaves_out]
-    answers = _ask(frame, columns, questions, counted, label)
-    name = None if method is MEDIAN else wanted[0] if is_scalar else None
+    answers = _ask(frame, columns, questions, elements if skipna else rows, label)
+    name = wanted[0] if is_scalar and method is not MEDIAN else None
     finish = partial(
         _as_quantiles,
         columns=columns,
-        counted=[columns.index(column) for column in counted],
         names=_names(frame, columns),
         q=wanted,
         is_scalar=is_scalar,
         name=name,
     )
     # Typical answers, for the meta: zeros of the dtypes of the answers.
-    typical = [np.zeros(len(wanted), question.dtype) for question in questions]
-    meta = finish([*typical, *(0 for _ in counted)])
+    meta = finish([np.zeros(len(wanted), question.dtype) for question in questions])
     return lazily(answers, finish, _empty(meta), label)
 
 
@@ -649,7 +638,7 @@ def _describe(frame: Any, columns: list[Column], percentiles: Sequence[float] | 
     q = (0.0, *sorted(shares), 1.0)
     linear = check_method("linear")
     questions = [Description.of(q, linear, column.dtype, skips_missing=True) for column in columns]
-    answers = _ask(frame, columns, questions, [], "describe")
+    answers = _ask(frame, columns, questions, elements, "describe")
     finish = partial(_as_description, columns=columns, names=_names(frame, columns), index=index)
     meta = finish([(1, 0.0, 0.0, np.zeros(len(q))) for _ in columns])
     return lazily(answers, finish, _empty(meta), "describe")
@@ -675,20 +664,16 @@ def _ask(
     frame: Any,
     columns: list[Column],
     questions: Sequence[Question],
-    counted: list[Column],
+    taken: Callable[[np.dtype[Any]], Callable[[Any], Any]],
     label: str,
 ) -> list[Any]:
-    """Ask a question about each column, and count the missing elements of some, in shared loads."""
-    wanted: list[tuple[int | None, Callable[[Any], Any]]] = [
-        (column.place, elements(column.dtype)) for column in columns
-    ]
-    wanted += [(column.place, missing) for column in counted]
+    """Ask a question about each column, whose elements are taken by a function, in shared loads."""
+    wanted = [(column.place, taken(column.dtype)) for column in columns]
     arrays = columns_as_arrays(frame, wanted)
-    every = [*questions, *(HOW_MANY for _ in counted)]
     return ask_each(
         [
-            Asking(as_array(array), question, (0,))
-            for array, question in zip(arrays, every, strict=True)
+            Asking(as_accompanied(array), question, (0,))
+            for array, question in zip(arrays, questions, strict=True)
         ],
         label,
     )
@@ -705,18 +690,14 @@ def _names(frame: Any, columns: Sequence[Column]) -> Any:
 
 
 def _as_quantiles(
-    results: list[Any],
+    values: list[Any],
     columns: list[Column],
-    counted: list[int],
     names: Any,
     q: tuple[float, ...],
     is_scalar: bool,
     name: Hashable,
 ) -> Any:
     """Return quantiles in the form of pandas' answer."""
-    values = results[: len(columns)]
-    for place, n_missing in zip(counted, results[len(columns) :], strict=True):
-        values[place] = None if n_missing else values[place]
     answers = [column.answered(each, len(q)) for column, each in zip(columns, values, strict=True)]
     index = pd.Index(q, dtype=np.float64)
     is_series = len(columns) == 1 and columns[0].place is None

@@ -6,78 +6,69 @@ Points at ranks take two loads, points at given values one load.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
+from dask_gpuselect.distribution.cdf import EmpiricalDistribution
 from dask_gpuselect.maths.candidates import Side
-from dask_gpuselect.maths.cuts import Arrays, Brackets, IntArray, Tally
+from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.finish import counts_at, order_statistics, unsigned_zero
 from dask_gpuselect.maths.keys import from_keys
 from dask_gpuselect.strategies.probes import Extent
 from dask_gpuselect.strategies.spaces import VALUE
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Counts(Arrays):
-    """Exact counts at some points.
+def of_chunk(chunk: Any, points: NDArray[Any], dtype: np.dtype[Any]) -> EmpiricalDistribution:
+    """Count a chunk of any shape at some points and at its extremes. Read it twice.
 
     Parameters
     ----------
-    points : ndarray, shape (k,), of a `keys.selection_dtype`
-        Ascending and distinct. The least and the largest element are among them, if there is any.
-    below, upto : ndarray of int64, shape (k,)
-        Numbers of elements < and <= each point.
-    n_valid, n_missing : int
-        Numbers of elements that are not NaN, and of NaN.
+    chunk : array
+        Its array says that it is of that dtype.
+    points : ndarray of a `keys.selection_dtype`
+        Ascending and distinct.
+    dtype : dtype
+        Dtype of the array.
     """
+    extent: Any = kernels.answer_probe(chunk, dtype, Extent(VALUE))
+    keys = np.array([extent.least, extent.largest] if extent.n_valid else [], np.uint64)
+    ends = np.union1d(points, unsigned_zero(from_keys(keys, points.dtype)))
+    tally = kernels.tally(chunk, dtype, Brackets(ends, np.zeros(len(ends) + 1, np.bool_)), 0)
+    assert tally is not None  # nothing is gathered
+    return EmpiricalDistribution(ends, tally.below, tally.upto, tally.n_valid, tally.n_missing)
 
-    points: NDArray[Any]
-    below: IntArray
-    upto: IntArray
-    n_valid: int
-    n_missing: int
 
-    @classmethod
-    def of_chunk(cls, chunk: Any, points: NDArray[Any], dtype: np.dtype[Any]) -> Self:
-        """Count a chunk of any shape, whose array says that it is of that dtype. Read it twice."""
-        extent: Any = kernels.answer_probe(chunk, dtype, Extent(VALUE))
-        keys = np.array([extent.least, extent.largest] if extent.n_valid else [], np.uint64)
-        ends = np.union1d(points, unsigned_zero(from_keys(keys, points.dtype)))
-        tally = kernels.tally(chunk, dtype, Brackets(ends, np.zeros(len(ends) + 1, np.bool_)), 0)
-        assert tally is not None  # nothing is gathered
-        return cls(ends, tally.below, tally.upto, tally.n_valid, tally.n_missing)
+def merge(partials: Sequence[EmpiricalDistribution]) -> EmpiricalDistribution:
+    """Add up the counts of all parts at the points that they have in common.
 
-    @classmethod
-    def merge(cls, parts: Sequence[Self]) -> Self:
-        """Add up the counts of all parts at the points that they have in common.
+    At the extremes of the others, those of a part without such a point are known as well: it has no
+    elements around them.
+    """
+    points = np.unique(np.concatenate([part.points for part in partials]))
+    is_known = is_common = np.ones(len(points), np.bool_)
+    below, upto = np.zeros((2, len(points)), np.int64)
+    for part in partials:
+        first, behind = (part.points.searchsorted(points, side) for side in SIDES)
+        at_most, at_least = np.append(part.below, part.n_valid), np.append(0, part.upto)
+        below, upto = below + at_most[first], upto + at_least[behind]
+        is_own = first < behind
+        is_common = is_common & is_own
+        is_known = is_known & (is_own | (at_most[first] == at_least[behind]))
+    numbers = (sum(getattr(part, name) for part in partials) for name in ("n_valid", "n_missing"))
+    known = EmpiricalDistribution(points[is_known], below[is_known], upto[is_known], *numbers)
+    return at(known, is_common[is_known])
 
-        At the extremes of the others, those of a part without such a point are known as well: it
-        has no elements around them.
-        """
-        points = np.unique(np.concatenate([part.points for part in parts]))
-        is_known = is_common = np.ones(len(points), np.bool_)
-        below, upto = np.zeros((2, len(points)), np.int64)
-        for part in parts:
-            first, behind = (part.points.searchsorted(points, side) for side in SIDES)
-            at_most, at_least = np.append(part.below, part.n_valid), np.append(0, part.upto)
-            below, upto = below + at_most[first], upto + at_least[behind]
-            is_own = first < behind
-            is_common = is_common & is_own
-            is_known = is_known & (is_own | (at_most[first] == at_least[behind]))
-        numbers = (sum(getattr(part, name) for part in parts) for name in ("n_valid", "n_missing"))
-        known = cls(points[is_known], below[is_known], upto[is_known], *numbers)
-        return known.at(is_common[is_known])
 
-    def at(self, is_wanted: NDArray[np.bool_]) -> Self:
-        """Take some of the points, and the extremes of the elements."""
-        some, takes = np.flatnonzero(self.upto > self.below), is_wanted.copy()
-        takes[some[:1]] = takes[some[-1:]] = True
-        points = self.points[takes], self.below[takes], self.upto[takes]
-        return type(self)(*points, self.n_valid, self.n_missing)
+def at(counts: EmpiricalDistribution, is_wanted: NDArray[np.bool_]) -> EmpiricalDistribution:
+    """Take some of the points, and the extremes of the elements."""
+    some, takes = np.flatnonzero(counts.upto > counts.below), is_wanted.copy()
+    takes[some[:1]] = takes[some[-1:]] = True
+    columns = {name: getattr(counts, name)[takes] for name in ("points", "below", "upto")}
+    return replace(counts, **columns)
 
 
 SIDES: Final[tuple[Side, Side]] = "left", "right"
@@ -95,7 +86,7 @@ def even_ranks(n: int, k: int) -> IntArray:
     return np.unique(places * step + places * rest // (k - 1))
 
 
-def count_at_ranks(brackets: Brackets, tally: Tally, ranks: IntArray) -> Counts:
+def count_at_ranks(brackets: Brackets, tally: Tally, ranks: IntArray) -> EmpiricalDistribution:
     """Return the elements of some ranks, and the counts there.
 
     Parameters
@@ -116,4 +107,4 @@ def count_at_ranks(brackets: Brackets, tally: Tally, ranks: IntArray) -> Counts:
     elements = order_statistics(brackets, replace(tally, candidates=ordered), ranks)
     points = np.unique(elements)
     below, upto = counts_at(brackets, tally, points, ordered.places)
-    return Counts(points, below, upto, tally.n_valid, tally.n_missing)
+    return EmpiricalDistribution(points, below, upto, tally.n_valid, tally.n_missing)

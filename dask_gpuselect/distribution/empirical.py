@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -20,7 +19,7 @@ from dask_gpuselect.arguments import (
 )
 from dask_gpuselect.arrays import as_dtype, numpy_dtype
 from dask_gpuselect.distribution.cdf import EmpiricalDistribution
-from dask_gpuselect.distribution.counts import Counts, count_at_ranks, even_ranks
+from dask_gpuselect.distribution.counts import at, count_at_ranks, even_ranks, merge, of_chunk
 from dask_gpuselect.engine.asking import Asking, ask, ask_once
 from dask_gpuselect.engine.collection import LazyCollection
 from dask_gpuselect.engine.plans import choose, plan_once
@@ -177,6 +176,8 @@ class EvenRanks(RankQuestion):
     k: int
     source_dtype: np.dtype[Any]
 
+    lazily = staticmethod(LazyDistribution.of)
+
     @property
     def share(self) -> int:
         return pivot_share(self.k)
@@ -187,16 +188,12 @@ class EvenRanks(RankQuestion):
 
     def resolve(self, brackets: Brackets, tally: Tally) -> EmpiricalDistribution:
         counts = count_at_ranks(brackets, tally, even_ranks(tally.n_valid, self.k))
-        return _distribution(counts, self.source_dtype)
-
-    def lazily(self, answer: DaskArray) -> LazyDistribution:
-        return LazyDistribution.of(answer)
+        return _in_dtype(counts, self.source_dtype)
 
 
-def _distribution(counts: Counts, dtype: np.dtype[Any]) -> EmpiricalDistribution:
-    """Make the distribution of data of a dtype, by the counts at some points."""
-    numbers = (counts.below, counts.upto, counts.n_valid, counts.n_missing)
-    return EmpiricalDistribution(as_dtype(counts.points, dtype), *numbers)
+def _in_dtype(counts: EmpiricalDistribution, dtype: np.dtype[Any]) -> EmpiricalDistribution:
+    """Convert the points of a distribution to the dtype of the data."""
+    return replace(counts, points=as_dtype(counts.points, dtype))
 
 
 # --- At given values: one read --------------------------------------------------------------------
@@ -217,19 +214,15 @@ class CountsAt(OneLoadQuestion):
     values: NDArray[Any]
     source_dtype: np.dtype[Any]
 
-    def measure(self, chunk: Any, dtype: np.dtype[Any]) -> Counts:
-        return Counts.of_chunk(chunk, self.values, dtype)
+    merge = staticmethod(merge)
+    lazily = staticmethod(LazyDistribution.of)
 
-    @staticmethod
-    def merge(partials: Sequence[Counts]) -> Counts:
-        return Counts.merge(partials)
+    def measure(self, chunk: Any, dtype: np.dtype[Any]) -> EmpiricalDistribution:
+        return of_chunk(chunk, self.values, dtype)
 
-    def answer(self, partial_result: Counts) -> EmpiricalDistribution:
-        wanted = partial_result.at(np.isin(partial_result.points, self.values))
-        return _distribution(wanted, self.source_dtype)
-
-    def lazily(self, answer: DaskArray) -> LazyDistribution:
-        return LazyDistribution.of(answer)
+    def answer(self, partial_result: EmpiricalDistribution) -> EmpiricalDistribution:
+        wanted = at(partial_result, np.isin(partial_result.points, self.values))
+        return _in_dtype(wanted, self.source_dtype)
 
 
 # --- Checking arguments ---------------------------------------------------------------------------

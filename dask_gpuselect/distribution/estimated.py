@@ -12,10 +12,11 @@ from dask_gpuselect.arguments import on_host
 from dask_gpuselect.distribution import curves
 from dask_gpuselect.distribution.isotonic import isotonic_regression
 from dask_gpuselect.maths.cuts import Arrays, FloatArray
+from dask_gpuselect.optional import Advising
 
 
 @dataclass(frozen=True, eq=False)
-class EstimatedDistribution(curves.Curve, Arrays):
+class EstimatedDistribution(Advising, curves.Curve, Arrays):
     """A distribution made from estimated shares of the elements up to some points.
 
     `EstimatedDistribution.from_noisy` makes it. It is approximate everywhere and has no bounds.
@@ -144,24 +145,7 @@ class EstimatedDistribution(curves.Curve, Arrays):
         z = np.linspace(self.points[0], self.points[-1], curves.DRAWN)
         return curves.plotted(z, self._at(z), ax, **kwargs)
 
-    @property
-    def max_error(self) -> float:
-        """Raise TypeError: estimates have no proven bounds."""
-        raise nothing_proven()
-
-    @curves.evaluates
-    def cdf_bounds(self, z: ArrayLike) -> tuple[Any, Any]:
-        """Raise TypeError: estimates have no proven bounds."""
-        raise nothing_proven()
-
-    @curves.evaluates
-    def quantile_bounds(self, p: ArrayLike) -> tuple[Any, Any]:
-        """Raise TypeError: estimates have no proven bounds."""
-        raise nothing_proven()
-
-
-def nothing_proven() -> TypeError:
-    """Return the error for bounds of estimates."""
-    return TypeError(
-        "estimated shares have no proven bounds: count an array with ecdf(x), which has them"
-    )
+    def _advice(self, name: str) -> str:
+        if name in ("max_error", "cdf_bounds", "quantile_bounds"):
+            return "estimates have no proven bounds, and the counts of an array have: type ecdf(x)"
+        return super()._advice(name)

@@ -64,14 +64,11 @@ class Column:
         Dtype of the column, of pandas or NumPy.
     dtype : dtype
         NumPy dtype of its elements.
-    leaves_out : bool
-        True if missing elements are dropped on reading, because the dtype has no NaN.
     """
 
     place: int | None
     kind: Any
     dtype: np.dtype[Any]
-    leaves_out: bool
 
     def check_numbers(self) -> None:
         """Raise for a column of bool, dates or time differences, which have no box plots."""
@@ -98,8 +95,7 @@ class Column:
                 f"cannot compute quantiles of {name} (dtype {meta.dtype}): it must have numbers or "
                 "dates; for a DataFrame pass numeric_only=True"
             )
-        is_masked = dtype.kind in "biu" and not isinstance(meta.dtype, np.dtype)
-        return cls(place, meta.dtype, dtype, is_masked)
+        return cls(place, meta.dtype, dtype)
 
     def answered(self, values: NDArray[Any] | None, n: int) -> pd.Series:
         """Return some of n answers as a Series of pandas' dtype; all are missing if None is given.
@@ -244,11 +240,6 @@ def present(column: Any) -> NDArray[np.bool_]:
     return is_present
 
 
-def missing(column: Any) -> NDArray[np.uint8]:
-    """Return a zero for each missing element of a column, to be counted in the same load."""
-    return np.zeros(int(column.isna().sum()), np.uint8)
-
-
 def numbers_as_arrays(frame: Any, columns: Sequence[Column]) -> list[DaskArray]:
     """Return an array of numbers for each of some columns, without missing elements.
 
@@ -262,7 +253,7 @@ def numbers_as_arrays(frame: Any, columns: Sequence[Column]) -> list[DaskArray]:
     wanted = []
     for column in columns:
         column.check_numbers()
-        is_masked = column.leaves_out and column.dtype.kind in "iu"
+        is_masked = column.dtype.kind in "iu" and not isinstance(column.kind, np.dtype)
         dtype = np.dtype(np.float64) if is_masked else column.dtype
         wanted.append((column.place, elements(dtype)))
     return columns_as_arrays(frame, wanted)

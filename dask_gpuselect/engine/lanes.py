@@ -109,14 +109,17 @@ def _composed(
 ) -> DaskArray | None:
     if not question.composes:
         return None
-    if not isinstance(question, GroupedElements):
-        return question.composed(x, label, shape)
+    grouped = question if isinstance(question, GroupedElements) else None
+    wide = replace(shape, keepdims=True) if grouped is None else shape
 
-    def ask(x: DaskArray, of_group: LaneQuestion, marked: bool) -> DaskArray:
-        about = replace(question, of_group=of_group)
-        return ask_lanes(x, about, label, shape, dtype, marked=marked)
+    def ask(x: DaskArray, each: LaneQuestion, marked: bool) -> DaskArray:
+        about = each if grouped is None else replace(grouped, of_group=each)
+        return ask_lanes(x, about, label, wide, dtype, marked=marked)
 
-    return question.of_group.composed_of_groups(ask, x, label)
+    if grouped is not None:
+        return grouped.of_group.composed(ask, x, label, None)
+    answer = question.composed(ask, x, label, shape.axes)
+    return answer if shape.keepdims else answer.squeeze(shape.axes)
 
 
 def _ask(

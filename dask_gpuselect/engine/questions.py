@@ -554,7 +554,7 @@ class LaneQuestion(BaseQuestion, ABC):
     """True if `block` also takes a `maths.runs.Runs`, in which groups are lanes."""
 
     composes: ClassVar[bool] = False
-    """True if `composed` and `composed_of_groups` answer by other questions, without `steps`."""
+    """True if `composed` answers by other questions, without `steps`."""
 
     @property
     def steps(self) -> PassSteps:
@@ -627,21 +627,16 @@ class LaneQuestion(BaseQuestion, ABC):
         """Concatenate blocks of the answer along an axis."""
         return concatenate(list(blocks), axis)
 
-    def composed(self, x: DaskArray, label: str, shape: AnswerAxes) -> DaskArray | None:
-        """Compose the lazy answer from other questions, where columns have to be read in passes.
-
-        Return None if the question has passes of its own.
-        """
-        return None
-
-    def composed_of_groups(
+    def composed(
         self,
         ask: Callable[[DaskArray, LaneQuestion, bool], DaskArray],
         x: DaskArray,
         label: str,
+        axes: tuple[int, ...] | None,
     ) -> DaskArray:
-        """Compose the answer about each group of all elements from other questions.
+        """Compose the lazy answer from other questions, where columns have to be read in passes.
 
-        ``ask(x, question, marked)`` answers these.
+        ``ask(x, question, marked)`` answers these, with the reduced axes. `axes` are those of the
+        lanes; None for groups of all elements.
         """
         raise NotImplementedError

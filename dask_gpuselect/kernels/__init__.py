@@ -593,7 +593,9 @@ def clipped(chunk: Any, low: Any, high: Any) -> Any:
     if isinstance(chunk, Accompanied):
         return replace(chunk, values=clipped(chunk.values, low, high))
     xp = namespace(chunk)
-    return xp.minimum(xp.maximum(chunk, like(low, chunk)), like(high, chunk))
+    is_bool = is_kind(chunk, "bool")  # the standard has no largest of two bools
+    larger, less = (xp.logical_or, xp.logical_and) if is_bool else (xp.maximum, xp.minimum)
+    return less(larger(chunk, like(low, chunk)), like(high, chunk))
 
 
 # --- Moving windows -------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 
@@ -26,11 +27,16 @@ from dask_gpuselect.quiet import outside
 FLOAT = np.dtype(np.float64)
 
 
+# scikit-learn has its own `repr` and compares estimators by identity.
+with_parameters = dataclass(repr=False, eq=False)
+
+
+@with_parameters
 class _Neighbors(BaseEstimator):  # type: ignore[misc]
     """Base of all estimators: the fitted rows, and the search among them."""
 
-    n_neighbors: int
-    metric: str
+    n_neighbors: int = 5
+    metric: str = field(default="euclidean", kw_only=True)
 
     @public("X")
     def kneighbors(
@@ -143,10 +149,6 @@ class NearestNeighbors(_Neighbors):
     array([[7, 6]])
     """
 
-    def __init__(self, n_neighbors: int = 5, *, metric: str = "euclidean") -> None:
-        self.n_neighbors = n_neighbors
-        self.metric = metric
-
     @public("X", "y")
     def fit(self, X: Any, y: Any = None) -> Self:
         """Store the rows that are searched.
@@ -173,15 +175,11 @@ class NearestNeighbors(_Neighbors):
         return self
 
 
+@with_parameters
 class _Supervised(_Neighbors):
     """Base of regression and classification: the targets of the fitted rows."""
 
-    def __init__(
-        self, n_neighbors: int = 5, *, weights: Weights = "uniform", metric: str = "euclidean"
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.weights = weights
-        self.metric = metric
+    weights: Weights = field(default="uniform", kw_only=True)
 
     @public("X", "y")
     def fit(self, X: Any, y: Any) -> Self:

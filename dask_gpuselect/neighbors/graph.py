@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import numpy_dtype, to_host, usual
-from dask_gpuselect.engine.graphs import each_chunk, reduced
+from dask_gpuselect.engine.graphs import each_chunk, in_one_place, reduced
 from dask_gpuselect.engine.marks import KnownChunks, changed, marks_of
 from dask_gpuselect.engine.source import DaskArray, Task, TaskRef, extended, merged, private_copy
 from dask_gpuselect.maths.nearest import Nearest
@@ -54,8 +54,7 @@ def _nearest(search: Search) -> DaskArray:
     x, q = private_copy(x, "rows of neighbors"), private_copy(q, "queries of neighbors")
     rows = each_chunk(_query_rows, f"{label}-query-rows-{tokenize(q.name)}", [q])
     name = f"{label}-queries-{tokenize(q.name)}"
-    join = partial(KnownChunks.merge, np.concatenate)
-    queries = reduced(rows, f"{label}-queries-merge", join, join, name)
+    queries = in_one_place(rows, partial(KnownChunks.merge, np.concatenate), name)
     limit = search.tile_elements
     token = tokenize(x.name, q.name, k, limit)
     nearest = each_chunk(
@@ -68,9 +67,9 @@ def _nearest(search: Search) -> DaskArray:
         limit=limit,
         is_same=search.leave_out,
     )
-    finish = _finish_without_themselves if search.leave_out else _finish
-    name = f"{label}-{tokenize(token, search.leave_out)}"
-    return reduced(nearest, f"{label}-merge", partial(Nearest.merge, k=k), finish, name, k=k)
+    name, merge = f"{label}-{tokenize(token, search.leave_out)}", partial(Nearest.merge, k=k)
+    how: dict[str, Any] = {"k": k, "is_same": search.leave_out}
+    return reduced(nearest, f"{label}-merge", merge, _finish, name, **how)
 
 
 def _answer(wanted: Answer, search: Search, needs: Sequence[DaskArray]) -> DaskArray:
@@ -132,15 +131,11 @@ def _nearest_of_chunk(
     return kernels.nearest(chunk, queries, k, limit)
 
 
-def _finish(parts: list[Nearest], *, k: int) -> Nearest:
-    """Merge the nearest rows of all chunks."""
+def _finish(parts: list[Nearest], *, k: int, is_same: bool) -> Nearest:
+    """Merge the nearest rows of all chunks; without each row itself if the queries are X."""
     nearest = Nearest.merge(parts, k)
+    if is_same:
+        check_k_of_others(k - 1, nearest.n_rows)
+        return nearest.without_themselves()
     check_k(k, nearest.n_rows, len(nearest.index))
     return nearest
-
-
-def _finish_without_themselves(parts: list[Nearest], *, k: int) -> Nearest:
-    """Merge the nearest rows of all chunks, without each row itself."""
-    nearest = Nearest.merge(parts, k)
-    check_k_of_others(k - 1, nearest.n_rows)
-    return nearest.without_themselves()

@@ -44,6 +44,10 @@ class ColumnQuantiles(Quantiles):
         answer = result_dtype(dtype, method, weak_q=False)
         return cls(q, method.name, skips_missing, dtype, answer)
 
+    def resolve(self, brackets: Brackets, tally: Tally) -> Any:
+        is_missing = tally.n_left_out > 0 and not self.skips_missing
+        return None if is_missing else super().resolve(brackets, tally)
+
     def answer_by(self, n_valid: int, n_missing: int, elements_at: ElementsAt) -> Any:
         if n_valid == 0 or (n_missing and not self.skips_missing):
             return None
@@ -53,17 +57,6 @@ class ColumnQuantiles(Quantiles):
         """Return the answer of every lane; masked where no element takes part."""
         values = self.lane_values(lanes)
         return masked(values, np.broadcast_to(lanes.n_valid == 0, values.shape))
-
-
-@dataclass(frozen=True)
-class HowMany(Quantiles):
-    """Number of elements of an array, as a question."""
-
-    def answer_by(self, n_valid: int, n_missing: int, elements_at: ElementsAt) -> Any:
-        return n_valid
-
-
-HOW_MANY = HowMany((), "lower", True, np.dtype(np.uint8), np.dtype(np.uint8))
 
 
 Described = tuple[int, float, float, NDArray[Any] | None]

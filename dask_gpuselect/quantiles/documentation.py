@@ -6,9 +6,47 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, TypeVar
+from functools import partial, update_wrapper
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from dask_gpuselect.arguments import SameKind, public, same_kind
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+
+
+def statistic(
+    body: Callable[Concatenate[str, Any, P], Any],
+    *data: str,
+    many: tuple[str, ...] = (),
+    like: Any = None,
+) -> Callable[[Callable[[], None]], SameKind[P]]:
+    """Make a public function of a docstring, and of a body that several functions share.
+
+    The decorated function has a name and a docstring, and no parameters. Those of the public
+    function are the body's, except the first: the body is called with the name.
+
+    Parameters
+    ----------
+    body : callable
+        It tells by the name which of the functions is called.
+    *data, many
+        As for `public`.
+    like : callable, optional
+        The function whose docstring has parts of this one, as for `documented_like`.
+    """
+
+    def decorate(named: Callable[[], None]) -> SameKind[P]:
+        signature = inspect.signature(body)
+        first, *parameters = signature.parameters.values()
+        function: Any = update_wrapper(partial(body, named.__name__), named)
+        function.__signature__ = signature.replace(parameters=parameters)
+        function.__annotations__ = {**body.__annotations__}
+        del function.__annotations__[first.name]
+        documented = function if like is None else documented_like(like)(function)
+        return same_kind(public(*data, many=many)(documented))
+
+    return decorate
 
 
 def documented_like(original: Any) -> Callable[[F], F]:

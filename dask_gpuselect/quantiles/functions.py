@@ -29,15 +29,14 @@ from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.interpolation import is_weak, precision_of, result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
-from dask_gpuselect.quantiles.documentation import documented_like
+from dask_gpuselect.quantiles.documentation import documented_like, statistic
 from dask_gpuselect.quantiles.questions import Filled, Quantiles, check_not_empty
 from dask_gpuselect.quantiles.weighted import WeightedQuantiles, check_weighted_method
 from dask_gpuselect.strategies import Strategy, strategy_of
 
 
-@same_kind
-@public(many=("a", "where"))
-def median(
+def _median(
+    name: str,
     a: Any,
     axis: Axis = None,
     *,
@@ -46,6 +45,14 @@ def median(
     nodata: Any = None,
     fill_value: Any = None,
 ) -> Any:
+    """Ask for medians along axes, by the function of a name."""
+    how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
+    how |= {"fill_value": fill_value, "skips_missing": name == "nanmedian"}
+    return ask_quantiles(name, a, 0.5, axis, MEDIAN, **how)
+
+
+@statistic(_median, many=("a", "where"))
+def median() -> None:
     """Exact median of all elements (each chunk is read at most twice), or along axes.
 
     Parameters
@@ -158,23 +165,10 @@ def median(
     >>> float(median(abs(x - median(x))).compute())
     250000.0
     """
-    how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
-    how["fill_value"] = fill_value
-    return ask_quantiles("median", a, 0.5, axis, MEDIAN, **how)
 
 
-@same_kind
-@documented_like(median)
-@public(many=("a", "where"))
-def nanmedian(
-    a: Any,
-    axis: Axis = None,
-    *,
-    keepdims: bool = False,
-    where: Any = None,
-    nodata: Any = None,
-    fill_value: Any = None,
-) -> Any:
+@statistic(_median, many=("a", "where"), like=median)
+def nanmedian() -> None:
     """Exact median of all elements, or along axes, ignoring NaN.
 
     {Parameters}
@@ -215,9 +209,6 @@ def nanmedian(
     >>> float(nanmedian(da.where(x < 10, float("nan"), x)).compute())
     500005.0
     """
-    how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
-    how["fill_value"] = fill_value
-    return ask_quantiles("nanmedian", a, 0.5, axis, MEDIAN, skips_missing=True, **how)
 
 
 @same_kind
@@ -372,10 +363,8 @@ def quantile(
     return ask_quantiles("quantile", a, q, axis, method, **how)
 
 
-@same_kind
-@documented_like(quantile)
-@public(many=("a", "weights", "where"))
-def nanquantile(
+def _quantile(
+    name: str,
     a: Any,
     q: ArrayLike,
     axis: Axis = None,
@@ -387,6 +376,15 @@ def nanquantile(
     nodata: Any = None,
     fill_value: Any = None,
 ) -> Any:
+    """Ask for quantiles or percentiles along axes, by the function of a name."""
+    how: dict[str, Any] = {"keepdims": keepdims, "weights": weights, "fill_value": fill_value}
+    how |= {"where": where, "nodata": nodata, "skips_missing": name.startswith("nan")}
+    how["scale"] = 100 if name.endswith("percentile") else 1
+    return ask_quantiles(name, a, q, axis, method, **how)
+
+
+@statistic(_quantile, many=("a", "weights", "where"), like=quantile)
+def nanquantile() -> None:
     """Exact quantiles of all elements, or along axes, ignoring NaN.
 
     Parameters
@@ -448,26 +446,10 @@ def nanquantile(
     >>> nanquantile(x, [0.25, 0.5, 0.75]).compute()
     array([250000., 500000., 750000.])
     """
-    how: dict[str, Any] = {"keepdims": keepdims, "weights": weights, "fill_value": fill_value}
-    how |= {"where": where, "nodata": nodata, "skips_missing": True}
-    return ask_quantiles("nanquantile", a, q, axis, method, **how)
 
 
-@same_kind
-@documented_like(nanquantile)
-@public(many=("a", "weights", "where"))
-def percentile(
-    a: Any,
-    q: ArrayLike,
-    axis: Axis = None,
-    *,
-    method: str = "linear",
-    keepdims: bool = False,
-    weights: Any = None,
-    where: Any = None,
-    nodata: Any = None,
-    fill_value: Any = None,
-) -> Any:
+@statistic(_quantile, many=("a", "weights", "where"), like=nanquantile)
+def percentile() -> None:
     """Exact percentiles of all elements (each chunk is read at most twice), or along axes.
 
     Parameters
@@ -517,26 +499,10 @@ def percentile(
     >>> percentile(x, [25, 50, 75]).compute()
     array([250000., 500000., 750000.])
     """
-    how: dict[str, Any] = {"keepdims": keepdims, "weights": weights, "fill_value": fill_value}
-    how |= {"where": where, "nodata": nodata, "scale": 100}
-    return ask_quantiles("percentile", a, q, axis, method, **how)
 
 
-@same_kind
-@documented_like(percentile)
-@public(many=("a", "weights", "where"))
-def nanpercentile(
-    a: Any,
-    q: ArrayLike,
-    axis: Axis = None,
-    *,
-    method: str = "linear",
-    keepdims: bool = False,
-    weights: Any = None,
-    where: Any = None,
-    nodata: Any = None,
-    fill_value: Any = None,
-) -> Any:
+@statistic(_quantile, many=("a", "weights", "where"), like=percentile)
+def nanpercentile() -> None:
     """Exact percentiles of all elements, or along axes, ignoring NaN.
 
     {Parameters}
@@ -573,9 +539,6 @@ def nanpercentile(
     >>> nanpercentile(x, [25, 50, 75]).compute()
     array([250000., 500000., 750000.])
     """
-    how: dict[str, Any] = {"keepdims": keepdims, "weights": weights, "fill_value": fill_value}
-    how |= {"where": where, "nodata": nodata, "skips_missing": True, "scale": 100}
-    return ask_quantiles("nanpercentile", a, q, axis, method, **how)
 
 
 @public("a", "weights", "where")

@@ -31,6 +31,10 @@ from dask_gpuselect.maths.tails import TailSizes
 T = TypeVar("T")
 
 
+EMPTY = "an empty array has no quantiles"
+FILL = "quantile, percentile and their nan-variants take fill_value=, the answer in this case"
+
+
 @dataclass(frozen=True)
 class Filled:
     """Given answers, for where no element takes part.
@@ -159,20 +163,8 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
             return masked(answer, np.broadcast_to(is_empty, answer.shape))
         if is_missing.any():
             is_all_missing = bool((is_missing & ~is_empty).any())
-            self._warn_none(is_empty=bool(is_empty.any()), is_all_missing=is_all_missing)
+            self.warn_missing(is_empty=bool(is_empty.any()), is_all_missing=is_all_missing)
         return self.lane_values(order)
-
-    def _warn_none(self, *, is_empty: bool, is_all_missing: bool) -> None:
-        """Warn of lanes without valid elements, or raise if the answer's dtype has no NaN."""
-        if is_empty and self.if_none == "missing":
-            if self.dtype.kind in "biu":
-                raise IndexError(
-                    f"all elements are left out, and {self.dtype} has no NaN for the answer: pass "
-                    "fill_value=, the answer in this case"
-                )
-            warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
-            is_empty = False
-        self.warn_missing(is_empty=is_empty, is_all_missing=is_all_missing)
 
     def lane_values(self, order: Lanes) -> NDArray[Any]:
         weight: Any = 0.5
@@ -208,22 +200,17 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
         return 0 if self._method.discrete else 1 if self._method.averages else 2
 
     def warn_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
-        if not self.warns:
+        if not self.warns or isinstance(self.if_none, Filled):
             return
+        is_left_out = is_empty and self.if_none == "missing"
         if is_empty and self.q:
-            self._warn_empty()
-        if is_all_missing and self.skips_missing and not isinstance(self.if_none, Filled):
-            warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
-
-    def _warn_empty(self) -> None:
-        """Warn of an empty array or lane, or raise if the answer's dtype has no NaN."""
-        if self.dtype.kind in "biu":
-            raise IndexError(
-                f"an empty array has no quantiles, and {self.dtype} has no NaN for the answer: "
-                "quantile, percentile and their nan-variants take fill_value=, the answer in this "
-                "case"
-            )
-        warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=3)
+            if self.dtype.kind in "biu":
+                reason = "all elements are left out" if is_left_out else EMPTY
+                raise IndexError(f"{reason}, and {self.dtype} has no NaN for the answer: {FILL}")
+            if not is_left_out:
+                warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=3)
+        if is_left_out or (is_all_missing and self.skips_missing):
+            warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=3)
 
     def wanted_of_lanes(self, n: IntArray) -> Ranks:
         """Return the ranks for each number of elements, in columns.
@@ -242,17 +229,12 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
 
     def _is_missing(self, n_valid: int, n_missing: int) -> bool:
         """Return whether all answers are NaN or NaT, with NumPy's warning or error."""
-        if n_valid == n_missing == 0 and self.if_none == "missing":
-            self._warn_none(is_empty=True, is_all_missing=False)
-            return True
-        if n_valid == n_missing == 0:
+        if n_valid or (n_missing and not self.skips_missing):
+            return n_missing > 0 and not self.skips_missing
+        if n_missing == 0 and self.if_none != "missing":
             check_not_empty(self._method, skips_missing=self.skips_missing)
-            self._warn_empty()
-            return True
-        if n_valid == 0 and self.skips_missing:
-            warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
-            return True
-        return n_missing > 0 and not self.skips_missing
+        self.warn_missing(is_empty=n_missing == 0, is_all_missing=n_missing > 0)
+        return True
 
 
 @remembered
@@ -279,7 +261,4 @@ def check_not_empty(method: Method, *, skips_missing: bool) -> None:
     NumPy raises for quantiles, and returns NaN for medians and nan-functions.
     """
     if method is not MEDIAN and not skips_missing:
-        raise IndexError(
-            "an empty array has no quantiles: quantile, percentile and their nan-variants take "
-            "fill_value=, the answer in this case"
-        )
+        raise IndexError(f"{EMPTY}: {FILL}")

@@ -388,7 +388,13 @@ def narrower_deviations(
     n = int(cuts.n_valid.sum())
     if n == 0:
         return brackets
-    ladder, lo, hi, shells, counted = _median_and_shells(cuts, n, dtype)
+    wanted = ranks_of((0.5,), MEDIAN, n)
+    envelope = Envelope.of(cuts)
+    ladder = Ladder.of(envelope)
+    lo, hi = envelope.positions(wanted.lower, wanted.upper)
+    (median,) = _parts_of_interval(ladder, int(lo[0]), int(hi[0]), 1, dtype)
+    shells = shells_of(ladder, *median)
+    counted = np.append(tied_inside(envelope, lo, hi), np.array(shells.tied, np.int64))
     if brackets.is_whole:
         begins, ends = np.array(shells.cells, np.int64).T
         lo, hi = np.append(lo, begins), np.append(hi, ends)
@@ -406,23 +412,6 @@ def _inside_both(brackets: DeviationBrackets, other: DeviationBrackets) -> Devia
     before, now = cells_of(brackets, both.ends), cells_of(other, both.ends)
     inner = (brackets.inner[before] | other.inner[now]) & ~both.wanted
     return DeviationBrackets(both.ends, both.wanted, inner, spared=brackets.spared)
-
-
-def _median_and_shells(
-    cuts: Cuts, n: int, dtype: np.dtype[Any]
-) -> tuple[Ladder, IntArray, IntArray, Shells, IntArray]:
-    """Return a ladder by some cuts, the median's positions in it, and the shells about it.
-
-    The last array has the positions to count. `n` is the number of elements.
-    """
-    wanted = ranks_of((0.5,), MEDIAN, n)
-    envelope = Envelope.of(cuts)
-    ladder = Ladder.of(envelope)
-    lo, hi = envelope.positions(wanted.lower, wanted.upper)
-    (median,) = _parts_of_interval(ladder, int(lo[0]), int(hi[0]), 1, dtype)
-    shells = shells_of(ladder, *median)
-    counted = np.append(tied_inside(envelope, lo, hi), np.array(shells.tied, np.int64))
-    return ladder, lo, hi, shells, counted
 
 
 def bracket_from_sample(taken: NDArray[Any], size: int, dtype: np.dtype[Any]) -> DeviationBrackets:

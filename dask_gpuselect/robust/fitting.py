@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -74,10 +75,7 @@ class Fitted:
     is_settled: bool
 
 
-class CollinearError(ValueError):
-    """Some columns of X are linear combinations of others."""
-
-
+@np.errstate(over="ignore", invalid="ignore")  # outliers may be infinitely far away
 def fit(
     rows: Rows, h: int, search: StartSettings, *, tol: float, random: np.random.Generator
 ) -> Fitted:
@@ -98,10 +96,8 @@ def fit(
 
     Raises
     ------
-    CollinearError
-        If columns are collinear.
     ValueError
-        For NaN and infinities.
+        For NaN and infinities, and if columns are collinear.
     ChunksChangedError
         If two passes read different data.
 
@@ -110,14 +106,6 @@ def fit(
     Passes: one, and one for each step if there are more than `SAMPLED` rows; three for a step
     if the guess was wrong, or would gather more than `GATHERED_BYTES`.
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # outliers may be infinitely far away
-        return _fit(rows, h, search, tol, random)
-
-
-def _fit(
-    rows: Rows, h: int, search: StartSettings, tol: float, random: np.random.Generator
-) -> Fitted:
-    """Find the best fit of h rows; overflow of outliers is expected."""
     n = sum(rows.sizes)
     sampled = _sampled(rows, n, search, random)
     is_all = sampled.size == n
@@ -162,7 +150,7 @@ def _sampled(rows: Rows, n: int, search: StartSettings, random: np.random.Genera
     table = design.rows(x)
     if (n_independent := rank(table)) < design.n_parameters:
         intercept = " and the intercept" if search.has_intercept else ""
-        raise CollinearError(
+        raise ValueError(
             f"the columns of X{intercept} are collinear: only {n_independent} of "
             f"{design.n_parameters} are linearly independent; leave out the columns that follow "
             "from others"
@@ -297,9 +285,8 @@ def _measured(
 ) -> list[Measured | None]:
     """Tally all rows for some fits in one pass; None for a fit whose guess did not hold."""
     ends, most = [each for each, _ in about], [each for _, each in about]
-    tallies = passes.tallies(
-        rows, sampled.design, thetas, ends, most, with_sums=criterion.needs_sums
-    )
+    given: dict[str, Any] = {"design": sampled.design, "thetas": thetas, "ends": ends, "most": most}
+    tallies = passes.tallies(rows, **given, with_sums=criterion.needs_sums)
     halves = [half_of(tally, of_one, h) for tally, of_one in zip(tallies, ends, strict=True)]
     return [
         None if half is None else (tally, of_one, half)

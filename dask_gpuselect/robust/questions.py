@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -14,14 +14,11 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import masked, namespace
-from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.graphs import places_of
-from dask_gpuselect.engine.lanes import ask_lanes
 from dask_gpuselect.engine.marks import InColumn, KnownChunks, changed, marks_of
 from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.source import DaskArray, blockwise, computed_once, map_blocks
 from dask_gpuselect.kernels import valid_in
-from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.boxes import rungs_of
 from dask_gpuselect.maths.chunk_sample import most_cached
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
@@ -221,53 +218,26 @@ class LaneDeviationQuestion(LaneQuestion):
         )
         return _finished(deviations, median, question)
 
-    def composed(self, x: DaskArray, label: str, shape: AnswerAxes) -> DaskArray:
-        """Return the median of the distances from the medians of lanes, as a dask array.
-
-        Each of the two medians takes its own loads.
-        """
-        question, dtype, every = self.of_all, self.of_all.dtype, tuple(range(x.ndim))
-        with_axes = replace(shape, keepdims=True)
-        about = x, question.median, f"{label}-median", with_axes, dtype
-        median = computed_once(ask_lanes(*about, marked=True))
-        measure = partial(_distances_of_same, axes=shape.axes)
-        distances = self._distances(measure, x, median, every, label)
-        deviation = ask_lanes(distances, question.distances, label, with_axes, dtype)
-        deviations = self._scaled(deviation, median, label)
-        return deviations if shape.keepdims else deviations.squeeze(shape.axes)
-
-    def composed_of_groups(
+    def composed(
         self,
         ask: Callable[[DaskArray, LaneQuestion, bool], DaskArray],
         x: DaskArray,
         label: str,
+        axes: tuple[int, ...] | None,
     ) -> DaskArray:
-        """Return the median of the distances from the median of each group, as a dask array.
+        """Return the median of the distances from the medians of lanes or groups, lazily.
 
-        Each of the two medians takes two loads at most.
+        Each of the two medians takes its own loads.
         """
-        question, place = self.of_all, (x.ndim,)
-        median = computed_once(ask(x, question.median, True))
-        distances = self._distances(_distances_in_groups, x, median, place, label)
-        return self._scaled(ask(distances, question.distances, False), median, label)
-
-    def _distances(
-        self,
-        measure: Callable[..., Any],
-        x: DaskArray,
-        median: DaskArray,
-        axes: tuple[int, ...],
-        label: str,
-    ) -> DaskArray:
-        """Return the distances of elements from medians, whose blocks lie along some axes."""
         question, every = self.of_all, tuple(range(x.ndim))
-        distances: DaskArray = blockwise(
-            partial(measure, question=question, numblocks=x.numblocks),
+        median = computed_once(ask(x, question.median, True))
+        distances = blockwise(
+            partial(_distances, question=question, numblocks=x.numblocks, axes=axes),
             every,
             x,
             every,
             median,
-            axes,
+            (x.ndim,) if axes is None else every,
             places_of(x),
             every,
             name=f"{label}-distances-{tokenize(x.name, median.name)}",
@@ -276,11 +246,7 @@ class LaneDeviationQuestion(LaneQuestion):
             dtype=question.dtype,
             meta=meta_from_array(x._meta, dtype=question.dtype),
         )
-        return distances
-
-    def _scaled(self, unscaled: DaskArray, median: DaskArray, label: str) -> DaskArray:
-        """Divide the medians of the distances, lazily."""
-        question = self.of_all
+        unscaled = ask(distances, question.distances, False)
         deviations: DaskArray = map_blocks(
             partial(_finished_known, question=question),
             unscaled,
@@ -293,46 +259,30 @@ class LaneDeviationQuestion(LaneQuestion):
 
 
 @quiet()
-def _distances_in_groups(
-    chunk: Accompanied,
-    medians: list[KnownChunks],
-    place: tuple[int, ...],
-    *,
-    question: DeviationQuestion,
-    numblocks: tuple[int, ...],
-) -> Any:
-    """Return the distances of elements from the median of their group.
-
-    Raise if the chunk has changed since the medians were found.
-    """
-    (median,) = medians
-    if median.marks[np.ravel_multi_index(place, numblocks)] != marks_of([chunk], ordered=False)[0]:
-        raise changed(place)
-    values = median.value
-    if not len(values):
-        return kernels.deviations(chunk, values.dtype.type(0), question.dtype)
-    centre = namespace(values).take(values, chunk.labels)
-    return kernels.deviations(chunk, centre, question.dtype)
-
-
-@quiet()
-def _distances_of_same(
+def _distances(
     chunk: Any,
-    median: KnownChunks,
+    median: Any,
     place: tuple[int, ...],
     *,
     question: DeviationQuestion,
     numblocks: tuple[int, ...],
-    axes: tuple[int, ...],
+    axes: tuple[int, ...] | None,
 ) -> Any:
-    """Return the distances of elements from the median of their lane.
+    """Return the distances of elements from the median of their lane, or of their group.
 
-    Raise if the chunk has changed since the medians were found.
+    The medians are a `KnownChunks`, in a list for groups. Raise if the chunk has changed since they
+    were found.
     """
-    number = InColumn(numblocks, axes, place).number()
-    if median.marks[number] != marks_of([chunk], ordered=True)[0]:
+    known: KnownChunks = median if axes is not None else median[0]
+    number = InColumn(numblocks, tuple(range(len(place))) if axes is None else axes, place).number()
+    if known.marks[number] != marks_of([chunk], ordered=axes is not None)[0]:
         raise changed(place)
-    return kernels.deviations(chunk, median.value, question.dtype)
+    centre = known.value
+    if axes is None:  # a number for each group, and there may be none
+        centre = (
+            namespace(centre).take(centre, chunk.labels) if len(centre) else centre.dtype.type(0)
+        )
+    return kernels.deviations(chunk, centre, question.dtype)
 
 
 def _finished_known(deviations: Any, median: KnownChunks, question: DeviationQuestion) -> Any:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from dask_gpuselect.maths.fits.concentration import Criterion, MedianSquares, TrimmedSquares
 from dask_gpuselect.maths.fits.scales import median_scale, trimmed_scale
 from dask_gpuselect.quantiles.documentation import documented_like
 from dask_gpuselect.robust.fitting import Fitted
-from dask_gpuselect.robust.regressor import RobustRegressor
+from dask_gpuselect.robust.regressor import RobustRegressor, with_parameters
 
 
 class LeastTrimmedSquares(RobustRegressor):
@@ -141,6 +140,7 @@ class LeastTrimmedSquares(RobustRegressor):
 
 
 @documented_like(LeastTrimmedSquares)
+@with_parameters
 class LeastMedianOfSquares(RobustRegressor):
     """Robust linear regression that minimises the median of the squared residuals.
 
@@ -156,15 +156,15 @@ class LeastMedianOfSquares(RobustRegressor):
         and p parameters, which gives the highest breakdown point. 1 is the minimax fit.
     {fit_intercept}
     {reweight}
-    refine : bool, default True
-        Whether to improve a fit by the minimax fit of its half. If False, fits are those of p rows
-        with the best intercept, as in PROGRESS.
     {n_starts}
     {n_best}
     max_iter : int, default 100
         The most steps of a fit, in the sample and on all rows. Used only if `refine` is True.
     {tol}
     {random_state}
+    refine : bool, default True
+        Whether to improve a fit by the minimax fit of its half. If False, fits are those of p rows
+        with the best intercept, as in PROGRESS.
 
     Attributes
     ----------
@@ -216,30 +216,7 @@ class LeastMedianOfSquares(RobustRegressor):
     (array([3.]), 1.0)
     """
 
-    def __init__(
-        self,
-        *,
-        coverage: float | None = None,
-        fit_intercept: bool = True,
-        reweight: bool = False,
-        refine: bool = True,
-        n_starts: int = 500,
-        n_best: int = 10,
-        max_iter: int = 100,
-        tol: float = 1e-10,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            coverage=coverage,
-            fit_intercept=fit_intercept,
-            reweight=reweight,
-            n_starts=n_starts,
-            n_best=n_best,
-            max_iter=max_iter,
-            tol=tol,
-            random_state=random_state,
-        )
-        self.refine = refine
+    refine: bool = True
 
     @property
     def _improves(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import dataclass
 from functools import partial
 from numbers import Real
 from typing import Any, Self
@@ -33,30 +34,22 @@ from dask_gpuselect.robust.rows import LazyRows, PlainRows, Rows
 MOST_STARTS = 1 << 17  # residuals of all rows of a sample are in memory for all starts together
 REWEIGHTED = NORMAL.inv_cdf(0.9875)  # residuals of more than this many scales are outliers
 
+# scikit-learn has its own `repr` and compares estimators by identity.
+with_parameters = dataclass(kw_only=True, repr=False, eq=False)
 
+
+@with_parameters
 class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """The part of an estimator that does not depend on its criterion."""
 
-    def __init__(
-        self,
-        *,
-        coverage: float | None = None,
-        fit_intercept: bool = True,
-        reweight: bool = False,
-        n_starts: int = 500,
-        n_best: int = 10,
-        max_iter: int = 100,
-        tol: float = 1e-10,
-        random_state: Any = None,
-    ) -> None:
-        self.coverage = coverage
-        self.fit_intercept = fit_intercept
-        self.reweight = reweight
-        self.n_starts = n_starts
-        self.n_best = n_best
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    coverage: float | None = None
+    fit_intercept: bool = True
+    reweight: bool = False
+    n_starts: int = 500
+    n_best: int = 10
+    max_iter: int = 100
+    tol: float = 1e-10
+    random_state: Any = None
 
     @public("X", "y")
     def fit(self, X: Any, y: Any) -> Self:
@@ -142,18 +135,12 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         how: dict[str, Any] = {"coef": self.coef_, "intercept": self.intercept_}
+        X = self._as_columns(X)
         if isinstance(X, DaskArray):
-            X = _entered(X, "X")
-            check_table(X, "X")
-            self._check_columns(X)
             meta = namespace(X._meta).zeros((0,), dtype=np.float64)
             name = f"prediction-{tokenize(X.name, self.coef_, self.intercept_)}"
             how |= {"drop_axis": 1, "dtype": np.float64, "meta": meta, "name": name}
             return map_blocks(_predicted, X, **how)
-        if gpu_of(X) is not None:
-            self._check_columns(X)
-        else:
-            X = validate_data(self, X, reset=False)
         return _predicted(X, **how)
 
     @public("X", "y", "sample_weight")
@@ -191,9 +178,7 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 "memory"
             )
         check_is_fitted(self)
-        X, y = _entered(X, "X"), _entered(y, "y")
-        check_table(X, "X")
-        self._check_columns(X)
+        X, y = self._as_columns(X), _entered(y, "y")
         predict = partial(_predicted, coef=self.coef_, intercept=self.intercept_)
         n, mean, of_y, of_residual = passes.squares(X, _aligned(X, y), predict).T
         around = of_y.sum() + (n * (mean - np.average(mean, weights=n)) ** 2).sum()
@@ -246,35 +231,30 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _rows(self, X: Any, y: Any) -> Rows:
         """Check X and y, and return their rows."""
-        if isinstance(X, DaskArray):
-            X, y = _entered(X, "X"), _entered(y, "y")
-            check_table(X, "X")
-            check_real(X, "X")
-            check_real(y, "y")
-            self.n_features_in_ = X.shape[1]
-            return LazyRows(X, _aligned(X, y))
-        if is_dask_collection(y):
+        is_lazy = isinstance(X, DaskArray)
+        if is_dask_collection(y) and not is_lazy:
             raise TypeError("y is lazy and X is not: pass da.from_array(X), or y.compute()")
-        for array in (X, y):
-            check_not_masked(array, FILL_ROWS)
-        if gpu_of(X) is not None:
-            check_table(X, "X")
-            check_real(X, "X")
-            check_real(y, "y")
-            self.n_features_in_ = X.shape[1]
-            return PlainRows(X, y if gpu_of(y) is not None else like(np.asarray(y), X))
-        checked = validate_data(
-            self, X, y, y_numeric=True, dtype=(np.float64, np.float32), ensure_min_samples=2
-        )
-        return PlainRows(*checked)
-
-    def _check_columns(self, X: Any) -> None:
-        """Raise unless X has as many columns as the fitted rows."""
-        if X.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input"
+        X, y = _entered(X, "X"), _entered(y, "y")
+        if not is_lazy and gpu_of(X) is None:
+            checked = validate_data(
+                self, X, y, y_numeric=True, dtype=(np.float64, np.float32), ensure_min_samples=2
             )
+            return PlainRows(*checked)
+        check_table(X, "X")
+        check_real(X, "X")
+        check_real(y, "y")
+        validate_data(self, X, skip_check_array=True)
+        if is_lazy:
+            return LazyRows(X, _aligned(X, y))
+        return PlainRows(X, y if gpu_of(y) is not None else like(np.asarray(y), X))
+
+    def _as_columns(self, X: Any) -> Any:
+        """Return rows of as many columns as the fitted ones, or raise."""
+        if isinstance(X, DaskArray):
+            X = _entered(X, "X")
+            check_table(X, "X")
+        is_checked = isinstance(X, DaskArray) or gpu_of(X) is not None
+        return validate_data(self, X, reset=False, skip_check_array=is_checked)
 
 
 # --- Lazy arrays ----------------------------------------------------------------------------------
@@ -329,8 +309,13 @@ def _predicted(x: Any, coef: FloatArray, intercept: float) -> Any:
 
 def _reweighted(rows: Rows, design: Design, theta: FloatArray, limit: float) -> FloatArray:
     """Fit the rows whose absolute residual is at most `limit` by least squares, in one pass."""
-    ends = [np.array([limit])]
-    (tally,) = passes.tallies(rows, design, theta[None], ends, [0], with_sums=True)
+    about: dict[str, Any] = {
+        "design": design,
+        "thetas": theta[None],
+        "ends": [np.array([limit])],
+        "most": [0],
+    }
+    (tally,) = passes.tallies(rows, **about, with_sums=True)
     return theta + solve(tally.gram.sum(axis=0), tally.moment.sum(axis=0))
 
 

@@ -15,7 +15,7 @@ from dask.base import tokenize
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import as_float64, concatenate, in_kind, namespace, to_host
 from dask_gpuselect.engine import threads
-from dask_gpuselect.engine.graphs import each_chunk, literals, reduced
+from dask_gpuselect.engine.graphs import each_chunk, in_one_place, literals, reduced
 from dask_gpuselect.engine.marks import KnownChunks, Marks, marks_of
 from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.kernels.registry import backend_for
@@ -57,20 +57,9 @@ def _sample(x: Any, y: Any, own: tuple[int, IntArray], *, stays: bool) -> Any:
     return concatenate([as_float64(each) for each in some], axis=1)
 
 
-def tallies(
-    rows: Rows,
-    design: Design,
-    thetas: FloatArray,
-    ends: list[FloatArray],
-    most: list[int],
-    *,
-    with_sums: bool,
-) -> list[RowTally]:
-    """Tally all rows for each of some fits: see `kernels.residuals.row_tallies`."""
-    about: dict[str, Any] = {"design": design, "thetas": thetas, "ends": ends, "most": most}
-    own = [None] * len(rows.sizes)
-    about |= {"with_sums": with_sums, "stays": rows.stays}
-    return rows.run(_tallies, partial(_fit_by_fit, RowTally.merge), own, **about)
+def tallies(rows: Rows, **about: Any) -> list[RowTally]:
+    """Tally all rows for each of some fits, by the arguments of `kernels.residuals.row_tallies`."""
+    return rows.run(_tallies, partial(_fit_by_fit, RowTally.merge), stays=rows.stays, **about)
 
 
 def _tallies(x: Any, y: Any, own: None, *, stays: bool, **about: Any) -> list[RowTally]:
@@ -86,9 +75,7 @@ def _fit_by_fit(merge: Merge[T], parts: list[list[T]]) -> list[T]:
 
 def cuts(rows: Rows, design: Design, thetas: FloatArray) -> list[Cuts]:
     """Return the cuts of the absolute residuals of each of some fits."""
-    own = [None] * len(rows.sizes)
-    merge = partial(_fit_by_fit, Cuts.merge)
-    return rows.run(_cuts, merge, own, design=design, thetas=thetas)
+    return rows.run(_cuts, partial(_fit_by_fit, Cuts.merge), design=design, thetas=thetas)
 
 
 def _cuts(x: Any, y: Any, own: None, *, design: Design, thetas: FloatArray) -> list[Cuts]:
@@ -129,11 +116,11 @@ class PlainRows:
         self.pieces = [(x[a:b], y[a:b]) for a, b in itertools.pairwise(bounds)]
 
     def run(
-        self, measure: Callable[..., T], merge: Merge[T], own: Sequence[Any], **arguments: Any
+        self, measure: Callable[..., T], merge: Merge[T], own: Sequence[Any] = (), **arguments: Any
     ) -> T:
         """Measure all chunks by ``measure(x, y, own, **arguments)``, and merge the results.
 
-        Each chunk has an argument of its own. Results are merged in the order of the chunks.
+        Each chunk may have an argument of its own. Results are merged in the order of the chunks.
         """
         self.n_passes += 1
 
@@ -141,7 +128,7 @@ class PlainRows:
             rows, mine = piece
             return measure(*rows, mine, **arguments)
 
-        pieces = zip(self.pieces, own, strict=True)
+        pieces = zip(self.pieces, own or [None] * len(self.pieces), strict=True)
         return merge(threads.each(of_piece, pieces, len(self.pieces)))
 
     def at_hand(self, table: Any) -> Any:
@@ -209,12 +196,12 @@ class LazyRows:
         self.marks: list[tuple[int, ...] | None] = [None] * x.numblocks[0]
         self.sizes = [-1] * x.numblocks[0]
         if math.isnan(sum(x.chunks[0]) + sum(y.chunks[0])):
-            self.sizes = self.run(_size, _join_sizes, [None] * len(self.sizes))
+            self.sizes = self.run(_size, _join_sizes)
         else:
             self.sizes = list(x.chunks[0])
 
     def run(
-        self, measure: Callable[..., T], merge: Merge[T], own: Sequence[Any], **arguments: Any
+        self, measure: Callable[..., T], merge: Merge[T], own: Sequence[Any] = (), **arguments: Any
     ) -> T:
         self.n_passes += 1
         label = f"robust{measure.__name__.replace('_', '-')}"
@@ -242,7 +229,7 @@ class LazyRows:
     def mapped(self, function: Callable[..., Any], label: str, **arguments: Any) -> Any:
         meta = namespace(self.x._meta).zeros((0,), dtype=bool)
         token = tokenize(self.x.name, self.y.name, self.sizes, self.marks, list(arguments.items()))
-        about = self._about([None] * len(self.sizes))
+        about = self._about(())
         own = literals(f"{label}-own-{token}", about, (len(about),))
         rows = (self.x, (0, 1), self.y, (0, 1), own, (0,))
         how = {"name": f"{label}-{token}", "dtype": bool, "meta": meta, "align_arrays": False}
@@ -252,6 +239,7 @@ class LazyRows:
 
     def _about(self, own: Sequence[Any]) -> list[Own]:
         """Return what each task knows of its chunk."""
+        own = own or [None] * len(self.sizes)
         each = enumerate(zip(self.sizes, self.marks, own, strict=True))
         return [Own(i, *about) for i, about in each]
 
@@ -296,9 +284,9 @@ def squares(x: DaskArray, y: DaskArray, predict: Callable[[Any], Any]) -> FloatA
     """
     name = f"robust-squares-{tokenize(x.name, y.name, predict)}"
     parts = each_chunk(_squares, name, [x, y[:, None]], predict=predict)
-    how = (np.concatenate, np.concatenate, f"robust-squares-all-{tokenize(name)}")
+    every = in_one_place(parts, np.concatenate, f"robust-squares-all-{tokenize(name)}")
     with outside():  # the sources are the user's
-        sums: FloatArray = reduced(parts, "robust-squares-merge", *how).compute()
+        sums: FloatArray = every.compute()
     return sums
 
 

@@ -15,9 +15,7 @@ from dask_gpuselect.arguments import (
     Axis,
     as_accompanied,
     if_all_left_out,
-    public,
     reduced_axes,
-    same_kind,
     scale_factor,
 )
 from dask_gpuselect.arrays import as_type, in_kind, is_kind, masked, numpy_dtype, to_host
@@ -25,7 +23,7 @@ from dask_gpuselect.engine.asking import Asking, ask, mapped
 from dask_gpuselect.maths.envelope import exact_gap
 from dask_gpuselect.maths.interpolation import check_numbers, result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, check_method
-from dask_gpuselect.quantiles.documentation import documented_like
+from dask_gpuselect.quantiles.documentation import statistic
 from dask_gpuselect.quantiles.functions import ask_quantiles, median, quantile
 from dask_gpuselect.quantiles.questions import Filled
 from dask_gpuselect.quiet import quiet
@@ -36,10 +34,8 @@ from dask_gpuselect.robust.questions import DeviationQuestion
 NO_PAIR = Filled((1, 0))
 
 
-@same_kind
-@documented_like(median)
-@public("x", "where")
-def mad(
+def _mad(
+    name: str,
     x: Any,
     axis: Axis = None,
     *,
@@ -48,6 +44,27 @@ def mad(
     where: Any = None,
     nodata: Any = None,
 ) -> Any:
+    """Ask for deviations along axes, by the function of a name."""
+    if_none = if_all_left_out(x, where, nodata)
+    x = as_accompanied(x, where, nodata)
+    dtype = mean_dtype(x, "median absolute deviations need")
+    factor = scale_factor(scale, NORMAL_MAD, dtype)
+    how: dict[str, Any] = {"skips_missing": name == "nanmad"}
+    question = DeviationQuestion.of(numpy_dtype(x), factor, if_none, **how)
+    axes = reduced_axes(axis, x.ndim)
+    return ask(Asking(x, question, axes, dtype, keepdims=keepdims), name)
+
+
+def mean_dtype(x: Any, needs: str) -> np.dtype[Any]:
+    """Return the dtype of the mean of two elements, or raise for dates and what has no order."""
+    source = numpy_dtype(x)
+    if source.kind in "mM":
+        raise TypeError(f"{needs} numbers, not {source}: pass x.astype('int64'), if none is NaT")
+    return result_dtype(source, MEDIAN, weak_q=True)
+
+
+@statistic(_mad, "x", "where", like=median)
+def mad() -> None:
     """Exact median absolute deviation, by default scaled to estimate a standard deviation.
 
     The default differs from that of ``scipy.stats.median_abs_deviation``: here ``scale="normal"``,
@@ -141,21 +158,10 @@ def mad(
     >>> float(mad(x, scale=1.0).compute())
     250000.0
     """
-    return _mad("mad", x, axis, scale, keepdims=keepdims, where=where, nodata=nodata)
 
 
-@same_kind
-@documented_like(mad)
-@public("x", "where")
-def nanmad(
-    x: Any,
-    axis: Axis = None,
-    *,
-    scale: float | str = "normal",
-    keepdims: bool = False,
-    where: Any = None,
-    nodata: Any = None,
-) -> Any:
+@statistic(_mad, "x", "where", like=mad)
+def nanmad() -> None:
     """Exact median absolute deviation, ignoring NaN, scaled as `mad`.
 
     The default differs from that of ``scipy.stats.median_abs_deviation``: here ``scale="normal"``,
@@ -211,13 +217,10 @@ def nanmad(
     >>> float(nanmad(da.where(x < 10, float("nan"), x), scale=1.0).compute())
     249998.0
     """
-    return _mad("nanmad", x, axis, scale, keepdims=keepdims, where=where, nodata=nodata)
 
 
-@same_kind
-@documented_like(quantile)
-@public("x", "where")
-def iqr(
+def _iqr(
+    name: str,
     x: Any,
     axis: Axis = None,
     *,
@@ -228,6 +231,30 @@ def iqr(
     where: Any = None,
     nodata: Any = None,
 ) -> Any:
+    """Ask for both quantiles along axes, and subtract them lazily, by the function of a name."""
+    source = numpy_dtype(as_accompanied(x, where, nodata))
+    check_method(method)
+    check_numbers(source, "interquartile ranges")
+    result_dtype(source, METHODS[method], weak_q=False)  # raises for dtypes without quantiles
+    dtype = source.newbyteorder("=") if source.kind == "f" else np.dtype(np.float64)
+    factor = scale_factor(scale, NORMAL_IQR, np.dtype(np.float64))
+    if np.shape(q) != (2,) or not q[0] <= q[1]:
+        raise ValueError(
+            f"q must be two ascending numbers in [0, 1], such as (0.25, 0.75), not {q}"
+        )
+    if_none, skips_missing = if_all_left_out(x, where, nodata), name == "naniqr"
+    how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
+    is_chosen = METHODS[method].discrete and source.kind in "iu"
+    if is_chosen and (if_none == "missing" or (if_none == "empty" and skips_missing)):
+        how["if_none"] = NO_PAIR
+    pair = ask_quantiles(
+        "quantile", x, np.array(q), axis, method, skips_missing=skips_missing, **how
+    )
+    return mapped(pair, partial(_difference, dtype=dtype, scale=factor), name, dtype, drop_axis=0)
+
+
+@statistic(_iqr, "x", "where", like=quantile)
+def iqr() -> None:
     """Exact interquartile range of all elements (each chunk is read at most twice), or along axes.
 
     Parameters
@@ -303,24 +330,10 @@ def iqr(
     >>> float(iqr(x).compute())
     500000.0
     """
-    how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
-    return _iqr("iqr", x, axis, q, method, scale, how)
 
 
-@same_kind
-@documented_like(iqr)
-@public("x", "where")
-def naniqr(
-    x: Any,
-    axis: Axis = None,
-    *,
-    q: Sequence[float] = (0.25, 0.75),
-    method: str = "linear",
-    scale: float | str = 1.0,
-    keepdims: bool = False,
-    where: Any = None,
-    nodata: Any = None,
-) -> Any:
+@statistic(_iqr, "x", "where", like=iqr)
+def naniqr() -> None:
     """Exact interquartile range of all elements, or along axes, ignoring NaN.
 
     {Parameters}
@@ -371,63 +384,6 @@ def naniqr(
     >>> float(naniqr(da.where(x < 10, float("nan"), x)).compute())
     499995.0
     """
-    how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
-    return _iqr("naniqr", x, axis, q, method, scale, how)
-
-
-# --- Checking arguments ---------------------------------------------------------------------------
-
-
-def _mad(
-    name: str, x: Any, axis: Axis, scale: float | str, *, keepdims: bool, **left_out: Any
-) -> Any:
-    """Check the arguments of `mad` and `nanmad`, and ask."""
-    if_none = if_all_left_out(x, **left_out)
-    x = as_accompanied(x, **left_out)
-    dtype = mean_dtype(x, "median absolute deviations need")
-    factor = scale_factor(scale, NORMAL_MAD, dtype)
-    how: dict[str, Any] = {"skips_missing": name == "nanmad"}
-    question = DeviationQuestion.of(numpy_dtype(x), factor, if_none, **how)
-    axes = reduced_axes(axis, x.ndim)
-    return ask(Asking(x, question, axes, dtype, keepdims=keepdims), name)
-
-
-def mean_dtype(x: Any, needs: str) -> np.dtype[Any]:
-    """Return the dtype of the mean of two elements, or raise for dates and what has no order."""
-    source = numpy_dtype(x)
-    if source.kind in "mM":
-        raise TypeError(f"{needs} numbers, not {source}: pass x.astype('int64'), if none is NaT")
-    return result_dtype(source, MEDIAN, weak_q=True)
-
-
-def _iqr(
-    name: str,
-    x: Any,
-    axis: Axis,
-    q: Sequence[float],
-    method: str,
-    scale: float | str,
-    how: dict[str, Any],
-) -> Any:
-    """Check the arguments of `iqr` and `naniqr`, and ask for both quantiles."""
-    source = numpy_dtype(as_accompanied(x, how["where"], how["nodata"]))
-    check_method(method)
-    check_numbers(source, "interquartile ranges")
-    result_dtype(source, METHODS[method], weak_q=False)  # raises for dtypes without quantiles
-    dtype = source.newbyteorder("=") if source.kind == "f" else np.dtype(np.float64)
-    factor = scale_factor(scale, NORMAL_IQR, np.dtype(np.float64))
-    if np.shape(q) != (2,) or not q[0] <= q[1]:
-        raise ValueError(
-            f"q must be two ascending numbers in [0, 1], such as (0.25, 0.75), not {q}"
-        )
-    if_none = if_all_left_out(x, how["where"], how["nodata"])
-    skips_missing = name == "naniqr"
-    about: dict[str, Any] = {**how, "skips_missing": skips_missing}
-    is_chosen = METHODS[method].discrete and source.kind in "iu"
-    if is_chosen and (if_none == "missing" or (if_none == "empty" and skips_missing)):
-        about["if_none"] = NO_PAIR
-    pair = ask_quantiles("quantile", x, np.array(q), axis, method, **about)
-    return mapped(pair, partial(_difference, dtype=dtype, scale=factor), name, dtype, drop_axis=0)
 
 
 @quiet()

@@ -15,11 +15,8 @@ from dask_gpuselect import kernels
 from dask_gpuselect.arguments import (
     Axis,
     as_accompanied,
-    check_known,
     if_all_left_out,
-    public,
     reduced_axes,
-    same_kind,
 )
 from dask_gpuselect.arrays import in_kind, numpy_dtype, to_host
 from dask_gpuselect.engine.asking import Asking, ask
@@ -34,16 +31,14 @@ from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 from dask_gpuselect.maths.moments import LANES, Moments, means
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Applied, Method
 from dask_gpuselect.maths.value_counts import ValueCounts
-from dask_gpuselect.quantiles.documentation import documented_like
+from dask_gpuselect.quantiles.documentation import statistic
 from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quiet import quiet
 from dask_gpuselect.robust.spread import mad, mean_dtype
 
 
-@same_kind
-@documented_like(mad)
-@public("x", "where")
-def trimmed_mean(
+def _trimmed_mean(
+    name: str,
     x: Any,
     proportiontocut: float = 0.1,
     axis: Axis = None,
@@ -52,6 +47,23 @@ def trimmed_mean(
     where: Any = None,
     nodata: Any = None,
 ) -> Any:
+    """Ask for trimmed means along axes, by the function of a name."""
+    if not isinstance(proportiontocut, int | float | np.integer | np.floating):
+        kind = type(proportiontocut).__name__
+        raise TypeError(f"proportiontocut must be a number in [0, 0.5), not a {kind}")
+    if not 0 <= proportiontocut < 0.5:
+        raise ValueError(f"proportiontocut must be a number in [0, 0.5), not {proportiontocut}")
+    if_none = if_all_left_out(x, where, nodata)
+    x = as_accompanied(x, where, nodata)
+    dtype, skips_missing = mean_dtype(x, "a trimmed mean needs"), name == "nantrimmed_mean"
+    mean = Quantiles((0.5,), MEDIAN.name, skips_missing, dtype, dtype, if_none=if_none)
+    question = TrimmedMean(CutElements.of(float(proportiontocut), numpy_dtype(x)), mean)
+    asking = Asking(x, question, reduced_axes(axis, x.ndim), dtype, keepdims=keepdims)
+    return ask(asking, name.replace("_", "-"))
+
+
+@statistic(_trimmed_mean, "x", "where", like=mad)
+def trimmed_mean() -> None:
     """Exact mean of what is left when a share of the elements is cut off at each end.
 
     Parameters
@@ -127,22 +139,10 @@ def trimmed_mean(
     >>> float(trimmed_mean(x, 0.2).compute())
     3.0
     """
-    how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
-    return _trimmed("trimmed-mean", x, proportiontocut, axis, **how)
 
 
-@same_kind
-@documented_like(trimmed_mean)
-@public("x", "where")
-def nantrimmed_mean(
-    x: Any,
-    proportiontocut: float = 0.1,
-    axis: Axis = None,
-    *,
-    keepdims: bool = False,
-    where: Any = None,
-    nodata: Any = None,
-) -> Any:
+@statistic(_trimmed_mean, "x", "where", like=trimmed_mean)
+def nantrimmed_mean() -> None:
     """Exact mean of what is left when a share is cut off at each end, ignoring NaN.
 
     {Parameters}
@@ -188,26 +188,6 @@ def nantrimmed_mean(
     >>> float(nantrimmed_mean(x, 0.25).compute())
     2.5
     """
-    how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
-    return _trimmed("nantrimmed-mean", x, proportiontocut, axis, **how)
-
-
-def _trimmed(
-    name: str, x: Any, proportion: float, axis: Axis, *, keepdims: bool, **left_out: Any
-) -> Any:
-    """Check the arguments of both functions, and ask."""
-    check_known(proportion, "proportiontocut")
-    if not isinstance(proportion, int | float | np.integer | np.floating):
-        kind = type(proportion).__name__
-        raise TypeError(f"proportiontocut must be a number in [0, 0.5), not a {kind}")
-    if not 0 <= proportion < 0.5:
-        raise ValueError(f"proportiontocut must be a number in [0, 0.5), not {proportion}")
-    if_none = if_all_left_out(x, **left_out)
-    x = as_accompanied(x, **left_out)
-    dtype, skips_missing = mean_dtype(x, "a trimmed mean needs"), name == "nantrimmed-mean"
-    mean = Quantiles((0.5,), MEDIAN.name, skips_missing, dtype, dtype, if_none=if_none)
-    question = TrimmedMean(CutElements.of(float(proportion), numpy_dtype(x)), mean)
-    return ask(Asking(x, question, reduced_axes(axis, x.ndim), dtype, keepdims=keepdims), name)
 
 
 PIECE = 1 << 20  # elements of lanes that are clipped and summed together

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 from dask.array.utils import meta_from_array
 
-from dask_gpuselect.arguments import Axis, as_array, check_most, each_of, public, same_kind
+from dask_gpuselect.arguments import (
+    Axis,
+    as_array,
+    as_integer,
+    check_most,
+    each_of,
+    public,
+    same_kind,
+)
 from dask_gpuselect.arrays import to_host
 from dask_gpuselect.engine.plans import choose, plan_once
 from dask_gpuselect.engine.source import DaskArray, from_array
@@ -89,10 +96,7 @@ def quantile_bins(
            [  499.5,  -999. ],
            [  999. ,     0. ]])
     """
-    try:
-        n_bins = operator.index(n_bins)
-    except TypeError:
-        raise TypeError(f"n_bins must be an integer, not {n_bins!r}") from None
+    n_bins = as_integer(n_bins, "n_bins")
     if n_bins < 1:
         raise ValueError(f"n_bins must be at least 1, not {n_bins}")
     check_most(n_bins, "n_bins", MOST_BINS)

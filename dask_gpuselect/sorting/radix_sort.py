@@ -24,7 +24,7 @@ from dask.base import tokenize
 
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.exchange import Stages, exchanged
-from dask_gpuselect.engine.graphs import each_chunk, reduced
+from dask_gpuselect.engine.graphs import each_chunk, in_one_place
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.kernels import radix
 from dask_gpuselect.maths.cuts import IntArray
@@ -124,8 +124,7 @@ def radix_sort(x: DaskArray, *, bits: int = MOST_BITS) -> DaskArray:
 def _is_in_order(keys: DaskArray) -> DaskArray:
     """Return a task that finds out whether the keys are in order already."""
     runs = each_chunk(radix.run_of, f"radix-sort-runs-{tokenize(keys.name)}", [keys])
-    name = f"radix-sort-ascends-{tokenize(runs.name)}"
-    return reduced(runs, "radix-sort-runs-merge", joined_runs, _ascends, name)
+    return in_one_place(runs, _ascends, f"radix-sort-ascends-{tokenize(runs.name)}")
 
 
 def _ascends(runs: list[Run]) -> bool:
@@ -140,7 +139,7 @@ def _one_pass(keys: DaskArray, in_order: DaskArray, shift: int, bits: int) -> Da
     counts = each_chunk(
         _histogram, f"radix-sort-histogram-{token}", [keys], [in_order], shift=shift, bits=bits
     )
-    cuts = reduced(counts, "radix-sort-histogram-merge", _stack, _scan, f"radix-sort-scan-{token}")
+    cuts = in_one_place(counts, _scan, f"radix-sort-scan-{token}")
     pieces = each_chunk(
         _split,
         f"radix-sort-split-{token}",
@@ -157,19 +156,13 @@ def _one_pass(keys: DaskArray, in_order: DaskArray, shift: int, bits: int) -> Da
 
 def _histogram(keys: Any, in_order: bool, *, shift: int, bits: int) -> IntArray | None:
     """Count the values of a digit in a chunk; None if all keys are in order."""
-    return None if in_order else radix.count_digit(keys, shift, bits)[None]
-
-
-def _stack(counts: list[IntArray | None]) -> IntArray | None:
-    """Stack the histograms of some chunks, a row each; None if all keys are in order."""
-    counted = [rows for rows in counts if rows is not None]
-    return np.concatenate(counted) if counted else None
+    return None if in_order else radix.count_digit(keys, shift, bits)
 
 
 def _scan(counts: list[IntArray | None]) -> IntArray | None:
     """Find where chunks are cut, from their histograms; None if all keys are in order."""
-    table = _stack(counts)
-    return None if table is None else cut_positions(table)
+    table = [rows for rows in counts if rows is not None]
+    return cut_positions(np.stack(table)) if table else None
 
 
 def _split(

@@ -13,10 +13,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain, pairwise
+from itertools import pairwise
 from operator import getitem
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from dask.base import tokenize
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.door import entered
-from dask_gpuselect.engine.graphs import each_chunk, reduced
+from dask_gpuselect.engine.graphs import each_chunk, in_one_place
 from dask_gpuselect.engine.source import DaskArray, Task, TaskRef, extended
 from dask_gpuselect.kernels import elements_at
 from dask_gpuselect.maths.boxes import Rule
@@ -142,34 +141,16 @@ def _box_of(ordered: DaskArray, rule: Rule) -> SortedBox:
     """Build the graph of the statistics of a sorted array."""
     token = tokenize(ordered.name, rule)
     ends = each_chunk(_ends, f"sorted-ends-{token}", [ordered])
-    places = reduced(
-        ends, "sorted-ends-merge", _joined, _places, f"sorted-places-{token}", q=rule.q
-    )
+    places = in_one_place(ends, _places, f"sorted-places-{token}", q=rule.q)
     picked = each_chunk(_pick, f"sorted-elements-{token}", [ordered], [places], block_ids=True)
-    quartiles = reduced(
-        picked,
-        "sorted-elements-merge",
-        _join_picked,
-        _quartiles,
-        f"sorted-quartiles-{token}",
-        places=TaskRef((places.name,)),
-    )
+    about: dict[str, Any] = {"places": TaskRef((places.name,))}
+    quartiles = in_one_place(picked, _quartiles, f"sorted-quartiles-{token}", **about)
     search = f"sorted-search-{token}"
-    beyond = each_chunk(_beyond, search, [ordered, ends], [quartiles], rule=rule)
-    box = reduced(
-        beyond,
-        "sorted-search-merge",
-        Beyond.joined,
-        _statistics,
-        f"sorted-box-{token}",
-        places=TaskRef((places.name,)),
-        quartiles=TaskRef((quartiles.name,)),
-    )
+    inside = each_chunk(_inside, search, [ordered, ends], [quartiles], rule=rule)
+    about["quartiles"] = TaskRef((quartiles.name,))
+    box = in_one_place(inside, _statistics, f"sorted-box-{token}", **about)
     numbers = {name: _number(box, name, token) for name in COUNTS + REALS}
-    low, high = (
-        _slice(part, f"sorted-fliers-{side}-{token}", ordered, beyond)
-        for part, side in ((_fliers_low, "low"), (_fliers_high, "high"))
-    )
+    low, high = (_fliers(ordered, inside, side, token) for side in ("low", "high"))
     return SortedBox(**numbers, fliers_low=low, fliers_high=high)
 
 
@@ -187,11 +168,10 @@ def _number(box: DaskArray, name: str, token: str) -> DaskArray:
     )
 
 
-def _slice(
-    part: Callable[[Any, Beyond], Any], name: str, ordered: DaskArray, beyond: DaskArray
-) -> DaskArray:
+def _fliers(ordered: DaskArray, inside: DaskArray, side: str, token: str) -> DaskArray:
     """Return the elements of all chunks that are beyond a fence, as a dask array."""
-    slices = each_chunk(part, name, [ordered, beyond])
+    name = f"sorted-fliers-{side}-{token}"
+    slices = each_chunk(_beyond, name, [ordered, inside], is_high=side == "high")
     unknown = ((np.nan,) * ordered.npartitions,)
     return DaskArray(slices.dask, name, unknown, meta=ordered._meta)
 
@@ -199,8 +179,7 @@ def _slice(
 # --- Quartiles ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Ends:
+class Ends(NamedTuple):
     """The ends of a sorted chunk.
 
     They are its numbers of elements that are not NaN and of NaN, and the first and the last element
@@ -213,15 +192,15 @@ class Ends:
     last: Any
 
 
-def _ends(chunk: Any) -> list[Ends]:
+def _ends(chunk: Any) -> Ends:
     """Return the ends of a sorted chunk."""
     size = int(chunk.shape[0])
     n = size
     if size and _is_nan(_element(chunk, size - 1)):
         n = bisect_left(range(size), True, key=lambda i: _is_nan(_element(chunk, i)))
     if n == 0:
-        return [Ends(0, size, None, None)]
-    return [Ends(n, size - n, _element(chunk, 0), _element(chunk, n - 1))]
+        return Ends(0, size, None, None)
+    return Ends(n, size - n, _element(chunk, 0), _element(chunk, n - 1))
 
 
 def _element(chunk: Any, i: int) -> Any:
@@ -234,8 +213,7 @@ def _is_nan(value: Any) -> bool:
     return bool(value != value)
 
 
-@dataclass(frozen=True)
-class SortedRanks:
+class SortedRanks(NamedTuple):
     """Ranks of the neighbours of the quartiles, and the ranks at which the chunks begin.
 
     Parameters
@@ -254,14 +232,8 @@ class SortedRanks:
     wanted: Ranks
 
 
-def _joined(parts: list[list[Ends]]) -> list[Ends]:
-    """Join the ends of several chunks."""
-    return list(chain.from_iterable(parts))
-
-
-def _places(parts: list[list[Ends]], q: tuple[float, ...]) -> SortedRanks:
+def _places(ends: list[Ends], q: tuple[float, ...]) -> SortedRanks:
     """Return the ranks of the neighbours of the quartiles, by the ends of all chunks."""
-    ends = _joined(parts)
     _check_ascending(ends)
     starts = np.append(np.int64(0), np.cumsum([each.n for each in ends], dtype=np.int64))
     n, n_nan = int(starts[-1]), sum(each.n_nan for each in ends)
@@ -288,16 +260,12 @@ def _pick(chunk: Any, places: SortedRanks, block: tuple[int, ...]) -> dict[int, 
     return dict(zip(here, unsigned_zero(elements_at(chunk, np.array(here) - start)), strict=True))
 
 
-def _join_picked(parts: list[dict[int, Any]]) -> dict[int, Any]:
-    """Join the elements of several chunks."""
-    return {rank: element for part in parts for rank, element in part.items()}
-
-
 def _quartiles(parts: list[dict[int, Any]], places: SortedRanks) -> FloatArray:
     """Interpolate the quartiles."""
     if places.n == 0:
         return np.full(len(places.wanted.weight), np.nan)
-    picked, (*sides, weight) = _join_picked(parts), places.wanted
+    picked = {rank: element for part in parts for rank, element in part.items()}
+    *sides, weight = places.wanted
     lower, upper = (np.array([picked[rank] for rank in side.tolist()]) for side in sides)
     return interpolate(lower, upper, weight, LINEAR, np.dtype(np.float64))
 
@@ -305,46 +273,31 @@ def _quartiles(parts: list[dict[int, Any]], places: SortedRanks) -> FloatArray:
 # --- Whiskers and fliers --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Beyond:
-    """Numbers of elements beyond the fences, and the nearest elements inside them.
+class Inside(NamedTuple):
+    """The elements of a chunk that are inside the fences: from one place to before another.
 
-    The elements are None if there are none. For a single chunk, `n` is the number of its elements
-    that are not NaN.
+    Their ends are None if there are none. `n` is the number of elements that are not NaN.
     """
 
-    below: int
-    above: int
+    start: int
+    stop: int
+    n: int
     low: Any
     high: Any
-    n: int
-
-    @classmethod
-    def joined(cls, parts: list[Beyond]) -> Beyond:
-        """Join the results of several chunks."""
-        low = next((part.low for part in parts if part.low is not None), None)
-        high = next((part.high for part in reversed(parts) if part.high is not None), None)
-        below, above, n = (
-            sum(getattr(part, name) for part in parts) for name in ("below", "above", "n")
-        )
-        return cls(below, above, low, high, n)
 
 
-def _beyond(chunk: Any, ends: list[Ends], quartiles: FloatArray, *, rule: Rule) -> Beyond:
+def _inside(chunk: Any, own: Ends, quartiles: FloatArray, *, rule: Rule) -> Inside:
     """Search the fences in a chunk. If a fence is NaN, nothing is beyond or inside it."""
     low, high = map(float, rule.fences(quartiles))
-    (own,) = ends
-    n = own.n
-    first = _first(chunk, own, lambda value: value >= low)
-    behind = _first(chunk, own, lambda value: value > high)
-    at = partial(_element, chunk)
+    start = _first(chunk, own, lambda value: value >= low)
+    stop = _first(chunk, own, lambda value: value > high)
     is_low, is_high = low == low, high == high
-    return Beyond(
-        below=first if is_low else 0,
-        above=n - behind if is_high else 0,
-        low=at(first) if is_low and first < n else None,
-        high=at(behind - 1) if is_high and behind else None,
-        n=n,
+    return Inside(
+        start if is_low else 0,
+        stop if is_high else own.n,
+        own.n,
+        _element(chunk, start) if is_low and start < own.n else None,
+        _element(chunk, stop - 1) if is_high and stop else None,
     )
 
 
@@ -360,33 +313,28 @@ def _first(chunk: Any, ends: Ends, holds: Callable[[float], bool]) -> int:
     return bisect_left(range(ends.n), True, key=lambda i: holds(float(_element(chunk, i))))
 
 
-def _statistics(parts: list[Beyond], places: SortedRanks, quartiles: FloatArray) -> dict[str, Any]:
+def _statistics(parts: list[Inside], places: SortedRanks, quartiles: FloatArray) -> dict[str, Any]:
     """Return the statistics of a box by their names."""
-    beyond = Beyond.joined(parts)
     q1, med, q3 = quartiles[:3].tolist()
     with np.errstate(over="ignore", invalid="ignore"):
         iqr = quartiles[2] - quartiles[0]
-    reals = (q1, med, q3, iqr, *_whiskers(beyond, q1, q3))
-    counts = (places.n, places.n_nan, beyond.below, beyond.above)
+    reals = (q1, med, q3, iqr, *_whiskers(parts, q1, q3))
+    beyond = sum(part.start for part in parts), sum(part.n - part.stop for part in parts)
+    counts = (places.n, places.n_nan, *beyond)
     return {
         **{name: np.int64(number) for name, number in zip(COUNTS, counts, strict=True)},
         **{name: np.float64(number) for name, number in zip(REALS, reals, strict=True)},
     }
 
 
-def _whiskers(beyond: Beyond, q1: float, q3: float) -> tuple[float, float]:
+def _whiskers(parts: list[Inside], q1: float, q3: float) -> tuple[float, float]:
     """Return the ends of the whiskers, none of which ends inside the box, as in matplotlib."""
-    low = q1 if beyond.low is None else beyond.low.item()
-    high = q3 if beyond.high is None else beyond.high.item()
+    low = next((part.low.item() for part in parts if part.low is not None), q1)
+    high = next((part.high.item() for part in reversed(parts) if part.high is not None), q3)
     # A zero is positive, as those of describe_boxplot are.
     return float(q1 if low > q1 else low) + 0.0, float(q3 if high < q3 else high) + 0.0
 
 
-def _fliers_low(chunk: Any, beyond: Beyond) -> Any:
-    """Return the fliers of a chunk below the lower fence."""
-    return chunk[: beyond.below]
-
-
-def _fliers_high(chunk: Any, beyond: Beyond) -> Any:
-    """Return the fliers of a chunk above the upper fence."""
-    return chunk[beyond.n - beyond.above : beyond.n]
+def _beyond(chunk: Any, inside: Inside, *, is_high: bool) -> Any:
+    """Return the fliers of a chunk on one side of the fences."""
+    return chunk[inside.stop : inside.n] if is_high else chunk[: inside.start]

@@ -179,10 +179,14 @@ BOXES = Pair(GroupBy.describe_boxplot, GroupBy.describe_boxplot)
 
 @dataclass(frozen=True)
 class _Statistic:
-    """A statistic of groups, with its arguments.
+    """A statistic of groups along dimensions, with its arguments.
 
     Parameters
     ----------
+    groups : LabelledGroups
+        The groups.
+    dims : sequence of hashable
+        The reduced dimensions, which include those of the groups.
     pair : Pair
         Functions of arrays, whose names are those of the methods of `GroupBy`.
     how : mapping
@@ -197,9 +201,11 @@ class _Statistic:
         True if variables of a dataset that lack the dimensions of the groups are in the answer.
     """
 
+    groups: LabelledGroups
+    dims: Sequence[Hashable]
     pair: Pair
     how: Mapping[str, Any]
-    keeps_attrs: bool
+    keeps_attrs: bool = False
     skipna: bool | None = None
     q: Any = None
     is_carried: bool = False
@@ -209,70 +215,56 @@ class _Statistic:
         """The argument q, if there is one."""
         return [] if self.q is None else [self.q]
 
-    def of_array(
-        self, array: xr.DataArray, groups: LabelledGroups, dims: Sequence[Hashable]
-    ) -> xr.DataArray:
-        """Return the answer with all groups along one dimension."""
-        array = groups.expanded(array)
-        answer = self.answer(array, groups, dims)
+    def of_array(self, array: xr.DataArray, dims: Sequence[Hashable]) -> xr.DataArray:
+        """Return the answer along dimensions with all groups along one of them."""
+        array = self.groups.expanded(array)
+        answer = self.answer(array, dims)
         first = min(map(array.dims.index, dims))
         left = [
-            groups.name if axis == first else dim
+            self.groups.name if axis == first else dim
             for axis, dim in enumerate(array.dims)
             if axis == first or dim not in dims
         ]
         return labelled(answer, array, left, dims, self.q, keeps_attrs=self.keeps_attrs)
 
-    def answer(self, array: xr.DataArray, groups: LabelledGroups, dims: Sequence[Hashable]) -> Any:
+    def answer(self, array: xr.DataArray, dims: Sequence[Hashable]) -> Any:
         """Return the answer for the groups of an array that has all dimensions."""
-        axes = tuple(sorted(map(array.dims.index, dims)))
-        grouped = groupby(array.data, groups.laid_along(array), axes, groups=groups.numbers)
-        how = {**self.how, **companions_of(array, self.how)}
+        axes, by = tuple(sorted(map(array.dims.index, dims))), self.groups.laid_along(array)
+        grouped = groupby(array.data, by, axes, groups=self.groups.numbers)
         name = self.pair.of(array.dtype, self.skipna).__name__
+        how = {**self.how, **companions_of(array, self.how)}
         return getattr(grouped, name)(*self.shares, **how)
 
-    def of_variable(
-        self, array: xr.DataArray, groups: LabelledGroups, dims: Sequence[Hashable]
-    ) -> xr.DataArray:
-        """Return the answer for a variable of a dataset, which may lack dimensions."""
-        own = [dim for dim in dims if dim in array.dims]
-        if not set(groups.dims).isdisjoint(own):
-            return self.of_array(array, groups, [*dict.fromkeys([*groups.dims, *own])])
-        if own and self.is_carried:
+    def of_variable(self, array: xr.DataArray) -> xr.DataArray | None:
+        """Return the answer for a variable of a dataset, which may lack dimensions.
+
+        None if the variable is no part of the answer.
+        """
+        own = [dim for dim in self.dims if dim in array.dims]
+        has_answer = is_answered(self.pair.name, array.dtype, self.how.get("method", "linear"))
+        if not set(self.groups.dims).isdisjoint(own):
+            dims = [*dict.fromkeys([*self.groups.dims, *own])]
+            return self.of_array(array, dims) if has_answer else None
+        if not self.is_carried or (own and not has_answer):
+            return None
+        if own:
             function = self.pair.of(array.dtype, self.skipna)
             how = {**self.how, "keep_attrs": self.keeps_attrs}
             array = answered(array, function, own, how, *self.shares)
-        return array.expand_dims({groups.name: len(groups.numbers)})
+        return array.expand_dims({self.groups.name: len(self.groups.numbers)})
 
-    def takes(self, array: xr.DataArray, groups: LabelledGroups, dims: Sequence[Hashable]) -> bool:
-        """Return whether a variable of a dataset is part of the answer."""
-        method = self.how.get("method", "linear")
-        has_answer = is_answered(self.pair.name, array.dtype, method)
-        if set(groups.dims).isdisjoint(array.dims):
-            is_reduced = not set(dims).isdisjoint(array.dims)
-            return self.is_carried and (has_answer or not is_reduced)
-        return has_answer
-
-    def of(self, obj: Any, groups: LabelledGroups, dims: Sequence[Hashable]) -> Any:
+    def of(self, obj: Any) -> Any:
         """Return the answer for a DataArray or a Dataset."""
         if isinstance(obj, xr.DataArray):
-            answers = groups.named(self.of_array(obj, groups, dims))
-            return groups.ordered(answers, groups.expanded(obj).dims)
-        answers = {
-            name: self.of_variable(array, groups, dims)
-            for name, array in obj.data_vars.items()
-            if self.takes(array, groups, dims)
-        }
-        table = xr.Dataset(
-            {
-                name: each.transpose(
-                    groups.name, ..., *({"quantile"} & {*each.dims}), transpose_coords=False
-                )
-                for name, each in answers.items()
-            },
-            attrs=obj.attrs if self.keeps_attrs else None,
-        )
-        return groups.named(table)
+            answers = self.groups.named(self.of_array(obj, self.dims))
+            return self.groups.ordered(answers, self.groups.expanded(obj).dims)
+        variables = {}
+        for name, array in obj.data_vars.items():
+            if (each := self.of_variable(array)) is not None:
+                dims = self.groups.name, ..., *({"quantile"} & {*each.dims})
+                variables[name] = each.transpose(*dims, transpose_coords=False)
+        attrs = obj.attrs if self.keeps_attrs else None
+        return self.groups.named(xr.Dataset(variables, attrs=attrs))
 
 
 def _statistic(pair: Pair, *, is_carried: bool = False) -> Callable[..., Any]:
@@ -286,8 +278,8 @@ def _statistic(pair: Pair, *, is_carried: bool = False) -> Callable[..., Any]:
         keep_attrs: bool | None = None,
         **how: Any,
     ) -> Any:
-        statistic = _Statistic(pair, how, keeps(keep_attrs), skipna, is_carried=is_carried)
-        return self._of(statistic, dim)
+        about = {"skipna": skipna, "is_carried": is_carried}
+        return self._along(dim, pair, how, keeps_attrs=keeps(keep_attrs), **about).of(self._obj)
 
     scope = "for each group", "those of the groups by default, and others in addition"
     return documented(method, pair.every, "groupby(...)", scope)
@@ -379,15 +371,15 @@ class ExactGroupBy(Advising):
             As for `median`.
         """
         keeps_attrs = keeps_attrs_by_default() if keep_attrs is None else keeps(keep_attrs)
-        statistic = _Statistic(QUANTILE, how, keeps_attrs, skipna, shares_of(q), is_carried=True)
-        return self._of(statistic, dim)
+        about = {"keeps_attrs": keeps_attrs, "skipna": skipna, "q": shares_of(q)}
+        return self._along(dim, QUANTILE, how, **about, is_carried=True).of(self._obj)
 
     def count(self, dim: Any = None, *, keep_attrs: bool | None = None, **how: Any) -> Any:
         """Return the number of elements of each group that are not NaN.
 
         It takes the arguments of `median`. As in xarray, bins and periods without elements are NaN.
         """
-        return self._of(_Statistic(COUNT, how, keeps(keep_attrs)), dim)
+        return self._along(dim, COUNT, how, keeps_attrs=keeps(keep_attrs)).of(self._obj)
 
     def describe_boxplot(self, dim: Any = None, **how: Any) -> Boxplot:
         """Return statistics of a box plot for each group that has elements.
@@ -415,17 +407,13 @@ class ExactGroupBy(Advising):
                 "groups of a Dataset have no box plots: type "
                 "ds[name].exact.groupby(...).describe_boxplot() for each variable"
             )
-        dims = self._dims(dim)
-        array = self._groups.expanded(self._obj)
-        boxes: Boxplot = _Statistic(BOXES, how, False).answer(array, self._groups, dims)
+        statistic = self._along(dim, BOXES, how)
+        array, dims = self._groups.expanded(self._obj), statistic.dims
+        boxes: Boxplot = statistic.answer(array, dims)
         return boxes.of_groups(self._groups.labels, min(map(array.get_axis_num, dims)))
 
-    def _of(self, statistic: _Statistic, dim: Any) -> Any:
-        """Ask for a statistic along dimensions."""
-        return statistic.of(self._obj, self._groups, self._dims(dim))
-
-    def _dims(self, dim: Any) -> list[Hashable]:
-        """Return the dimensions to reduce, which include those of the groups, or raise."""
+    def _along(self, dim: Any, pair: Pair, how: Mapping[str, Any], **about: Any) -> _Statistic:
+        """Return a statistic along dimensions, or raise if these lack some of the groups'."""
         dims = all_dims(dim, self._obj, self._groups)
         left_out = [str(each) for each in self._groups.dims if each not in dims]
         if left_out:
@@ -433,4 +421,4 @@ class ExactGroupBy(Advising):
                 f"dim must include the dimensions of the groups, and lacks {left_out}: add "
                 "them, or leave out dim"
             )
-        return dims
+        return _Statistic(self._groups, dims, pair, how, **about)

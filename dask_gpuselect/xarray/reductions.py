@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
 
-from dask_gpuselect.arguments import check_known
+from dask_gpuselect.arguments import check_known, too_many
 from dask_gpuselect.maths.ranks import check_method
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.quantiles.documentation import public_name
@@ -100,34 +101,56 @@ def documented(
         What is answered, and which dimensions are reduced by default.
     """
     name, full = function.__name__, public_name(function)
-    is_weighted = "weights" in inspect.signature(function).parameters
-    has_q = "q" in inspect.signature(method).parameters
-    method.__name__, method.__qualname__ = name, f"{owner}.{name}"
-    called = f"``{owner}.{name}({'q, ' if has_q else ''}dim=None)``"
-    method.__doc__ = f"""Compute `{full}` {scope[0]}: {called}.
+    signature, others = inspect.signature(method), inspect.signature(function).parameters
+    is_weighted, has_q = "weights" in others, "q" in signature.parameters
+    positional = ["q", "dim"] if has_q else ["dim"]
+    by_name = [each for each in [*others][1:] if each not in ("q", "axis", "keepdims")]
+
+    @wraps(method)
+    def checked(self: Any, *args: Any, **how: Any) -> Any:
+        if len(args) > len(positional):
+            raise too_many(name, positional, [*by_name, "skipna", "keep_attrs"])
+        return method(self, *args, **how)
+
+    checked.__name__, checked.__qualname__ = name, f"{owner}.{name}"
+    words = {
+        "full": full,
+        "called": f"``{owner}.{name}({'q, ' if has_q else ''}dim=None)``",
+        "answered": scope[0],
+        "default": scope[1],
+        "companions": "where, weights" if is_weighted else "where",
+        "lazy": "one of these arguments" if is_weighted else "`where`",
+    }
+    text = inspect.getdoc(_along_dimensions) or ""  # `python -OO` leaves none
+    q = "q : float or 1-D array_like of floats\n" if has_q else ""
+    checked.__doc__ = text.format(**words).replace("...\n", q, 1)
+    return checked
+
+
+def _along_dimensions() -> None:
+    """Compute `{full}` {answered}: {called}.
 
     Parameters
     ----------
-    {"q : float or 1-D array_like of floats" if has_q else "..."}
+    ...
     dim : hashable, iterable of hashable or ..., optional
-        Dimensions to reduce; {scope[1]}.
+        Dimensions to reduce; {default}.
     skipna : bool, optional
         Whether NaN and NaT are left out. Otherwise one of them makes the answer missing. By default
         they are left out of floating-point data, as in xarray.
-    {"where, weights" if is_weighted else "where"} : DataArray or array, optional
+    {companions} : DataArray or array, optional
         A DataArray has the labels of the data, and is broadcast by the names of its dimensions.
     keep_attrs : bool, optional
         Whether attributes are kept: by default as xarray's options say, and otherwise True.
     **how
-        Other arguments of `{full}`. The attributes ``_FillValue`` and
-        ``missing_value`` are not used.
+        Other arguments of `{full}`. The attributes ``_FillValue`` and ``missing_value`` are not
+        used.
 
     Returns
     -------
     DataArray or Dataset
-        Lazy if the data or {"one of these arguments" if is_weighted else "`where`"} is.
-    """.replace("    ...\n", "")
-    return method  # type: ignore[no-any-return]
+        Lazy if the data or {lazy} is.
+    """
 
 
 def _skipping(method: Any) -> Callable[..., Any]:

@@ -257,6 +257,18 @@ MISTAKES: Refusals = {
             lambda: DF["v"].exact.quantile(0.5, axis=0),
         ],
         "unexpected keyword argument 'center': leave it out": lambda: mad(X, center=np.mean),
+        "trimmed_mean(dim) takes no further positional ... by name, proportiontocut=, where=": [
+            lambda: xr.DataArray(X, dims="t").exact.trimmed_mean("t", 0.1),
+            lambda: xr.DataArray(X, dims="t").exact.groupby("t").trimmed_mean("t", 0.1),
+        ],
+        "median(a, axis) takes no further positional ... others by name, keepdims=, where=": [
+            lambda: median(X, 0, True),  # type: ignore[call-overload]
+            lambda: X.exact.median(0, True),
+        ],
+        "count() takes no further positional arguments: leave out others": (
+            lambda: DF.exact.groupby("v").count(1)
+        ),
+        "mad() needs the argument x": lambda: mad(scale=1.0),  # type: ignore[call-overload]
         "type a.median(), a.explain(q) or another": lambda: explain(groupby(X, [0, 1] * 6, 0)),
     },
     ValueError: {
@@ -424,7 +436,7 @@ MISTAKES: Refusals = {
     },
     IndexError: {
         "selected already ... in one list": lambda: GROUPS["v"]["v"],
-        "all elements are left out ... int64 has no NaN ... pass fill_value=": lambda: quantile(
+        "all elements are left out ... int64 has no NaN ... take fill_value=": lambda: quantile(
             X.astype(int), 0.5, method="lower", where=False
         ).compute(),
         "box 1 does not exist ... is 1": lambda: describe_boxplot(X)[1],

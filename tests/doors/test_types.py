@@ -11,7 +11,7 @@ from dask.array.core import Array
 from numpy.typing import NDArray
 
 import dask_gpuselect as gs
-from dask_gpuselect.boxplot import Boxplot
+from dask_gpuselect import Boxplot
 from dask_gpuselect.engine.plans import Plan
 from dask_gpuselect.groups import GroupBy
 from dask_gpuselect.robust import iqr, mad, naniqr, nanmad, nantrimmed_mean, trimmed_mean

@@ -15,12 +15,12 @@ from dask_gpuselect import (
     explain,
     median,
     quantile,
+    sort,
     to_gpu,
 )
 from dask_gpuselect.boxplot import tables
 from dask_gpuselect.engine import graphs, pilot, source
 from dask_gpuselect.engine.source import Source
-from dask_gpuselect.sorting import sort
 from tests.backends import CUPY, kernel_module, own_module
 from tests.data import normal
 from tests.engine.test_pilot import watched_guesses

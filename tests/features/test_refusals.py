@@ -326,18 +326,18 @@ OF_CURVES: Refusals = {
         "real": points("f8", ["a"]) + points("f8", [1j]) + evaluated(FOUND, "a"),
         "known at the call": points("f8", da.ones(3)),
         "map_blocks": [*evaluated(FOUND, da.ones(3)), partial(LINE, da.ones(3))],
-        "estimated shares have no proven bounds": [
-            lambda: ESTIMATED.max_error,
-            lambda: ESTIMATED.cdf_bounds(0.5),
-            lambda: ESTIMATED.quantile_bounds(0.5),
-        ],
-        "x must be real": curves([0, 1j], [0, 1]),
-        "y must be real": curves([0, 1], ["a", "b"]) + isotonic(["a"]),
+        "x must have real": curves([0, 1j], [0, 1]),
+        "y must have real": curves([0, 1], ["a", "b"]) + isotonic(["a"]),
         "x must be known": lambda: MonotoneQuadraticSpline(da.ones(2), [0, 1]),
-        "must be real": lambda: LINE("here"),
-        "weights must be real": isotonic([1, 2], [1j, 1]),
+        "must have real": lambda: LINE("here"),
+        "weights must have real": isotonic([1, 2], [1j, 1]),
     },
     AttributeError: {
+        "estimates have no proven bounds ... type ecdf(x)": [
+            lambda: ESTIMATED.max_error,  # type: ignore[attr-defined]
+            lambda: ESTIMATED.cdf_bounds(0.5),  # type: ignore[attr-defined]
+            lambda: ESTIMATED.quantile_bounds(0.5),  # type: ignore[attr-defined]
+        ],
         "not computed yet, type compute().plot": lazy_attribute("plot"),
         "'LazyDistribution' object has no attribute 'cdg'": lazy_attribute("cdg"),
     },

@@ -266,7 +266,7 @@ def test_every_step_of_all_fits_is_one_load(
     """One for the sample, and one for each step, which all fits that are left share."""
     source, *rows = counted(*contaminated(5000, share=0.1), 600)
     fits = noted(
-        monkeypatch, fitting.passes, "tallies", lambda _, x, design, thetas, *__, **how: len(thetas)
+        monkeypatch, fitting.passes, "tallies", lambda _, rows, *, thetas, **how: len(thetas)
     )
     result = estimator(**FEW).fit(*rows)
     assert source.each == {result.n_passes_} == {1 + len(fits)}

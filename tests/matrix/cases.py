@@ -344,7 +344,8 @@ def on_device(case: Case) -> Case | None:
 def of_standard(case: Case) -> Case | None:
     """The same case of arrays of the array API standard, in memory; None where there are none."""
     row = {**case.row, "arrays": "standard", "home": "plain", "layout": "C"}
-    some = definitions.quantiles, definitions.mad, definitions.iqr, definitions.order_statistic
+    some = {definitions.quantiles, definitions.mad, definitions.iqr, definitions.order_statistic}
+    some.add(definitions.trimmed_mean)
     is_possible = case.values.dtype.kind in "biuf" and case.values.dtype != np.float16
     is_possible &= case.question.definition in some
     is_possible &= not (case.slots.groups or np.ma.isMA(case.values))

@@ -41,7 +41,8 @@ def in_cells(values: Array, ends: NDArray[Any], cells: NDArray[np.bool_]) -> Arr
         The ends of the cells and a mask of the cells, as those of `Brackets`; not of the first nor
         of the last cell.
     """
-    is_some = namespace(values).zeros_like(values, dtype=bool)
+    xp = namespace(values)
+    is_some = xp.zeros_like(values, dtype=xp.bool)
     for cell in np.flatnonzero(cells).tolist():
         low, high = ends[cell - 1].item(), ends[cell].item()
         is_some |= (values > low) & (values < high)
