@@ -47,6 +47,7 @@ from dask.order import order
 from dask_gpuselect import describe_boxplot, explain, quantile
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import mad
+from dask_gpuselect.warm import warm
 
 MEMORY = 4 << 30
 Q = [0.05, 0.5, 0.95]
@@ -258,13 +259,13 @@ def variant(maps: Maps, name: str, limit: str | None, turns: int) -> None:
     """Print seconds of a sum, of the bytes on a plain disk and of an answer, a turn a line.
 
     They are by the clock, then of the processor, then the reads of the answer. Kernels are loaded
-    before: NumPy answers the first small arrays, so the maps that load them are not few.
+    and packages imported before.
     """
     make, ask = VARIANTS[name]
-    row = max((1 << 24) // maps.shape[0] // 128, 1)
-    warm = Maps((maps.shape[0], 128, row), maps.log)
+    first = Maps((maps.shape[0], 128, max((1 << 22) // maps.shape[0] // 128, 1)), maps.log)
+    warm([make(first).dtype, "float64"], ("boxes", "weights"))
     maps[:1, :1]
-    for each in (warm, warm, *[maps] * turns):
+    for each in (first, *[maps] * turns):
         x = make(each)
         config = {"dask_gpuselect.column-limit": limit or x.nbytes // 5, "scheduler": "threads"}
         steps: list[Callable[[], Any]] = [
