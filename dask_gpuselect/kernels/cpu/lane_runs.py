@@ -80,7 +80,8 @@ class LaneRuns(Arrays):
 def is_faster(n: int, itemsize: int, n_answers: int) -> bool:
     """Return whether runs of lanes of n elements are answered faster than whole lanes are sorted.
 
-    With r runs, each answer takes ``200 * (r + 1)`` nanoseconds.
+    With r runs, each answer takes about ``200 * (r + 1)`` nanoseconds: 90 to 180 if kernels are
+    compiled for AVX-512, 120 to 250 for AVX2, 130 to 280 for any x86-64.
     """
     n_runs = n * itemsize / RUN
     if n_runs <= 1:
