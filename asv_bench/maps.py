@@ -3,7 +3,7 @@
     python asv_bench/maps.py small
     python asv_bench/maps.py made [--maps 300 1200] [--limit "512 MiB"]
     python asv_bench/maps.py store --store DIR [--maps 1095] [--only "sum;disk;1 read"]
-    python asv_bench/maps.py variants --store DIR [--maps 365] [--only "float64;mask"]
+    python asv_bench/maps.py variants --store DIR [--maps 365] [--shape 360 720] [--only "float64"]
     python asv_bench/maps.py days
     python asv_bench/maps.py cluster [--maps 100]
     python asv_bench/maps.py graph
@@ -12,27 +12,27 @@
 float32 that cost little to load, and a limit of 64 MiB. ``store``: maps of (721, 1440) in a Zarr
 store compressed by zstd, in processes that may take 4 GiB of memory each; beside `x.sum(axis=0)`
 and what it takes to write the bytes to a plain file and to read them. ``variants``: other dtypes,
-chunks and questions about such a store, with 1 read, each beside its own sum and its own bytes.
-``days``: a
-climatology of small maps of three years, by months and by windows of five days. ``cluster``: the
-maps of ``made`` on a LocalCluster of two processes of one thread. `da.median` and xarray rechunk
-there as dask chooses, which is by tasks, and `da.median` by P2P as well. ``graph``: a year of
-hourly maps, built, optimised and ordered, and not computed; and `x.sum(axis=0)` beside it where
-chunks are small. "By hand" is `rechunk` into tiles, `to_zarr` and `quantile` of that. Each
-contender has a process of its own, and a cluster of its own, whose start is not timed; reads are of
-a chunk.
+chunks and questions about such a store, with 1 read, each beside its own sum and its own bytes, in
+turns of one process; its limit is a fifth of the bytes of the maps. ``days``: a climatology of
+small maps of three years, by months and by windows of five days. ``cluster``: the maps of ``made``
+on a LocalCluster of two processes of one thread. `da.median` and xarray rechunk there as dask
+chooses, which is by tasks, and `da.median` by P2P as well. ``graph``: a year of hourly maps, built,
+optimised and ordered, and not computed; and `x.sum(axis=0)` beside it where chunks are small. "By
+hand" is `rechunk` into tiles, `to_zarr` and `quantile` of that. Each contender has a process of its
+own, and a cluster of its own, whose start is not timed; reads are of a chunk.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ from dask.order import order
 
 from dask_gpuselect import describe_boxplot, explain, quantile
 from dask_gpuselect.groups import groupby
+from dask_gpuselect.robust import mad
+from dask_gpuselect.warm import warm
 
 MEMORY = 4 << 30
 Q = [0.05, 0.5, 0.95]
@@ -59,7 +61,7 @@ class Maps:
         self.log = log
         self.stored: Any = None if store is None else zarr.open_array(store, mode="r")
         rng = np.random.default_rng(25)
-        self.made = None if store else rng.standard_normal((16, *shape[1:]), "f4")
+        self.made = None if store else 250 + rng.standard_normal((16, *shape[1:]), "f4")
 
     def __getitem__(self, index: Any) -> Any:
         with open(self.log, "ab", buffering=0) as file:
@@ -92,16 +94,25 @@ def by_hand(x: da.Array, ask: Callable[[da.Array], Any] = a_median) -> Any:
         return ask(da.from_zarr(f"{folder}/tiles"))
 
 
-def months(x: da.Array) -> Any:
+def by_month(x: da.Array) -> Any:
     dates = np.datetime64("2001-01-01") + np.arange(x.shape[0])
-    return groupby(x, dates.astype("M8[M]").astype(int) % 12, 0).quantile([0.1, 0.9]).compute()
+    return groupby(x, dates.astype("M8[M]").astype(int) % 12, 0)
 
 
-def five_days(x: da.Array) -> Any:
+def months(x: da.Array) -> Any:
+    return by_month(x).quantile([0.1, 0.9]).compute()
+
+
+def in_windows(x: da.Array) -> Any:
+    """The 0.9 quantile of five days around each day of the year."""
     days = np.arange(x.shape[0])
     near = {i: np.flatnonzero((days % 365 - i + 2) % 365 < 5) for i in range(365)}
     near = {i: some for i, some in near.items() if len(some)}
-    return groupby(x, near, 0).quantile(0.9).compute()
+    return groupby(x, near, 0).quantile(0.9)
+
+
+def five_days(x: da.Array) -> Any:
+    return in_windows(x).compute()
 
 
 def write_and_read(x: da.Array) -> None:
@@ -162,24 +173,40 @@ CONTENDERS: dict[str, Callable[[da.Array], Any]] = {
 ALL = list(CONTENDERS)
 
 
-def as_it_is(maps: Maps) -> da.Array:
-    return maps.lazy()
+def of(dtype: str) -> Callable[[Maps], da.Array]:
+    """Make maps of another dtype; integers are hundredths, as archives pack them."""
+    if np.dtype(dtype).kind == "f":
+        return lambda maps: maps.lazy().astype(dtype)
+    base = 0 if dtype == "u2" else 300
+    return lambda maps: ((maps.lazy() - base) * 100).astype(dtype)
 
 
+def halves(maps: Maps) -> da.Array:
+    return maps.lazy((1, -(-maps.shape[1] // 2), maps.shape[2]))
+
+
+as_it_is = of("f4")
+median = functools.partial(quantile, q=0.5, axis=0)
+boxes = functools.partial(describe_boxplot, axis=0)
 VARIANTS: dict[str, tuple[Callable[[Maps], da.Array], Callable[[da.Array], Any]]] = {
-    "a median": (as_it_is, lambda x: quantile(x, 0.5, axis=0)),
+    "a median": (as_it_is, median),
     "two quantiles": (as_it_is, lambda x: quantile(x, [0.1, 0.9], axis=0)),
-    "box plots": (as_it_is, lambda x: describe_boxplot(x, axis=0)),
-    "a mask of each element": (as_it_is, lambda x: quantile(x, 0.5, axis=0, where=x > 290)),
-    "float64": (lambda maps: maps.lazy().astype("f8"), lambda x: quantile(x, 0.5, axis=0)),
-    "chunks of two maps": (
-        lambda maps: maps.lazy((2, *maps.shape[1:])),
-        lambda x: quantile(x, 0.5, axis=0),
-    ),
-    "maps in two halves": (
-        lambda maps: maps.lazy((1, -(-maps.shape[1] // 2), maps.shape[2])),
-        lambda x: quantile(x, 0.5, axis=0),
-    ),
+    "nine quantiles": (as_it_is, lambda x: quantile(x, np.linspace(0.1, 0.9, 9), axis=0)),
+    "mad": (as_it_is, lambda x: mad(x, axis=0)),
+    "box plots": (as_it_is, boxes),
+    "whis=(5, 95)": (as_it_is, lambda x: boxes(x, whis=(5, 95))),
+    "mask": (as_it_is, lambda x: median(x, where=x > 290)),
+    "weights": (as_it_is, lambda x: median(x, weights=np.arange(1.0, len(x) + 1)[:, None, None])),
+    **{
+        f"{name} of {dtype}": (of(dtype), ask)
+        for dtype in ("f8", "i2", "u2")
+        for name, ask in (("a median", median), ("box plots", boxes))
+    },
+    "chunks of two maps": (lambda maps: maps.lazy((2, *maps.shape[1:])), median),
+    "maps in two halves": (halves, median),
+    "percentiles of months": (as_it_is, lambda x: by_month(x).quantile([0.1, 0.9])),
+    "box plots of months": (as_it_is, lambda x: by_month(x).describe_boxplot()),
+    "five days of 40 rows": (lambda maps: maps.lazy()[:, :40], in_windows),
 }
 KINDS: dict[str, tuple[tuple[int, ...], str, list[str]]] = {
     "small": ((60, 80), "0.5 MB", [*ALL[:1], *ALL[2:6]]),
@@ -228,21 +255,23 @@ def child(kind: str, n: int, name: str, limit: str, store: Path | None) -> None:
     print(json.dumps([seconds, loads / n, used / 2**20]))
 
 
-def variant(n: int, name: str, limit: str, store: Path) -> None:
-    """Print seconds of a sum, of the bytes on a plain disk and of an answer, as JSON.
+def variant(maps: Maps, name: str, limit: str | None, turns: int) -> None:
+    """Print seconds of a sum, of the bytes on a plain disk and of an answer, a turn a line.
 
-    They are by the clock, and of the processor. Kernels are loaded before.
+    They are by the clock, then of the processor, then the reads of the answer. Kernels are loaded
+    and packages imported before.
     """
     make, ask = VARIANTS[name]
-    dask.compute(ask(da.ones((n, 4, 8), chunks=-1, dtype="f4")))
-    with tempfile.NamedTemporaryFile() as log:
-        maps = Maps((n, *KINDS["store"][0]), log.name, store)
-        x = make(maps)
-        config = {"dask_gpuselect.column-limit": limit, "scheduler": "threads"}
+    first = Maps((maps.shape[0], 128, max((1 << 22) // maps.shape[0] // 128, 1)), maps.log)
+    warm([make(first).dtype, "float64"], ("boxes", "weights"))
+    maps[:1, :1]
+    for each in (first, *[maps] * turns):
+        x = make(each)
+        config = {"dask_gpuselect.column-limit": limit or x.nbytes // 5, "scheduler": "threads"}
         steps: list[Callable[[], Any]] = [
-            lambda: x.sum(axis=0).compute(),
-            lambda: write_and_read(x),
-            lambda: dask.compute(ask(x)),
+            lambda x=x: x.sum(axis=0).compute(),
+            lambda x=x: write_and_read(x),
+            lambda x=x: dask.compute(ask(x)),
         ]
         clock, processor = [], []
         with dask.config.set(config):
@@ -251,24 +280,28 @@ def variant(n: int, name: str, limit: str, store: Path) -> None:
                 step()
                 clock.append(time.perf_counter() - begin)
                 processor.append(time.process_time() - own)
-        print(json.dumps([clock, processor, (maps.loads - before) / x.npartitions]))
+        if each is maps:
+            print(json.dumps([clock, processor, (maps.loads - before) / x.npartitions]), flush=True)
 
 
-def variants(n: int, limit: str, store: Path, only: str) -> None:
+def variants(shape: Sequence[int], store: Path, options: argparse.Namespace) -> None:
+    """Print medians of some turns; a ratio is taken within a turn."""
     rows = []
     for name in VARIANTS:
-        if not any(part in name for part in only.split(";")):
+        if not any(part in name for part in options.only.split(";")):
             continue
-        command = [sys.executable, __file__, "child", "variants", name, str(n), limit, str(store)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        *times, loads = json.loads(done.stdout.splitlines()[-1])
-        rows.append([name, f"{loads:.2f}"])
-        for summed, disk, took in times:
-            rows[-1] += [f"{each:.1f}" for each in (summed, disk, took)]
-            rows[-1].append(f"{took / (summed + disk):.2f}")
+        about = [*map(str, shape), str(store), options.limit or "", str(options.repeat)]
+        command = [sys.executable, __file__, "child", "variants", name, *about]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        *times, loads = zip(*map(json.loads, done.stdout.splitlines()), strict=True)
+        rows.append([name, f"{max(loads):.2f}"])
+        for each in map(np.array, times):
+            rows[-1].append(", ".join(f"{step:.1f}" for step in np.median(each, axis=0)))
+            ratios = each[:, 2] / each[:, :2].sum(axis=1)
+            rows[-1].append(f"{np.median(ratios):.2f} ({ratios.min():.2f} to {ratios.max():.2f})")
         print(*rows[-1], sep="; ", file=sys.stderr, flush=True)
-    columns = ["`x.sum(axis=0)`, s", "bytes written and read", "1 read", "over sum and disk"]
-    say(table(["", "reads", *columns, *(f"{name}: processor" for name in columns)], rows))
+    columns = ["sum, bytes, 1 read, s", "over sum and disk"]
+    say(table(["", "reads", *columns, *(f"{name}, processor" for name in columns)], rows))
 
 
 def contend(kind: str, n: int, limit: str, store: Path | None, only: str, repeat: int) -> None:
@@ -299,10 +332,9 @@ def contend(kind: str, n: int, limit: str, store: Path | None, only: str, repeat
     say(table(["", "seconds", "reads", "over the sum (and the disk)", "GiB at the peak"], rows))
 
 
-def fill(store: Path, n: int) -> None:
+def fill(store: Path, n: int, shape: tuple[int, int]) -> None:
     """Write maps that look like temperatures: smooth, with noise, in hundredths."""
     rng = np.random.default_rng(0)
-    shape = KINDS["store"][0]
     rows, columns = np.ogrid[: shape[0], : shape[1]]
     smooth = 300 - 60 * np.abs(rows / shape[0] - 0.5) + 5 * np.sin(columns / 90)
     noise = rng.standard_normal((16, *shape))
@@ -339,16 +371,20 @@ def graph() -> None:
 
 def main() -> None:
     if sys.argv[1:2] == ["child"]:
-        kind, name, n, limit, store = sys.argv[2:]
-        if kind == "variants":
-            variant(int(n), name, limit, Path(store))
+        if sys.argv[2] == "variants":
+            name, n, height, width, store, limit, turns = sys.argv[3:]
+            with tempfile.NamedTemporaryFile() as log:
+                maps = Maps((int(n), int(height), int(width)), log.name, Path(store))
+                variant(maps, name, limit, int(turns))
             return
+        kind, name, n, limit, store = sys.argv[2:]
         child(kind, int(n), name, limit, Path(store) if store else None)
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=[*KINDS, "variants", "graph"])
     parser.add_argument("--maps", type=int, nargs="+", default=None)
     parser.add_argument("--store", type=Path)
+    parser.add_argument("--shape", type=int, nargs=2, default=KINDS["store"][0], help="of a map")
     parser.add_argument("--limit", help="the column limit")
     parser.add_argument("--only", default="", help="parts of the names of contenders")
     parser.add_argument("--repeat", type=int, default=1)
@@ -360,12 +396,14 @@ def main() -> None:
     defaults = {"small": [1000], "made": [300, 1200], "store": [1095], "days": [1095]}
     defaults["variants"] = [365]
     default = defaults.get(given.what, [100])
+    shape = tuple(given.shape)
     for n in given.maps or default:
-        store = given.store and given.store / f"maps-{n}"
+        own = "" if shape == KINDS["store"][0] else "-{}-{}".format(*shape)
+        store = given.store and given.store / f"maps-{n}{own}"
         if store and not store.exists():
-            fill(store, n)
+            fill(store, n, shape)
         if given.what == "variants":
-            variants(n, given.limit or "256 MiB", store, given.only)
+            variants((n, *shape), store, given)
             continue
         limit = given.limit or KINDS[given.what][1]
         contend(given.what, n, limit, store, given.only, given.repeat)

@@ -209,16 +209,20 @@ class Boxes(Arrays):
             return np.concatenate([getattr(table, name) for table in tables], axis)
 
         @cache
-        def order() -> IntArray:
+        def order() -> IntArray | slice:
             """Return the order in which each flier is at the place of its box among all boxes."""
             first = itertools.accumulate((table.size for table in tables), initial=0)
-            numbers = [
+            each = [
                 np.arange(start, start + table.size).reshape(table.shape)
                 for start, table in zip(first, tables, strict=False)
             ]
-            place = np.argsort(np.concatenate(numbers, axis), axis=None)
+            numbers = np.ravel(np.concatenate(each, axis))
+            if (numbers[1:] > numbers[:-1]).all():
+                return slice(None)
             of_box = [np.ravel(table.listed_low + table.listed_high) for table in tables]
-            return np.argsort(np.repeat(place, np.concatenate(of_box)), kind="stable")
+            n = np.concatenate(of_box)
+            starts, n = (np.cumsum(n) - n)[numbers], n[numbers]
+            return np.repeat(starts - (np.cumsum(n) - n), n) + np.arange(n.sum())
 
         def ragged(name: str) -> NDArray[Any] | None:
             columns = [getattr(table, name) for table in tables]

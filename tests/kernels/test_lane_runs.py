@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.cpu import lane_runs
+from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn
+from dask_gpuselect.kernels.cpu import few, lane_runs, lanes
 from dask_gpuselect.kernels.cpu.lane_runs import LaneRuns, pick_from_runs
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
 from tests.data import FLOATS, INTEGERS, MISSING
@@ -42,3 +43,42 @@ def test_ranks_of_runs_are_those_of_sorted_lanes(
         runs = LaneRuns.of_rows(rows)
         answer = pick_from_runs(runs, ranks)
         assert_same_lanes(answer, expected)
+
+
+def test_runs_are_sorted_where_whole_lanes_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert np.isfinite([lane_runs._saved(size) for size in (2, 4, 8)]).all()
+    for saved, is_faster in ((8.0, True), (0.5, False)):
+        monkeypatch.setattr(lane_runs, "_saved", lambda _, saved=saved: saved)
+        assert lane_runs.is_faster(1095, 4, 3) is is_faster
+        assert not lane_runs.is_faster(512, 4, 1)
+
+
+@pytest.mark.parametrize(("n", "shape"), [(40, (3, 512)), (1100, (2, 256)), (513, (600,))])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "M8[s]"])
+def test_lanes_lie_side_by_side_whatever_their_distance(
+    dtype: str, n: int, shape: tuple[int, ...]
+) -> None:
+    values = np.random.default_rng(n).integers(0, 30_000, (n, *shape)).astype(dtype)
+    wanted = np.moveaxis(values, 0, -1).reshape(-1, n)
+    first = np.arange(n) % 3 > 0
+    keeps = np.broadcast_to(np.expand_dims(first, tuple(range(1, values.ndim))), values.shape)
+    every_second = np.repeat(values, 2, axis=-1)[..., ::2]
+    for chunk in (values, every_second, np.asfortranarray(values)):
+        for each in (chunk, Accompanied(chunk), Accompanied(chunk, keeps)):
+            parts = lanes.parts_of(ChunkColumn([each, each[:30]], np.dtype(dtype), (0,)))
+            put = None if each is chunk else lanes._put
+            tables = [table.copy() for table in few.tiles(parts, put, most=300)]
+            whole = np.concatenate(tables)
+            assert whole.shape == (len(wanted), n + 30)
+            taking_part = slice(None) if each is chunk or each.keeps is None else first
+            np.testing.assert_array_equal(whole[:, :n][:, taking_part], wanted[:, taking_part])
+
+
+def test_lanes_of_whole_chunks_are_in_one_row() -> None:
+    """Tables of lanes are full then."""
+    values = np.arange(24.0).reshape(2, 3, 4)
+    (part,) = lanes.parts_of(ChunkColumn([values], values.dtype, (0,)))
+    assert part.shape == (12, 2)
+    assert np.shares_memory(part, values)
+    (part,) = lanes.parts_of(ChunkColumn([values[:, :, :3]], values.dtype, (0,)))
+    assert part.shape == (3, 3, 2)

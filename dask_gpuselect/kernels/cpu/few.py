@@ -34,6 +34,16 @@ WHOLE_TILE = 1 << 22
 5.7 ns an element and a median 4.1; with 256 KiB, 9.3 and 4.7, as Python is called for each
 table."""
 
+BLOCK = 512
+"""Elements of a lane that are laid side by side at once: one cache line of each stays in the cache
+until its other elements are laid. 1,095 float32 take 0.75 ns an element so, and 1.3 at once; 3,650
+take 0.9 and 2.5."""
+
+ALIKE = 1 << 11
+"""Distance of the elements of a lane, in bytes, whose multiples fall into one or two sets of the
+cache. The elements of 256 lanes are then copied first: 365 float32 take 1.1 ns instead of 3.1, and
+3,650 take 1.3 instead of 7.5."""
+
 MOST = {1: 64, 2: 32, 4: 12, 8: 7}
 """Largest number of elements of a lane that is sorted here, by the size of an element in bytes.
 Longer lanes are sorted faster one by one. Float64 takes 4 ns an element in lanes of four and 9 in
@@ -267,7 +277,7 @@ def _columns(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
 
 def tiles(
     parts: Sequence[Any],
-    put: Callable[[NDArray[Any], Any], None] = np.copyto,
+    put: Callable[[NDArray[Any], Any], None] | None = None,
     most: int | None = None,
     *,
     are_columns: bool = False,
@@ -279,7 +289,7 @@ def tiles(
     parts : sequence of parts
         Parts of lanes as for `reference.lanes.lanes`, or whatever `put` takes.
     put : callable
-        ``(tile, piece of a part)``: writes the piece into the tile.
+        ``(tile, piece of a part)``: writes the piece into the tile. By default `lay`.
     most : int, optional
         Number of lanes of a table; by default as many as fit in `WHOLE_TILE` bytes.
     are_columns : bool, optional
@@ -300,9 +310,31 @@ def tiles(
         start = 0
         for part in parts:
             stop = start + part.shape[-1]
-            put(lanes_of_tile[..., start:stop], part[place])
+            (put or lay)(lanes_of_tile[..., start:stop], part[place])
             start = stop
         yield tile.reshape((n, -1) if are_columns else (math.prod(slab), n))
+
+
+def lay(tile: NDArray[Any], part: NDArray[Any]) -> None:
+    """Copy lanes ``(*lanes, n)`` into a tile, in blocks if the tile has them side by side."""
+    n, step, size = tile.shape[-1], part.strides[-1], tile.itemsize
+    if tile.strides[-1] != size or step == size:
+        np.copyto(tile, part)
+        return
+    is_alike = part.ndim == 2 and part.strides[0] == size and step % ALIKE == 0 and n > 32
+    copy = _lay_by_two_copies if is_alike else np.copyto
+    for start in range(0, n, BLOCK):
+        copy(tile[..., start : start + BLOCK], part[..., start : start + BLOCK])
+
+
+def _lay_by_two_copies(tile: NDArray[Any], part: NDArray[Any]) -> None:
+    n_lanes, n = tile.shape
+    between = np.empty((n, 256 + 64 // tile.itemsize), tile.dtype)  # an odd number of cache lines
+    for start in range(0, n_lanes, 256):
+        some = part[start : start + 256]
+        rows = between[:, : len(some)]
+        np.copyto(rows, some.T)
+        np.copyto(tile[start : start + 256], rows.T)
 
 
 def slabs(shape: tuple[int, ...], most: int) -> Iterator[tuple[int | slice, ...]]:

@@ -7,7 +7,9 @@ thousand. A few order statistics of a lane then follow from the runs by binary s
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -22,7 +24,7 @@ from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
 
 RUN = 1 << 11
 """Bytes of a run. NumPy sorts so many by networks alone with AVX-512: float32 in 1.2 ns an element
-of 500 and 6.3 of 1,095, float64 in 2.2 of 200 and 6.6 of 365."""
+of 500 and 6.7 of 1,095, float64 in 2.3 of 200 and 7.0 of 365."""
 
 NEAR = 8  # elements before the wanted one from which on runs are merged
 SURE = 6  # rounds after which a window is halved, whatever its elements
@@ -78,13 +80,34 @@ class LaneRuns(Arrays):
 def is_faster(n: int, itemsize: int, n_answers: int) -> bool:
     """Return whether runs of lanes of n elements are answered faster than whole lanes are sorted.
 
-    With r runs, sorting a lane takes about ``0.55 * itemsize * log2(r) + 1.5`` nanoseconds an
-    element more than sorting its runs, and each answer takes ``200 * (r + 1)``.
+    With r runs, each answer takes about ``200 * (r + 1)`` nanoseconds: 90 to 180 if kernels are
+    compiled for AVX-512, 120 to 250 for AVX2, 130 to 280 for any x86-64.
     """
     n_runs = n * itemsize / RUN
     if n_runs <= 1:
         return False
-    return n_answers * 200 * (n_runs + 1) < n * (0.55 * itemsize * math.log2(n_runs) + 1.5)
+    saved = _saved(itemsize) * (math.log2(n_runs) + 0.7) / 2.7
+    return n_answers * 200 * (n_runs + 1) < n * saved
+
+
+@cache
+def _saved(itemsize: int) -> float:
+    """Measure how much longer sorting lanes of four runs takes than their runs, in ns an element.
+
+    That takes some milliseconds. Machines differ: 7 for float32 and 11 for float64 on an AMD EPYC
+    with AVX-512; 0.4 and 0.7 with AVX2, which sorts long lanes two to four times as fast there.
+    """
+    dtype = np.dtype(f"f{min(max(itemsize, 4), 8)}")
+    n = 4 * RUN // dtype.itemsize
+    rows = (np.arange(32 * n) * 0.6180339887 % 1).astype(dtype)
+    seconds = [math.inf, math.inf]
+    for _ in range(3):
+        for i, length in enumerate((n, n // 4)):
+            table = rows.copy().reshape(-1, length)
+            begin = time.perf_counter()
+            table.sort(axis=-1)
+            seconds[i] = min(seconds[i], time.perf_counter() - begin)
+    return (seconds[0] - seconds[1]) / rows.size * 1e9
 
 
 def _pick_by_numpy(runs: LaneRuns, ranks: RanksOfLanes) -> Lanes:

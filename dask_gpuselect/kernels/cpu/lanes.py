@@ -8,6 +8,7 @@ are expanded for one tile at a time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from dask_gpuselect.arrays import in_kind, to_host
 from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, unstretched
 from dask_gpuselect.kernels.compiling import until_compiled
 from dask_gpuselect.kernels.cpu import few, lane_runs, long_lanes, narrow, weighed_lanes
-from dask_gpuselect.kernels.cpu.few import tiles
+from dask_gpuselect.kernels.cpu.few import lay, tiles
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
 from dask_gpuselect.kernels.cpu.lane_runs import LaneRuns, pick_from_runs
 from dask_gpuselect.kernels.reference.at_once import lanes_last
@@ -46,7 +47,7 @@ def parts_of(column: ChunkColumn) -> list[Part]:
     """Return the chunks as parts of lanes; see `reference.lanes.parts_of`.
 
     Chunks with companions may be of any kind. Dates stay dates, because NumPy sorts NaT to the end
-    as it does NaN.
+    as it does NaN. Lanes are in one row if that needs no copy: tables of lanes are full then.
     """
     chunks, dtype, axes = column
     native = dtype.newbyteorder("=")
@@ -57,7 +58,7 @@ def parts_of(column: ChunkColumn) -> list[Part]:
         rows: NDArray[Any] = lanes_last(values.astype(wanted, copy=False), axes)
         return rows
 
-    return [
+    parts = [
         Accompanied(
             elements(chunk.values),
             None if chunk.keeps is None else _beside(chunk.keeps, axes),
@@ -67,6 +68,30 @@ def parts_of(column: ChunkColumn) -> list[Part]:
         else elements(chunk)
         for chunk in chunks
     ]
+    return [_in_one_row(part) for part in parts] if all(map(_is_one_row, parts)) else parts
+
+
+def _arrays_of(part: Part) -> list[NDArray[Any]]:
+    return [part.values, *part.companions.values()] if isinstance(part, Accompanied) else [part]
+
+
+def _is_one_row(part: Part) -> bool:
+    """Return whether the axes of lanes become one without a copy."""
+    return all(
+        outer == size * inner
+        for array in _arrays_of(part)
+        for outer, inner, size in zip(
+            array.strides[:-2], array.strides[1:-1], array.shape[1:-1], strict=True
+        )
+    )
+
+
+def _in_one_row(part: Part) -> Part:
+    """Merge the axes of lanes."""
+    if isinstance(part, Accompanied):
+        arrays = {name: _in_one_row(array) for name, array in part.companions.items()}
+        return Accompanied(_in_one_row(part.values), **arrays)
+    return part.reshape(math.prod(part.shape[:-1]), part.shape[-1])
 
 
 def _beside(companion: Any, axes: tuple[int, ...]) -> NDArray[Any]:
@@ -262,7 +287,7 @@ def _put(tile: NDArray[Any], part: Accompanied) -> None:
     takes a fifth of the time of a masked copy, which is slowest where the mask is random.
     """
     if part.keeps is None:
-        tile[...] = part.values
+        lay(tile, part.values)
         return
     size = tile.dtype.itemsize
     bits = part.values.view(f"u{size}")
@@ -270,7 +295,7 @@ def _put(tile: NDArray[Any], part: Accompanied) -> None:
     chosen = bits ^ np.asarray(last_of(tile.dtype), tile.dtype).view(f"u{size}")
     chosen &= is_left_out
     chosen ^= bits
-    tile.view(f"u{size}")[...] = chosen
+    lay(tile.view(f"u{size}"), chosen)
 
 
 def sort_rows(rows: NDArray[Any]) -> NDArray[Any]:
