@@ -61,8 +61,13 @@ def _answer_whole(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowO
     if network is None or _has_missing(words, dtype):
         return None
     chosen = window_networks.elements(network, words, _kind_of(dtype)[:2], frame, order, None)
-    counted = _counts(words, None, frame, has_missing=False)
-    return _finished(chosen, counted, dtype, order, frame.n).reshape(-1, *frame.shape(words.shape))
+    is_element = len(chosen) == 1 and dtype.kind in "iuf"
+    if is_element and order.dtype == dtype.newbyteorder("=") and frame.n >= order.least:
+        answers = order.finished(_elements_of(chosen[0], dtype), None)
+    else:
+        counted = _counts(words, None, frame, has_missing=False)
+        answers = _finished(chosen, counted, dtype, order, frame.n)
+    return answers.reshape(-1, *frame.shape(words.shape))
 
 
 def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
