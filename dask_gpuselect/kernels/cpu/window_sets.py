@@ -224,7 +224,8 @@ def _unite_code(context: Any, address: Any, n: Any) -> Any:
                 words = builder.select(marks, words, nothing)
             builder.store(builder.or_(builder.load(union), words), union)
 
-        _each_vector(builder, *arguments, kind, use)
+        address, n = arguments
+        _each_vector(builder, address, n, kind, use)
         of_join = ir.FunctionType(kind.element, [kind])
         name = f"llvm.vector.reduce.or.v{WORDS}i64"
         join = cgutils.get_or_insert_function(builder.module, of_join, name)
