@@ -439,7 +439,7 @@ def floats(
     # A network of few ranks is short.
     assumed = needed if n <= FEWEST else max(needed, n * 3 // 4)
     assumed = assumed if order.skips_missing else n
-    made = Network.fitting(words, frame, order, np.full(1, assumed))
+    made = Network.fitting(words, frame, order, None if assumed == n else np.full(1, assumed))
     if made is None:
         return None
     shape = frame.shape(words.shape)
@@ -482,7 +482,7 @@ def _answer_floats(
     flip = _flip(compared)
     room, turn = _per_byte(words, ROW), _per_byte(words, ROUND)
     rows = np.zeros(n_rows * width, compared.dtype)
-    as_key, last = compared.dtype.type, ~words.dtype.type(0)
+    as_key, as_word, last = compared.dtype.type, words.dtype.type, ~words.dtype.type(0)
     from_lower, from_upper = _starts(lower, places, width), _starts(upper, places, width)
     lacks, counts = np.empty(width, np.int32), np.empty(width, np.int32)
     some = np.empty((2, width), words.dtype)
@@ -534,6 +534,13 @@ def _answer_floats(
                         whole = rows[begins[size] :]
                         for j in range(stop):
                             own[j] = _word_of(whole[j] ^ flip, sign)
+                        continue
+                    if size - assumed < FEWEST:  # vectors of all counts take less than gathering
+                        for count in range(assumed, size + 1):
+                            some_keys = rows[begins[count] :]
+                            for j in range(stop):
+                                word = as_word(_word_of(some_keys[j] ^ flip, sign))
+                                own[j] = word if counts[j] >= count or count == assumed else own[j]
                         continue
                     for j in range(stop):
                         key = rows[begins[max(counts[j], assumed)] + j]
