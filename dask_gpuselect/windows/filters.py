@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -262,10 +263,16 @@ def _ask(
     if marks is not None and not marks.any():
         raise ValueError("All-zero footprint is not supported: pass one with a True element")
     places = None if marks is None or marks.all() else tuple(marks.ravel().tolist())
-    how = METHODS["lower"].name, nan == "omit", source, source
-    question = RankOf((0.0,), *how, source, rank=rank, size=frame_of(reaches, places).n)
+    question = _question(source, rank, frame_of(reaches, places).n, nan == "omit")
     fill = np.asarray(cval).astype(source)[()]
     return ask_windows(name, x, tuple(reaches), question, footprint=places, fill=fill)
+
+
+@lru_cache(maxsize=64, typed=True)  # a small image takes less time than making it
+def _question(source: np.dtype[Any], rank: int | float | None, size: int, omits: bool) -> RankOf:
+    """Ask for the element of a rank in windows of `size` elements."""
+    how = METHODS["lower"].name, omits, source, source
+    return RankOf((0.0,), *how, source, rank=rank, size=size)
 
 
 def _reach(size: Any, mode: str, origin: Any) -> Halo:

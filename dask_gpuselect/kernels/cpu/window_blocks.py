@@ -5,7 +5,8 @@ known by its rank in the block. One bit for each rank says whether it is in the 
 the window moves, bits of entering elements are set and those of leaving ones cleared; the element
 of a wanted rank in the window is then few words away from the last one. So the size of a window
 matters little along one axis, and of a window along several axes only its side matters (Suomela
-2014). Masks, NaN and footprints of any form only change which bits are set.
+2014); where many elements enter at once, `window_sets` moves whole columns. Masks, NaN and
+footprints of any form only change which bits are set.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.compiling import called_by_kernels, kernel_of
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.bits import as_floats, first_bit, last_bit, n_bits
+from dask_gpuselect.kernels.cpu.window_sets import RANKS, takes, walk_columns
 from dask_gpuselect.maths.windows import Frame, WindowOrder, WindowRanks, strides_of
 
 LEAST_BLOCK = 4096  # windows of a block; 16 KiB of ranks
@@ -41,6 +43,8 @@ def _walk_of(shape: tuple[int, ...], frame: Frame) -> tuple[Any, ...]:
     whole, entering, leaving : ndarray
         Places in a block, relative to the first of the window, of all elements of a window, and of
         those that it gains and loses by one move along the last axis.
+    inner : ndarray
+        Places of a window along all its axes but the last two.
     """
     tile, *moves = _moves(shape[1:], frame)
     return *(np.array(each, np.int64) for each in (shape, frame.size, frame.step, tile)), *moves
@@ -50,7 +54,8 @@ def _walk_of(shape: tuple[int, ...], frame: Frame) -> tuple[Any, ...]:
 def _moves(padded: tuple[int, ...], frame: Frame) -> tuple[Any, ...]:
     """Return the places of a block, their strides, and where the elements of a window lie in it.
 
-    The last three are the places of a whole window, and of those that a move gains and loses.
+    The last four are the places of a whole window, of those that a move gains and loses, and along
+    all axes but the last two.
     """
     tile = _tile(padded, frame)
     extents = tuple(n + size - 1 for n, size in zip(tile, frame.size, strict=True))
@@ -62,7 +67,8 @@ def _moves(padded: tuple[int, ...], frame: Frame) -> tuple[Any, ...]:
     behind = np.concatenate([marks[..., 1:], nothing], axis=-1)
     strides = np.roll(strides_of((extents[-1], *extents[:-1])), -1)
     offsets = (np.argwhere(each) @ strides for each in (marks, marks & ~behind, marks & ~before))
-    return tile, strides, *offsets
+    inner = np.array(list(np.ndindex(*frame.size[:-2])), np.int64) @ strides[:-2]
+    return tile, strides, *offsets, inner
 
 
 def _tile(padded: tuple[int, ...], frame: Frame) -> list[int]:
@@ -99,9 +105,10 @@ def elements(
     ranks = WindowRanks.of(order, own.n, is_whole=is_whole)
     shape = frame.shape(keys.shape)
     outs = ranks.room(math.prod(shape), keys.dtype)
-    about = has_missing, _walk_of(given.shape, own), tuple(ranks), order.deviates
+    about = has_missing, _walk_of(given.shape, own), tuple(ranks)
+    how = order.deviates, takes(own) and not order.deviates
     flat = [each.reshape(-1) for each in outs]
-    _walk(given.reshape(-1), marks, *about, (flat[0], flat[-1]))
+    _walk(given.reshape(-1), marks, *about, *how, (flat[0], flat[-1]))
     return [restored(each, axes, shape) for each in outs]
 
 
@@ -150,13 +157,14 @@ def _walk(
     keys: t.Values,
     keeps: t.Marks,
     has_missing: bool,
-    walk: tuple[Of, Of, Of, Of, Of, Of, Of, Of],
+    walk: tuple[Of, Of, Of, Of, Of, Of, Of, Of, Of],
     ranks_of: Ranks,
     deviates: bool,
+    unites: bool,
     outs: Outs,
 ) -> None:
     """Find the elements of all windows, block by block; see `_walk_of`."""
-    shape, size, step, tile, of_block, whole, entering, leaving = walk
+    shape, size, step, tile, of_block, whole, entering, leaving, inner = walk
     lower, upper, has_upper = ranks_of
     d = size.size
     extents = tile + size - 1
@@ -165,7 +173,7 @@ def _walk(
         room *= extents[a]
     buffers = np.empty((2, room), keys.dtype)
     places = np.empty((2, room), np.int32)
-    ranks = np.empty(room, np.int32)
+    ranks = np.empty(room + RANKS, np.int32)
     digits = np.empty((keys.itemsize, 256), np.int32)
     words = np.zeros((room + 63) // 64 + 1, np.uint64)
     n_places = np.empty(d, np.int64)  # places of windows, with those that steps skip
@@ -199,6 +207,12 @@ def _walk(
         side = _sort(buffers, places, digits, n)
         for i in range(n):
             ranks[places[side, i]] = i
+        if unites:
+            is_whole = n == _reached(own, size)
+            sorted_ranks = buffers[side], ranks, n, is_whole
+            columns = own, size, of_block, of_out, inner
+            walk_columns(sorted_ranks, columns, ranks_of, out, shape[0] * n_out, outs)
+            continue
         if deviates:
             _decode(buffers[side], buffers[1 - side], n)
         for question in range(lower.shape[0]):
@@ -208,6 +222,15 @@ def _walk(
             _walk_block(
                 sorted_block, moves, wanted, deviates, question * shape[0] * n_out + out, outs
             )
+
+
+@called_by_kernels
+def _reached(own: Any, size: Any) -> Any:
+    """Count the elements that the windows of a block reach."""
+    n = 1
+    for a in range(size.size):
+        n *= own[a] + size[a] - 1
+    return n
 
 
 @called_by_kernels

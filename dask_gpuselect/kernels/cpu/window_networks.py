@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import by_types, called_by_kernels, kernel_of, types
 from dask_gpuselect.kernels.cpu import typed as t
+from dask_gpuselect.kernels.cpu.bits import as_floats
 from dask_gpuselect.kernels.cpu.window_blocks import Outs, Ranks
 from dask_gpuselect.kernels.cpu.window_code import VECTOR, address_of, run_code
 from dask_gpuselect.maths.cuts import IntArray
@@ -29,6 +30,7 @@ MOST_WORK = 1800  # bytes that are written for a window, twice as many for sever
 FEW = 4  # numbers of valid elements that share a network
 LEAST_RUN = 16  # windows in a row; with fewer, blocks are faster
 ROW = 4096  # bytes of elements that are compared together
+FEWEST = 9  # elements of windows whose networks are short for any number of missing ones
 ROUND = 2 * VECTOR  # bytes to whose multiples a run is rounded
 
 Node = tuple[int, int]
@@ -324,6 +326,27 @@ def key_of(word: Any, kind: Any, sign: Any) -> Any:
     return (word ^ sign) + last  # minus one
 
 
+@called_by_kernels
+def _starts(ranks: Any, places: Any, width: Any) -> Any:
+    """Return where the row of each rank begins, by the question and the number of elements."""
+    starts = np.empty_like(ranks)
+    for question in range(ranks.shape[0]):
+        for n in range(ranks.shape[1]):
+            row, moved = places[ranks[question, n]]
+            starts[question, n] = row * width + moved
+    return starts
+
+
+@called_by_kernels
+def _place_of(row: Any, shape: Any, strides: Any) -> Any:
+    """Return the place of the first window of a row."""
+    place = 0
+    for a in range(shape.size - 2, -1, -1):
+        place += row % shape[a] * strides[a]
+        row //= shape[a]
+    return place
+
+
 @kernel_of("u8 u4 u2 u1")
 def _compare_windows(
     words: t.Values,
@@ -348,21 +371,13 @@ def _compare_windows(
     room, turn = _per_byte(words, ROW), _per_byte(words, ROUND)
     rows = np.zeros(n_rows * width, out_lower.dtype)
     as_key = out_lower.dtype.type
-    from_lower, from_upper = np.empty_like(lower), np.empty_like(lower)  # places, by the count
-    for question in range(lower.shape[0]):
-        for n in range(lower.shape[1]):
-            low_at, high_at = places[lower[question, n]], places[upper[question, n]]
-            from_lower[question, n] = low_at[0] * width + low_at[1]
-            from_upper[question, n] = high_at[0] * width + high_at[1]
+    from_lower, from_upper = _starts(lower, places, width), _starts(upper, places, width)
     length = shape[d - 1]
     total = length
     for a in range(d - 1):
         total *= shape[a]
     for row in range(total // length):
-        rest, first = row, 0
-        for a in range(d - 2, -1, -1):
-            first += rest % shape[a] * strides[a]
-            rest //= shape[a]
+        first = _place_of(row, shape, strides)
         for start in range(0, length, room):
             stop = min(room, length - start)
             n = (stop + reach + turn - 1) // turn * turn
@@ -390,3 +405,188 @@ def _compare_windows(
                     own = rows[from_upper[question, lower.shape[1] - 1] :]
                     for j in range(stop):
                         highs[j] = own[j] ^ flip
+
+
+# --- Floats with missing elements -----------------------------------------------------------------
+
+
+def floats(
+    words: NDArray[Any],
+    keeps: NDArray[np.bool_] | None,
+    coding: tuple[Any, Any],
+    frame: Frame,
+    order: WindowOrder,
+) -> NDArray[Any] | None:
+    """Answer windows that lack some elements, all at once, ``(n_answers, n_windows)``.
+
+    Return None if another kernel must answer: if windows of fewer elements than is assumed occur.
+
+    Parameters
+    ----------
+    words : ndarray
+        Words of floats, which are answers.
+    keeps : ndarray, optional
+        Their mask.
+    coding : tuple
+        The bit of the sign, and infinity.
+    frame, order : Frame, WindowOrder
+        The windows, and the question.
+    """
+    n, needed = frame.n, max(order.least, 1)
+    is_known = order.skips_missing or keeps is None or needed == n
+    if not is_known or frame.footprint is not None or needed > n:
+        return None
+    # A network of few ranks is short.
+    assumed = needed if n <= FEWEST else max(needed, n * 3 // 4)
+    assumed = assumed if order.skips_missing else n
+    made = Network.fitting(words, frame, order, None if assumed == n else np.full(1, assumed))
+    if made is None:
+        return None
+    shape = frame.shape(words.shape)
+    out = np.empty((order.n_answers, math.prod(shape)), words.dtype)
+    about = (np.array(shape), *_places(words.shape, frame), frame.size[-1] - 1)
+    width = (ROW + ROUND) // words.itemsize + 2 * (frame.size[-1] - 1)
+    network = address_of(made, words.itemsize, width), width, made.n_rows, made.places
+    lower, upper, weights = ranks_by_count(order, n)
+    marks = np.empty(0, np.uint8) if keeps is None else keeps.reshape(-1).view(np.uint8)
+    rules = needed, assumed, order.mixes, order.skips_missing
+    given = words.reshape(-1), marks, *coding
+    is_answered = _answer_floats(*given, about, network, (lower, upper, weights), rules, out)
+    return out if is_answered else None
+
+
+@kernel_of("u8 u4")
+def _answer_floats(
+    words: t.Values,
+    keeps: t.Marks,
+    sign: t.Value,
+    infinity: t.Value,
+    layout: tuple[t.Places, t.Places, t.Places, int],
+    network: tuple[int, int, int, t.IntRows],
+    ranks: tuple[t.IntRows, t.IntRows, t.RealRows],
+    rules: tuple[int, int, int, bool],
+    out: t.Table,
+) -> Any:
+    """Run a network over windows in runs, and answer them by the elements that they have.
+
+    `rules` says how many elements a window needs, how many are assumed if it has as many, how two
+    of them make an answer, and whether missing ones are left out. Return False, unfinished, if a
+    window has fewer than are assumed.
+    """
+    shape, strides, row_places, reach = layout
+    address, width, n_rows, places = network
+    lower, upper, weights = ranks
+    needed, assumed, mixes, skips = rules
+    d = shape.size
+    compared = _ordered(out)
+    flip = _flip(compared)
+    room, turn = _per_byte(words, ROW), _per_byte(words, ROUND)
+    rows = np.zeros(n_rows * width, compared.dtype)
+    as_key, as_word, last = compared.dtype.type, words.dtype.type, ~words.dtype.type(0)
+    from_lower, from_upper = _starts(lower, places, width), _starts(upper, places, width)
+    lacks, counts = np.empty(width, np.int32), np.empty(width, np.int32)
+    some = np.empty((2, width), words.dtype)
+    values = as_floats(some)
+    answers = as_floats(out)
+    kind = values.dtype.type
+    size = row_places.size * (reach + 1)
+    length = shape[d - 1]
+    n_runs = 1
+    for a in range(d - 1):
+        n_runs *= shape[a]
+    for row in range(n_runs):
+        first = _place_of(row, shape, strides)
+        for start in range(0, length, room):
+            stop = min(room, length - start)
+            n = (stop + reach + turn - 1) // turn * turn
+            lacks[: stop + reach] = 0
+            for i in range(row_places.size):
+                begin = first + row_places[i] + start
+                source, own = words[begin : begin + stop + reach], rows[i * width :]
+                for j in range(source.size):
+                    is_nan = (source[j] & ~sign) > infinity
+                    key = last if is_nan else key_of(source[j], 1, sign)
+                    own[j] = as_key(key) ^ flip
+                    lacks[j] += is_nan
+                if keeps.size > 0:
+                    marks = keeps[begin : begin + stop + reach]
+                    for j in range(source.size):
+                        is_left_out = marks[j] == 0
+                        lacks[j] += is_left_out and (source[j] & ~sign) <= infinity
+                        own[j] = as_key(last) ^ flip if is_left_out else own[j]
+            total, n_lacking = 0, 0
+            for j in range(reach):
+                total += lacks[j]
+            for j in range(stop):
+                total += lacks[j + reach]
+                counts[j] = size - total
+                total -= lacks[j]
+            for j in range(stop):
+                n_lacking += counts[j] < size
+                if skips and needed <= counts[j] < assumed:
+                    return False
+            run_code(address, rows.ctypes.data, n * words.itemsize)
+            to = row * length + start
+            for question in range(lower.shape[0]):
+                for side in range(1 + (mixes > 0)):
+                    begins, own = (from_upper if side else from_lower)[question], some[side]
+                    if n_lacking == 0:
+                        whole = rows[begins[size] :]
+                        for j in range(stop):
+                            own[j] = _word_of(whole[j] ^ flip, sign)
+                        continue
+                    if size - assumed < FEWEST:  # vectors of all counts take less than gathering
+                        for count in range(assumed, size + 1):
+                            some_keys = rows[begins[count] :]
+                            for j in range(stop):
+                                word = as_word(_word_of(some_keys[j] ^ flip, sign))
+                                own[j] = word if counts[j] >= count or count == assumed else own[j]
+                        continue
+                    for j in range(stop):
+                        key = rows[begins[max(counts[j], assumed)] + j]
+                        own[j] = _word_of(key ^ flip, sign)
+                a, b = values[0], values[1]
+                if mixes == 1:
+                    for j in range(stop):
+                        a[j] = mean_of(a[j], b[j])
+                elif mixes == 2:
+                    for j in range(stop):
+                        if a[j] != b[j]:
+                            weight = weights[question, max(counts[j], assumed)]
+                            a[j] = kind(between(np.float64(a[j]), np.float64(b[j]), weight))
+                own_answers = answers[question, to : to + stop]
+                enough = needed if skips else size
+                for j in range(stop):
+                    own_answers[j] = a[j] if counts[j] >= enough else kind(np.nan)
+    return True
+
+
+@called_by_kernels
+def _word_of(key: Any, sign: Any) -> Any:
+    """Return the word of the float that has a key."""
+    return key ^ sign if key & sign else ~key
+
+
+@called_by_kernels
+def mean_of(a: Any, b: Any) -> Any:
+    """Return the mean of two floats, also where their sum overflows; the loops become vectors."""
+    first, second = np.float64(a), np.float64(b)
+    total = first + second
+    return total / 2 if np.isfinite(total) else first / 2 + second / 2
+
+
+@called_by_kernels
+def between(a: Any, b: Any, weight: Any) -> Any:
+    """Mix two floats, at half scale where their difference overflows."""
+    if weight == 0:
+        return a
+    if weight == 1:
+        return b
+    width = b - a
+    if np.isfinite(width):
+        return a + width * weight if weight < 0.5 else b - width * (1 - weight)
+    if not (np.isfinite(a) and np.isfinite(b)):
+        return a + b
+    width = b / 2 - a / 2
+    half = a / 2 + width * weight if weight < 0.5 else b / 2 - width * (1 - weight)
+    return 2 * half

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied, values_of
-from dask_gpuselect.kernels.compiling import called_by_kernels, kernel_of, until_compiled
+from dask_gpuselect.kernels.compiling import kernel_of, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu import window_blocks, window_columns, window_networks, window_rows
-from dask_gpuselect.kernels.cpu.window_networks import key_of
+from dask_gpuselect.kernels.cpu.window_networks import between, key_of, mean_of
 from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.maths.keys import are_float64, selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
@@ -31,10 +31,13 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     """Answer a question for each window, in kind; see `reference.windows.answer`."""
     if order.deviates and (order.dtype.itemsize < 4 or not are_float64(values_of(chunk))):
         return reference.answer(chunk, dtype, frame, order)
+    answers = None
     if _is_in_place(dtype, frame, order):  # then no slabs need to limit scratch
         answers = _answer_whole(chunk, dtype, frame, order)
-        if answers is not None:
-            return answers
+    if answers is None and _is_plain_float(dtype, order):
+        answers = _answer_floats(chunk, dtype, frame, order)
+    if answers is not None:
+        return answers
     # A mask is often of the ends alone: then few slabs have one.
     n_bytes = SLAB // 4 if isinstance(chunk, Accompanied) else SLAB
     most = max(n_bytes // dtype.itemsize, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
@@ -61,8 +64,27 @@ def _answer_whole(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowO
     if network is None or _has_missing(words, dtype):
         return None
     chosen = window_networks.elements(network, words, _kind_of(dtype)[:2], frame, order, None)
-    counted = _counts(words, None, frame, has_missing=False)
-    return _finished(chosen, counted, dtype, order, frame.n).reshape(-1, *frame.shape(words.shape))
+    is_element = len(chosen) == 1 and dtype.kind in "iuf"
+    if is_element and order.dtype == dtype.newbyteorder("=") and frame.n >= order.least:
+        answers = order.finished(_elements_of(chosen[0], dtype), None)
+    else:
+        counted = _counts(words, None, frame, has_missing=False)
+        answers = _finished(chosen, counted, dtype, order, frame.n)
+    return answers.reshape(-1, *frame.shape(words.shape))
+
+
+def _answer_floats(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
+    """Answer windows that lack elements by a network; return None if there is none."""
+    words = _words(chunk, dtype)
+    keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
+    if keeps is None and not _has_missing(words, dtype):
+        return None
+    keeps = None if keeps is None else np.ascontiguousarray(keeps)
+    answers = window_networks.floats(words, keeps, _kind_of(dtype)[1:], frame, order)
+    if answers is None:
+        return None
+    answers = answers.view(dtype.newbyteorder("="))
+    return order.finished(answers, None).reshape(-1, *frame.shape(words.shape))
 
 
 def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
@@ -282,15 +304,13 @@ def _to_answers(
         out, second = lower[question], upper[question]
         if mixes == 1:
             for i in range(out.size):
-                a, b = np.float64(out[i]), np.float64(second[i])
-                total = a + b
-                out[i] = kind(total / 2 if np.isfinite(total) else a / 2 + b / 2)
+                out[i] = kind(mean_of(out[i], second[i]))
         elif mixes == 2:
             for i in range(out.size):
                 if out[i] != second[i]:
                     a, b = np.float64(out[i]), np.float64(second[i])
                     n = n_valid[i if n_valid.size > 1 else 0]
-                    out[i] = kind(_between(a, b, weights[question, n]))
+                    out[i] = kind(between(a, b, weights[question, n]))
         if n_valid.size == out.size:
             for i in range(out.size):
                 out[i] = out[i] if n_valid[i] > 0 else kind(np.nan)
@@ -303,20 +323,3 @@ def _to_answers(
                 out[i] = kind(np.nan) if n_missing[i] > 0 else out[i]
         elif n_missing[0] > 0:
             out[:] = kind(np.nan)
-
-
-@called_by_kernels
-def _between(a: Any, b: Any, weight: Any) -> Any:
-    """Mix two floats, at half scale where their difference overflows."""
-    if weight == 0:
-        return a
-    if weight == 1:
-        return b
-    width = b - a
-    if np.isfinite(width):
-        return a + width * weight if weight < 0.5 else b - width * (1 - weight)
-    if not (np.isfinite(a) and np.isfinite(b)):
-        return a + b
-    width = b / 2 - a / 2
-    half = a / 2 + width * weight if weight < 0.5 else b / 2 - width * (1 - weight)
-    return 2 * half

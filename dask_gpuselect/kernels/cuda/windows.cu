@@ -152,7 +152,6 @@ extern "C" __global__ void __launch_bounds__(WINDOWS_THREADS) windows_answer(
             keys[j] = is_kept && !is_absent ? key_of(word) : LARGEST;
             n_missing += is_absent, n_valid += is_kept && !is_absent;
         }
-#if !DEVIATES
         if (LOWER >= 0 && n_valid == PLACES) {  // the compiler leaves out what these ranks do not need
             sort_in_thread<1>(keys, Plain());
             answers[i] = mixed(keys[max(LOWER, 0)], keys[max(UPPER, 0)], weights[n], mixes, flags);
@@ -160,7 +159,6 @@ extern "C" __global__ void __launch_bounds__(WINDOWS_THREADS) windows_answer(
             continue;
         }
         sort_in_thread<1>(keys, Plain());
-#endif
 #elif KEEPS || KIND == FLOATING
         for (int j = 0; j < n; ++j) {
             Key key;

@@ -120,16 +120,16 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     flags = cupy.zeros(2, np.uint32) if may_be_wide else None
     values = cupy.ascontiguousarray(values_of(chunk).astype(dtype, copy=False))
     keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
-    layout, offsets, *tables = _tables(cupy.cuda.Device().id, values.shape, frame, order)
+    device = cupy.cuda.Device().id
     mask = None if keeps is None else cupy.ascontiguousarray(keeps)
     numbers = (order.n_answers, order.mixes, order.skips_missing, max(order.least, 1))
-    about = (*tables, *numbers, answers, n_valid, flags)
+    about = (*_ranks(device, n, order), *numbers, answers, n_valid, flags)
     made = (*answered(order), *(() if keeps is None else KEEPS))
     tiles = _tiles(values, frame, order)
     if tiles is None:
         made += _network(frame, order) if _is_small(values, frame, order) else NO_NETWORK
         made += (("DEVIATES", int(order.deviates)),)
-        given = (values, mask, layout, offsets, n, n_windows)
+        given = (values, mask, *_layout(device, values.shape, frame), n, n_windows)
         launch(dtype, "windows_answer", *given, *about, defined=made)
     else:
         how: dict[str, Any] = {"shared": tiles.shared, "defined": (*made, *tiles.defined)}
@@ -140,16 +140,20 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
 
 
 @lru_cache(maxsize=32)  # copies to a device take longer than small windows
-def _tables(
-    device: int, padded: tuple[int, ...], frame: Frame, order: WindowOrder
-) -> tuple[Array, ...]:
-    """Return what windows of a shape are like, on a device: layout, offsets, ranks and weights."""
+def _ranks(device: int, n: int, order: WindowOrder) -> tuple[Array, Array]:
+    """Return the ranks and weights of windows of up to n elements, on a device."""
+    del device
+    lower, upper, weights = ranks_by_count(order, n)
+    return cupy.asarray(np.stack([lower, upper])), cupy.asarray(weights)
+
+
+@lru_cache(maxsize=32)
+def _layout(device: int, padded: tuple[int, ...], frame: Frame) -> tuple[Array, Array]:
+    """Return where windows begin, and the places of their elements from there, on a device."""
     del device
     shape, strides = frame.shape(padded), strides_of(padded)
     layout = np.array([len(shape), *shape, *(strides * frame.step)], np.int64)
-    lower, upper, weights = ranks_by_count(order, frame.n)
-    tables = (layout, frame.places() @ strides, np.stack([lower, upper]), weights)
-    return tuple(map(cupy.asarray, tables))
+    return cupy.asarray(layout), cupy.asarray(frame.places() @ strides)
 
 
 def _network(frame: Frame, order: WindowOrder) -> Defined:
