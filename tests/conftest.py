@@ -140,11 +140,12 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture(scope="session")
 def workers() -> Iterator[Any]:
-    """Two workers in processes of their own, which take seconds to start."""
+    """Two workers in processes of their own, which take seconds to start. Each may have the memory of
+    the machine: its share of that is little where there are many cores."""
     from distributed import LocalCluster  # not everyone who reads this file needs it
 
     with LocalCluster(
-        n_workers=2, threads_per_worker=1, memory_limit=None, dashboard_address=":0"
+        n_workers=2, threads_per_worker=1, memory_limit=1.0, dashboard_address=":0"
     ) as workers:
         yield workers
 
@@ -154,7 +155,7 @@ def worker_here() -> Iterator[Any]:
     """A worker of two threads in this process, whose memory earlier tests have a part of."""
     from distributed import LocalCluster
 
-    how = {"processes": False, "memory_limit": None, "dashboard_address": ":0"}
+    how = {"processes": False, "memory_limit": 1.0, "dashboard_address": ":0"}
     with LocalCluster(n_workers=1, threads_per_worker=2, **how) as workers:
         yield workers
 
