@@ -10,6 +10,7 @@ from typing import Any
 
 import dask.threaded
 import pytest
+from dask.local import SynchronousExecutor
 
 
 def noted(
@@ -45,6 +46,12 @@ def noted(
     return calls
 
 
+class TwoInTurn(SynchronousExecutor):
+    """Begin two tasks before the result of either is known, as two threads do that never wait."""
+
+    _max_workers = 2
+
+
 DEADLINE = 300
 """Seconds that nothing takes unless it hangs, on a machine that has much else to do."""
 
@@ -59,12 +66,17 @@ def wait_until(is_so: Callable[[], Any]) -> None:
 
 def wait_for_threads() -> None:
     """Wait until no thread of dask works on a task of an earlier call of this thread, or has its
-    result; then collect garbage."""
+    result: an error ends a call before its other tasks."""
     pools = dask.threaded.pools.get(threading.current_thread(), {})
     for pool in filter(None, [dask.threaded.default_pool, *pools.values()]):
         together = threading.Barrier(pool._max_workers, timeout=DEADLINE)
         for each in [pool.submit(together.wait) for _ in range(pool._max_workers)]:
             each.result()
+
+
+def collect() -> None:
+    """Collect garbage, and what threads of dask have."""
+    wait_for_threads()
     gc.collect()
 
 

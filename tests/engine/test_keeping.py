@@ -35,7 +35,7 @@ from tests.backends import CUPY
 from tests.data import normal
 from tests.matrix.laws import same
 from tests.sources import Source
-from tests.spies import DEADLINE, noted, wait_for_threads, wait_until
+from tests.spies import DEADLINE, TwoInTurn, collect, noted, wait_until
 
 N, N_CHUNKS = 8_000, 60
 QUARTILES = [0.25, 0.5, 0.75]
@@ -71,7 +71,8 @@ def uncached(name: str) -> Any:
 def test_nearly_one_load_of_mixed_data(name: str, scheduler: str) -> None:
     """Before there is a guess a few chunks are loaded: twenty of 60 for an extreme rank."""
     data = source()
-    with dask.config.set(scheduler=scheduler, num_workers=2):
+    # Of two threads one could be stopped, and the other read on.
+    with dask.config.set(scheduler=scheduler, pool=TwoInTurn()):
         result = dask.compute(KEPT[name](data.lazy(N)))
         assert max(data.loads.values()) <= 2
         assert sum(data.loads.values()) <= (1.3 if name == "quartiles" else 1.6) * N_CHUNKS
@@ -200,7 +201,7 @@ def test_what_is_kept_never_exceeds_the_limit(monkeypatch: pytest.MonkeyPatch) -
     with dask.config.set({"dask_gpuselect.cache-limit": limit, "scheduler": "threads"}):
         dask.compute(*(quantile(source().lazy(N), QUARTILES) for _ in range(2)))
     assert limit / 2 < max(taken) <= limit
-    wait_for_threads()
+    collect()
     wait_until(lambda: not (_taken() or boards._boards))
 
 
