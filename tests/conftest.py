@@ -140,13 +140,11 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture(scope="session")
 def workers() -> Iterator[Any]:
-    """Two workers in processes of their own, which take seconds to start. Each may have the memory of
-    the machine: its share of that is little where there are many cores."""
+    """Two workers in processes of their own, which take seconds to start. Each may have all memory:
+    its share is little on a machine of many cores."""
     from distributed import LocalCluster  # not everyone who reads this file needs it
 
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, memory_limit=1.0, dashboard_address=":0"
-    ) as workers:
+    with LocalCluster(2, threads_per_worker=1, memory_limit=1.0, dashboard_address=":0") as workers:
         yield workers
 
 
