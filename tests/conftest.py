@@ -37,6 +37,9 @@ dask.config.set(
         "distributed.admin.system-monitor.interval": "10s",
         "distributed.admin.tick.interval": "1s",
         "distributed.worker.profile.enabled": False,
+        # A machine with much else to do is slow, and nobody has gone away.
+        "distributed.comm.timeouts.connect": "90s",
+        "distributed.comm.timeouts.tcp": "300s",
     }
 )
 
@@ -137,21 +140,21 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture(scope="session")
 def workers() -> Iterator[Any]:
-    """Two workers in processes of their own, which take seconds to start."""
+    """Two workers in processes of their own, which take seconds to start. Each may have all memory:
+    its share is little on a machine of many cores."""
     from distributed import LocalCluster  # not everyone who reads this file needs it
 
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as workers:
+    with LocalCluster(2, threads_per_worker=1, memory_limit=1.0, dashboard_address=":0") as workers:
         yield workers
 
 
 @pytest.fixture(scope="session")
 def worker_here() -> Iterator[Any]:
-    """A worker of two threads in this process."""
+    """A worker of two threads in this process, whose memory earlier tests have a part of."""
     from distributed import LocalCluster
 
-    with LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0"
-    ) as workers:
+    how = {"processes": False, "memory_limit": 1.0, "dashboard_address": ":0"}
+    with LocalCluster(n_workers=1, threads_per_worker=2, **how) as workers:
         yield workers
 
 

@@ -26,7 +26,7 @@ def python(
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
         check=False,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
@@ -37,7 +37,7 @@ def python(
 def in_threads(n: int, work: Callable[[int], T]) -> list[T]:
     """Call a function of 0, 1, ... in n threads at the same time; return the answers, in order, or
     raise what one of the calls raises."""
-    start = threading.Barrier(n, timeout=60)
+    start = threading.Barrier(n, timeout=300)
 
     def begin(i: int) -> T:
         start.wait()

@@ -1,13 +1,16 @@
-"""Calls of a function, noted while a test runs, and computations, refused."""
+"""Calls of a function, noted while a test runs, computations, refused, and conditions, awaited."""
 
 from __future__ import annotations
 
+import gc
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import dask.threaded
 import pytest
+from dask.local import SynchronousExecutor
 
 
 def noted(
@@ -43,12 +46,38 @@ def noted(
     return calls
 
 
+class TwoInTurn(SynchronousExecutor):
+    """Begin two tasks before the result of either is known, as two threads do that never wait."""
+
+    _max_workers = 2
+
+
+DEADLINE = 300
+"""Seconds that nothing takes unless it hangs, on a machine that has much else to do."""
+
+
+def wait_until(is_so: Callable[[], Any]) -> None:
+    """Wait for a condition that other threads or processes bring about."""
+    end = time.monotonic() + DEADLINE
+    while not is_so():
+        assert time.monotonic() < end, "hang"
+        time.sleep(0.01)
+
+
 def wait_for_threads() -> None:
-    """Wait until no thread of dask works on a task of an earlier call."""
-    if (pool := dask.threaded.default_pool) is not None:
-        together = threading.Barrier(pool._max_workers)
-        for each in [pool.submit(together.wait, 60) for _ in range(pool._max_workers)]:
+    """Wait until no thread of dask works on a task of an earlier call of this thread, or has its
+    result: an error ends a call before its other tasks."""
+    pools = dask.threaded.pools.get(threading.current_thread(), {})
+    for pool in filter(None, [dask.threaded.default_pool, *pools.values()]):
+        together = threading.Barrier(pool._max_workers, timeout=DEADLINE)
+        for each in [pool.submit(together.wait) for _ in range(pool._max_workers)]:
             each.result()
+
+
+def collect() -> None:
+    """Collect garbage, and what threads of dask have."""
+    wait_for_threads()
+    gc.collect()
 
 
 class ComputedError(AssertionError):

@@ -32,8 +32,8 @@ from dask_gpuselect.engine import door
 from dask_gpuselect.staging import BUFFER, Settings, Staging, to_gpu
 from tests.backends import CUPY
 from tests.sources import Source
+from tests.spies import DEADLINE, noted, wait_until
 
-PATIENCE = 30  # seconds that nothing takes unless it hangs
 Q = [0.0, 0.25, 0.5, 0.75, 1.0]
 DTYPES = "?bhilqBHILQefdFD"
 
@@ -63,7 +63,7 @@ class FakeEvent:
         stream.put(self.happened.set)
 
     def synchronize(self) -> None:
-        assert self.happened.wait(PATIENCE)
+        assert self.happened.wait(DEADLINE)
 
 
 class FakeStream:
@@ -154,20 +154,20 @@ class FakeLink:
         self.drained += 1
         self.stream.synchronize()
 
-    def break_at(self, bad: int, pause: float = 0.0) -> None:
-        """Fail at the copy of a number; others wait a while."""
+    def break_at(self, bad: int, until: Callable[[], bool] = lambda: True) -> None:
+        """Fail at the copy of a number; others wait for a condition."""
 
         def fail(number: int) -> None:
             if number == bad:
                 raise BrokenError("the link broke")
-            time.sleep(pause)
+            wait_until(until)
 
         self.before_send = fail
 
     def close(self, what: str) -> threading.Event:
         """Let a stream wait until the event."""
         gate = threading.Event()
-        getattr(self, what).put(lambda: gate.wait(PATIENCE))
+        getattr(self, what).put(lambda: gate.wait(DEADLINE))
         return gate
 
 
@@ -270,7 +270,7 @@ def test_many_tasks_at_once(buffers: int, threads: int) -> None:
     staging = Staging(link, Settings(buffers, threads), 64)
     sources = [some(10 * i) + i for i in range(40)]
     with ThreadPoolExecutor(12) as tasks:
-        copies = list(tasks.map(staging.copy, sources, timeout=PATIENCE))
+        copies = list(tasks.map(staging.copy, sources, timeout=DEADLINE))
     link.consumer.synchronize()
     for copy, source in zip(copies, sources, strict=True):
         check(copy, source)
@@ -278,7 +278,7 @@ def test_many_tasks_at_once(buffers: int, threads: int) -> None:
 
 
 def test_all_threads_work_and_each_uses_the_device(link: FakeLink) -> None:
-    together = threading.Barrier(4, timeout=PATIENCE)
+    together = threading.Barrier(4, timeout=DEADLINE)
     link.before_send = lambda number: together.wait()
     stage(some(32), link, buffers=4)
     assert len(link.users) == 4
@@ -320,12 +320,15 @@ def test_an_error_in_a_thread_reaches_the_caller(bad: int, buffers: int) -> None
     arrived(staging, some(400) + 1)
 
 
-def test_the_rest_is_not_sent_after_an_error(link: FakeLink) -> None:
+def test_the_rest_is_not_sent_after_an_error(
+    link: FakeLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
     staging = Staging(link, Settings(3, 2), 64)
-    link.break_at(1, pause=0.01)
+    futures = noted(monkeypatch, staging.threads, "submit", lambda future, *_: future)
+    link.break_at(1, until=lambda: len(futures) == 125 and futures[-1].cancelled())
     with pytest.raises(BrokenError):
         staging.copy(some(1000))
-    assert link.sent < 125
+    assert link.sent <= 3  # the first, and one that each of two threads had begun
 
 
 def test_what_is_under_way_after_an_error_is_waited_for(link: FakeLink) -> None:
@@ -361,13 +364,10 @@ def test_buffers_are_not_freed_while_they_are_read(link: FakeLink) -> None:
     staging.copy(some(10))
     mine = set(threading.enumerate()) - others
     assert mine
-    del staging
-    gc.collect()
+    del staging  # which a thread may still have, that has just done its work
+    wait_until(lambda: gc.collect() >= 0 and link.drained)
     assert link.drained == 1
-    deadline = time.monotonic() + PATIENCE
-    while all(thread.is_alive() for thread in mine):  # the threads end with the buffers
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    wait_until(lambda: not all(thread.is_alive() for thread in mine))  # they end with the buffers
 
 
 @pytest.mark.parametrize("most", [0, 2])

@@ -11,13 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dask_gpuselect import (
-    describe_boxplot,
-    nanquantile,
-    order_statistic,
-    quantile,
-    sort,
-)
+from dask_gpuselect import describe_boxplot, nanquantile, order_statistic, quantile, sort
 from dask_gpuselect.engine.pilot import PILOT_WORTH
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels.cuda.source import kernels

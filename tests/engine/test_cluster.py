@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from dask_gpuselect.maths.sizes import PILOT_SIZE, pilot_bracket, pivot_count
 from tests.backends import CUPY, NUMPY, Backend, device_problem
 from tests.graphs import names_of
 from tests.processes import python
+from tests.spies import wait_until
 
 Q = [0.25, 0.5, 0.75]
 N_CHUNKS, CHUNK = 16, pilot.PILOT_WORTH  # of float64: 128 MiB
@@ -236,10 +236,8 @@ def test_chunks_in_memory_are_used_in_place(
     assert place.n_workers == 1 or len(transfers.objects) > 1  # or nothing was noted
 
     del ours
-    deadline = time.monotonic() + 60
-    while sum(map(len, client.has_what().values())) > resident.npartitions:  # nothing else is kept
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    # Nothing else is kept.
+    wait_until(lambda: sum(map(len, client.has_what().values())) <= resident.npartitions)
 
 
 @pytest.mark.slow

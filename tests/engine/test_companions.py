@@ -10,11 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dask_gpuselect import (
-    ChunksChangedError,
-    kernels,
-    median,
-)
+from dask_gpuselect import ChunksChangedError, kernels, median
 from dask_gpuselect.kernels.companions import Accompanied
 from tests.data import normal, uniform
 from tests.sources import changing

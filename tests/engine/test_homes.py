@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import uuid
 import warnings
 from typing import Any
 
@@ -10,7 +11,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask.base import tokenize
 from distributed import Client, wait
 
 from dask_gpuselect import explain, median, nanquantile, quantile
@@ -40,7 +40,7 @@ def on_workers(client: Client, a: Any) -> DaskArray:
     """Chunks of which every worker has some of each column."""
     workers = sorted(client.scheduler_info()["workers"])
     x = da.from_array(a, chunks=(len(a) // 10, LANES))
-    name, futures = f"on-workers-{tokenize(a)}", {}
+    name, futures = f"on-workers-{uuid.uuid4()}", {}  # no other test has copies of them
     for i, j in np.ndindex(x.numblocks):
         own, key = workers[(i * 7 + j) % 3 % 2], (name, i, j)
         chunk = x.blocks[i, j].compute(scheduler="sync")
@@ -85,8 +85,12 @@ def test_other_columns_are_not_divided(cluster: Client, monkeypatch: pytest.Monk
     wait(whole)
     for each in (short, whole, x.map_blocks(lambda chunk: chunk + 2)):
         assert explain(each, axis=0).name == "column"
-    cluster.replicate(cluster.futures_of(x), workers=[one])
-    assert explain(x, axis=0).name == "column"  # now that one worker has copies of all chunks
+    cluster.amm.stop()  # which drops copies, every two seconds
+    try:
+        cluster.replicate(cluster.futures_of(x), workers=[one])
+        assert explain(x, axis=0).name == "column"  # now that one worker has copies of all chunks
+    finally:
+        cluster.amm.start()
 
 
 @pytest.mark.gpu

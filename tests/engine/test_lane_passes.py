@@ -10,13 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import (
-    describe_boxplot,
-    explain,
-    median,
-    nanquantile,
-    quantile,
-)
+from dask_gpuselect import describe_boxplot, explain, median, nanquantile, quantile
 from dask_gpuselect.engine import lanes, marks
 from dask_gpuselect.kernels import fingerprints
 from tests.backends import CUPY

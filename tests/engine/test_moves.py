@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
@@ -26,6 +24,7 @@ from dask_gpuselect.robust import mad
 from tests.limits import configured
 from tests.matrix.laws import same
 from tests.sources import Source, die_once
+from tests.spies import DEADLINE, wait_until
 
 SHAPE = N, ROWS, COLUMNS = 48, 6, 5
 WHOLE = N * ROWS * COLUMNS * 8
@@ -136,8 +135,7 @@ def test_an_answer_is_a_source_and_can_be_computed_again(cluster: Any, tmp_path:
         above = quantile(answer, 0.75)
         first = answer.compute()
         # The cluster lets go of the first computation, of which the second would take what is left.
-        while cluster.run_on_scheduler(n_tasks):
-            time.sleep(0.01)
+        wait_until(lambda: not cluster.run_on_scheduler(n_tasks))
         second = above.compute()
     medians = np.median(source.whole(), axis=0)
     np.testing.assert_array_equal(first, medians)
@@ -258,36 +256,40 @@ def test_a_worker_is_lost(moment: str, tmp_path: Path) -> None:
 
 # --- Readers that never return --------------------------------------------------------------------
 
-N_LOADED, HANGS, MAY_END = itertools.count(), threading.Event(), threading.Event()
+HANGS, MAY_END = threading.Event(), threading.Event()
 
 
-def hang_once(chunk: NDArray[Any]) -> NDArray[Any]:
-    """Return a chunk; the twentieth only when the test allows it."""
-    if next(N_LOADED) == 20:
+def hang_at(chunk: NDArray[Any], first: float) -> NDArray[Any]:
+    """Return a chunk; the one with this first element only when the test allows it."""
+    if chunk.flat[0] == first:
         HANGS.set()
-        MAY_END.wait(60)
+        MAY_END.wait(2 * DEADLINE)
     return chunk
 
 
 def test_a_question_is_cancelled_if_a_reader_hangs(cluster_here: Any) -> None:
     """What was written is gone while the reader still hangs, and the cluster takes other work."""
-    (where,) = cluster_here.run(lambda dask_worker: dask_worker.local_directory).values()
+    (folder,) = cluster_here.run(lambda dask_worker: dask_worker.local_directory).values()
+
+    def moved() -> list[Path]:
+        return [*Path(folder).glob("shuffle-*")]
+
+    HANGS.clear()
+    MAY_END.clear()
     source = Source(SHAPE)
-    x = source.lazy((1, ROWS, COLUMNS)).map_blocks(hang_once, meta=np.empty((0, 0, 0)))
+    first, meta = source.whole()[20, 0, 0], np.empty((0, 0, 0))
+    x = source.lazy((1, ROWS, COLUMNS)).map_blocks(hang_at, first=first, meta=meta)
     with limited():
         lazy = median(x, axis=0)
     try:
         future = cluster_here.compute(lazy)
-        assert HANGS.wait(30)
-        assert list(Path(where).glob("shuffle-*"))
+        wait_until(lambda: HANGS.is_set() and moved())
         future.cancel()
         with pytest.raises(CancelledError):
-            future.result(timeout=10)
-        end = time.monotonic() + 10
-        while list(Path(where).glob("shuffle-*")) and time.monotonic() < end:
-            time.sleep(0.01)
-        assert not list(Path(where).glob("shuffle-*"))
-        assert cluster_here.submit(abs, -1).result(timeout=10) == 1
+            future.result(timeout=DEADLINE)
+        wait_until(lambda: not moved())
+        assert cluster_here.submit(abs, -1).result(timeout=DEADLINE) == 1
+        assert not MAY_END.is_set()
     finally:
         MAY_END.set()
     np.testing.assert_array_equal(lazy.compute(), np.median(source.whole(), axis=0))

@@ -10,14 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dask_gpuselect import (
-    describe_boxplot,
-    explain,
-    median,
-    quantile,
-    sort,
-    to_gpu,
-)
+from dask_gpuselect import describe_boxplot, explain, median, quantile, sort, to_gpu
 from dask_gpuselect.boxplot import tables
 from dask_gpuselect.engine import graphs, pilot, source
 from dask_gpuselect.engine.source import Source

@@ -12,6 +12,7 @@ from distributed import Client
 from dask_gpuselect import ChunksChangedError, median, quantile, sort
 from tests.backends import Backend, kind_of
 from tests.sources import Source, changing
+from tests.spies import DEADLINE
 
 Q = [0.0, 0.25, 0.5, 0.75, 1.0]
 SHAPE, CHUNKS = (90, 80), (20, 30)
@@ -46,7 +47,7 @@ def assert_a_cluster_is_right(cluster: Client, backend: Backend, tmp_path: Path)
     source = Source(SHAPE, log=tmp_path / "log")
     x = backend.mapped(source.lazy(CHUNKS))
     whole = source.whole()
-    ours = backend.to_numpy(cluster.compute(quantile(x, Q)).result(timeout=120))
+    ours = backend.to_numpy(cluster.compute(quantile(x, Q)).result(timeout=DEADLINE))
     np.testing.assert_array_equal(ours, np.quantile(whole, Q))
     assert len(source.loads) == 15
     assert max(source.loads.values()) <= 2
@@ -57,10 +58,10 @@ def test_persisted_on_a_cluster(backend: Backend, cluster: Client, tmp_path: Pat
     source = Source(SHAPE, log=tmp_path / "log")
     x = cluster.persist(backend.mapped(source.lazy(CHUNKS)))
     whole = source.whole()
-    ours = cluster.compute(median(x)).result(timeout=120)
+    ours = cluster.compute(median(x)).result(timeout=DEADLINE)
     assert backend.to_numpy(ours) == np.median(whole)
     larger = x[x > 0.5] * 2
-    ours = cluster.compute(quantile(larger, Q)).result(timeout=120)
+    ours = cluster.compute(quantile(larger, Q)).result(timeout=DEADLINE)
     theirs = np.quantile(whole[whole > 0.5] * 2, Q)
     np.testing.assert_array_equal(kind_of(larger).to_numpy(ours), theirs)
     assert set(source.loads.values()) == {1}
@@ -71,4 +72,4 @@ def test_a_changed_chunk_is_named_by_another_process(
 ) -> None:
     x = backend.mapped(changing(lambda values, load: values / load, directory=tmp_path))
     with pytest.raises(ChunksChangedError, match=r"chunk \(3,\) had .* `.persist\(\)` the array"):
-        cluster.compute(median(x)).result(timeout=60)
+        cluster.compute(median(x)).result(timeout=DEADLINE)

@@ -31,11 +31,19 @@ from dask_gpuselect.robust import mad
 from tests.backends import CUPY
 from tests.limits import configured
 from tests.sources import Source
-from tests.spies import noted
+from tests.spies import DEADLINE, noted, wait_for_threads
 
 N, ROWS, COLUMNS = 120, 9, 7
 WHOLE = N * ROWS * COLUMNS * 8
 LIMIT = WHOLE // 20
+IN_MEMORY = scratch.IN_MEMORY
+
+
+@pytest.fixture(autouse=True)
+def a_disk_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the machine has its temporary files on: a `tmpfs`, or a disk that is nearly full."""
+    monkeypatch.setattr(scratch, "IN_MEMORY", set())
+    monkeypatch.setattr(scratch, "free_bytes", lambda where: 1 << 40)
 
 
 @contextmanager
@@ -258,6 +266,7 @@ def test_data_in_memory_are_not_written() -> None:
 def test_a_directory_in_memory_is_only_used_if_a_limit_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setattr(scratch, "IN_MEMORY", IN_MEMORY)
     mounts = f"disk / ext4 rw 0 0\ntmpfs {tmp_path} tmpfs rw 0 0\n"
     real = Path.read_text
     monkeypatch.setattr(
@@ -328,6 +337,7 @@ else:
     spill.SpillFile.write = lambda *args: waiting() if next(n) == 50 else write(*args)
 dask.config.set({"dask_gpuselect.column-limit": 2000, "scheduler": "sync"})
 dask.config.set({"dask_gpuselect.scratch-directory": sys.argv[1]})
+dask.config.set({"dask_gpuselect.scratch-limit": "1 MB"})  # where it is a tmpfs, too
 x = da.ones((100, 40), chunks=(1, 40)).map_blocks(np.copy)
 (sort(x[:, 0], spill=sys.argv[1]) if sys.argv[2] == "sort" else median(x, axis=0)).compute()
 """
@@ -378,6 +388,7 @@ def hanging(chunk, block_id):
     return np.ones(chunk.shape)
 dask.config.set({"dask_gpuselect.column-limit": 2000, "scheduler": "threads"})
 dask.config.set({"dask_gpuselect.scratch-directory": sys.argv[1], "num_workers": 2})
+dask.config.set({"dask_gpuselect.scratch-limit": "1 MB"})  # where it is a tmpfs, too
 lazy = median(da.ones((100, 40), chunks=(1, 40)).map_blocks(hanging, dtype="f8"), axis=0)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # background processes ignore it
 try:
@@ -402,7 +413,7 @@ def test_a_reader_that_hangs_can_be_interrupted(tmp_path: Path) -> None:
             assert process.stdout is not None
             assert process.stdout.readline() == "1\n"
             process.send_signal(signal.SIGINT)
-            assert process.communicate(timeout=30)[0] == "interrupted\n"
+            assert process.communicate(timeout=DEADLINE)[0] == "interrupted\n"
             assert list(tmp_path.iterdir()) == []
         finally:
             process.kill()
@@ -415,6 +426,7 @@ def test_a_column_gives_its_room_back(monkeypatch: pytest.MonkeyPatch) -> None:
         with spill._files_lock:
             return sum("written" in name for _, name, _ in spill._files)
 
+    wait_for_threads()  # an earlier test may have ended by an error, before its tasks
     files = noted(monkeypatch, scratch.Tile, "read", n_files)
     x = Source((N, 12, 7)).lazy((1, 3, 7))  # four columns
     with limited(N * 3 * 7 * 8 // 8), dask.config.set(scheduler="sync"):

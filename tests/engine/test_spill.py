@@ -169,7 +169,7 @@ def test_threads_write_at_the_same_time(tmp_path: Path, monkeypatch: pytest.Monk
     """Two writes wait for each other, where offsets can be named; none writes over another."""
     n_threads = 4
     if hasattr(os, "pwrite"):
-        barrier = threading.Barrier(n_threads, timeout=60)
+        barrier = threading.Barrier(n_threads, timeout=300)
         write: Write = SpillFile._write_some
 
         def together(file: SpillFile, data: memoryview, offset: int) -> int:

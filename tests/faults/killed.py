@@ -8,12 +8,13 @@ from typing import Any
 
 import dask
 
-from tests.faults.apart import FORKED, PATIENCE
+from tests.faults.apart import FORKED
 from tests.faults.cases import Case
 from tests.faults.disk import Disk, failing
 from tests.faults.faults import Killed
 from tests.faults.places import KINDS
 from tests.faults.questions import QUESTIONS
+from tests.spies import DEADLINE
 
 
 def answer(case: Case, folder: Path) -> tuple[Any, ...]:
@@ -23,17 +24,17 @@ def answer(case: Case, folder: Path) -> tuple[Any, ...]:
     process.start()
     sender.close()
     try:
-        assert receiver.poll(PATIENCE), "hang: of the process"
+        assert receiver.poll(DEADLINE), "hang: of the process"
         results: tuple[Any, ...] = receiver.recv()
         return results
     except EOFError:
-        process.join(PATIENCE)
+        process.join(DEADLINE)
         if process.exitcode == -signal.SIGKILL:
             raise Killed("the process was killed while it wrote") from None
         raise
     finally:
         process.kill()
-        process.join(PATIENCE)
+        process.join(DEADLINE)
         process.close()
         receiver.close()
 

@@ -31,6 +31,7 @@ START = 200  # for its workers to be there
 
 CONFIG = {
     "distributed.comm.timeouts.connect": "3s",
+    "distributed.comm.timeouts.tcp": "30s",
     "distributed.comm.retry.count": 0,
     "distributed.scheduler.allowed-failures": 1,
     "distributed.scheduler.unknown-task-duration": "1ms",
@@ -90,7 +91,6 @@ class Lab:
         self.is_small = False
         self.left = ""
         self.folder = tempfile.TemporaryDirectory(prefix="faults-workers-")
-        dask.config.set(CONFIG)
 
     def ready(self, case: Case) -> None:
         """Start the cluster of a case, before anything is counted."""
@@ -467,8 +467,9 @@ def threads_left(before: set[int]) -> str:
 
 @contextmanager
 def lab() -> Iterator[Lab]:
-    made = Lab()
-    try:
-        yield made
-    finally:
-        made.close()
+    with dask.config.set(CONFIG):
+        made = Lab()
+        try:
+            yield made
+        finally:
+            made.close()

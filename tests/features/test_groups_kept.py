@@ -71,7 +71,7 @@ def test_nearly_one_load_of_mixed_data(name: str, groups: Any, scheduler: str) -
 def test_parts_of_several_chunks_of_uneven_sizes() -> None:
     n, chunk = 1_000_000, 3456
     data, labels = Source((n,)), (np.random.default_rng(7).random(n) * 3).astype(int)
-    with dask.config.set({"dask_gpuselect.column-limit": "400 kB"}):
+    with dask.config.set({"dask_gpuselect.column-limit": "400 kB", "num_workers": 2}):
         grouped = groupby(data.lazy(chunk), da.from_array(labels, chunks=chunk))
         result = grouped.median().compute()
     np.testing.assert_array_equal(result, alone(data.whole(), labels, np.median))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import pickle
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from tests.backends import CUPY, NUMPY, Backend
 from tests.data import hashed, normal, uniform
 from tests.processes import in_threads
 from tests.sources import Source
+from tests.spies import collect
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
 
@@ -217,7 +217,7 @@ def test_what_goes_through_groups_is_written_twice(written: list[int], tmp_path:
     x = da.from_array(normal(900), chunks=30)
     sort(x, spill=tmp_path).compute()
     assert sum(written) == 2 * x.nbytes
-    gc.collect()
+    collect()
     assert not [name for name in open_files() if str(tmp_path) in name]
 
 
@@ -262,7 +262,7 @@ def test_pieces_wait_in_one_file_that_is_gone_afterwards(tmp_path: Path) -> None
     np.testing.assert_array_equal(result.compute(scheduler="threads"), np.sort(values))
     assert len(set(observed)) == 1
     assert not list(tmp_path.iterdir())
-    gc.collect()
+    collect()
     assert not [name for name in open_files() if str(tmp_path) in name]
 
 

@@ -90,7 +90,7 @@ def test_kernels_answer_about_large_arrays_and_after_a_time(
 
 def test_windows_of_small_tiles_get_a_kernel_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy sorts one window after the other until then, and its time counts."""
-    with new_process(monkeypatch, np.inf, 1e-3):
+    with new_process(monkeypatch, np.inf, 0.0):
         results = [groupby(data("f8")[:, :2], DAYS, 0).nanquantile(Q) for _ in range(2)]
         assert any(kernel is window_lanes._select.__wrapped__ for kernel, *_ in compiling._kernels)
     np.testing.assert_array_equal(*results)

@@ -37,7 +37,7 @@ from tests.matrix.questions import (
 )
 from tests.oracle import FUNCTIONS
 from tests.sources import Reading
-from tests.spies import refuse
+from tests.spies import refuse, wait_for_threads
 
 Array = NDArray[Any]
 Chunks = tuple[tuple[int, ...], ...]
@@ -593,7 +593,10 @@ def surroundings(case: Case) -> Iterator[None]:
             stack.enter_context(by_turns)
         warnings.simplefilter("always")
         with dask.config.set({"scheduler": case.row["scheduler"], "num_workers": 2} | config):
-            yield
+            try:
+                yield
+            finally:
+                wait_for_threads()  # or tasks that an error has left would warn in the next case
     WARNED[:] = [f"{each.category.__name__}: {each.message}" for each in given]
     for text in WARNED:
         assert NUMPYS_WARNINGS.search(text), f"a warning: {text}"
