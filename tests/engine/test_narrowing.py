@@ -15,7 +15,7 @@ import pytest
 from dask.utils import key_split
 
 from dask_gpuselect import describe_boxplot, explain, median, order_statistic, quantile
-from dask_gpuselect.engine import loads, narrowing, plans
+from dask_gpuselect.engine import loads, narrowing
 from dask_gpuselect.maths import sizes
 from dask_gpuselect.robust import mad, trimmed_mean
 from dask_gpuselect.strategies import Kelley
