@@ -94,7 +94,7 @@ class Asked:
     beside: Mapping[str, Values] = field(default_factory=dict)
 
     def case(self, a: Values) -> cases.Case:
-        row = {"question": self.name, "slots": self.slots}
+        row = {"question": self.name, "slots": self.slots, "home": "tasks"}
         beside = {name: each[: len(a)] for name, each in self.beside.items()}
         groups = [*range(5)] if "labels" in beside else None
         return cases.Case(row, a, (), self.how, beside, groups=groups)

@@ -63,7 +63,7 @@ def test_some_cases(only: tuple[str, ...], place: Lab) -> None:
 def test_a_killed_worker(question: str, place: Lab) -> None:
     """What it had loaded or written is made again, whenever it is killed."""
     cases = (drawn(SEED, number, ("processes",), ["worker is killed"]) for number in range(2))
-    run([replace(case, question=question, data="uniform", retries=3) for case in cases], place)
+    run([replace(case, question=question, data="normal", retries=3) for case in cases], place)
 
 
 @pytest.mark.parametrize("question", ["quantile, axis on disk", "sort on disk"])
