@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import tracemalloc
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
@@ -20,6 +19,7 @@ from dask_gpuselect.maths import sizes
 from dask_gpuselect.robust import mad, trimmed_mean
 from dask_gpuselect.strategies import Kelley
 from tests.data import normal
+from tests.limits import peak_of
 from tests.matrix.laws import same_computed
 from tests.sources import Source
 
@@ -52,12 +52,9 @@ def measuring(peaks: dict[str, int], task: Callable[..., Any]) -> Callable[..., 
 
     @wraps(task)
     def measured(parts: Any, *args: Any, **kwargs: Any) -> Any:
-        tracemalloc.start()
-        answer = task(parts, *args, **kwargs)
-        peak = tracemalloc.get_traced_memory()[1] + len(pickle.dumps(parts))
-        tracemalloc.stop()
+        peak = peak_of(task, parts, *args, **kwargs) + len(pickle.dumps(parts))
         peaks[task.__name__] = max(peaks.get(task.__name__, 0), peak)
-        return answer
+        return task(parts, *args, **kwargs)
 
     return measured
 
@@ -78,7 +75,7 @@ def test_one_place_holds_no_more_than_the_limit(name: str, monkeypatch: pytest.M
     peaks: dict[str, int] = {}
     measured = partial(measuring, peaks)
     x, ask = lazy(400, 20_000), OF_400[name]
-    limit = 4_000_000
+    limit = 2_750_000
     with monkeypatch.context() as patch:
         patch.setattr(loads, "_find_brackets", measured(loads._find_brackets))
         plain = ask(x).compute(scheduler="sync")

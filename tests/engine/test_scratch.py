@@ -9,7 +9,6 @@ import signal
 import stat
 import subprocess
 import sys
-import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +28,7 @@ from dask_gpuselect.engine.spill import SpillFile
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import mad
 from tests.backends import CUPY
-from tests.limits import configured
+from tests.limits import configured, peak_of
 from tests.sources import Source
 from tests.spies import DEADLINE, noted, wait_for_threads
 
@@ -199,10 +198,7 @@ def test_a_column_has_room_for_the_answers() -> None:
         assert grouped.explain().name == "column"
         lazy = grouped.quantile(0.9)
         lazy[:2].compute(scheduler="sync")  # imports, and compiled kernels
-        tracemalloc.start()
-        answer = lazy.compute(scheduler="sync")
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
+        peak, answer = peak_of(lazy.compute, scheduler="sync"), lazy.compute(scheduler="sync")
     assert peak < 4 * 3e6 + 3 * answer.nbytes  # 59 MB if a single task answers
     np.testing.assert_array_equal(answer, groupby(x.compute(), windows, 0).quantile(0.9))
 
