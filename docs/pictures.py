@@ -45,7 +45,8 @@ def draw(picture: Path) -> dict[str, Any]:
 
     y = np.linspace(elements[0] - 2, elements[-1] + 2, 4000)
     cells = cells_of(cuts, slice(None), y)
-    known, open_too, is_pivot = bounds_of(cuts, cells)  # of the elements up to y
+    counts = cuts.upto, cuts.below, cuts.n_valid
+    known, open_too, is_pivot = bounds_of(cells, *counts)  # of the elements up to y
     least, most = np.where(is_pivot, open_too, known).sum(axis=0), open_too.sum(axis=0)
 
     figure, (above, below) = pyplot.subplots(

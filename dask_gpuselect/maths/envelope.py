@@ -325,8 +325,8 @@ def tied_inside(envelope: Envelope, lo: IntArray, hi: IntArray) -> IntArray:
     bound of the first and below the rank. So making the first one an end is enough to bound the
     number of candidates on any data.
     """
-    tied = lo + 1
-    return tied[(tied < hi) & (envelope.ties[np.minimum(tied, len(envelope.ties) - 1)] > 1)]
+    tied = (lo + 1)[lo + 1 < hi]
+    return np.asarray(tied[envelope.ties[tied] > 1])
 
 
 def most_inside(envelope: Envelope, ends: IntArray) -> IntArray:
