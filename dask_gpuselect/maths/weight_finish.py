@@ -313,15 +313,22 @@ class InOrder(WeightedOrder):
         return elements
 
     def weights_before(self, places: IntArray) -> ExactSums:
-        return ExactSums.of_integers(self.wholes_before(places), WEIGHT_UNIT)
+        # A weighted box of a million elements asks for 4,000 places, for which Python integers would
+        # take a sixth of its time.
+        cell, is_end, among = self._among(places)
+        segments, gathered = self.cells.sums()
+        return segments[2 * cell + is_end] + (among - gathered[cell]).where(~is_end)
 
-    def wholes_before(self, places: IntArray) -> NDArray[np.object_]:
+    def _among(self, places: IntArray) -> tuple[IntArray, NDArray[np.bool_], ExactSums]:
+        """Return `_parts` of places, and the weight of the candidates before each."""
         cell, is_end, place = self._parts(places)
         block, rest = np.divmod(place, BLOCK)
         some, row = np.unique(block, return_inverse=True)
-        among = self.blocks[block].integers(WEIGHT_UNIT)
-        among += self._running(some).at(rest, row).integers(WEIGHT_UNIT)
-        cells = self.cells
+        return cell, is_end, self.blocks[block] + self._running(some).at(rest, row)
+
+    def wholes_before(self, places: IntArray) -> NDArray[np.object_]:
+        cell, is_end, sums = self._among(places)
+        cells, among = self.cells, sums.integers(WEIGHT_UNIT)
         wholes = np.empty(len(places), object)
         wholes[:] = [
             cells.stops[i] if end else cells.starts[i] + own - cells.gathered[i]
@@ -417,6 +424,12 @@ class CellWeights(NamedTuple):
     def total(self) -> int:
         """Weight of all elements."""
         return self.stops[-1]
+
+    def sums(self) -> tuple[ExactSums, ExactSums]:
+        """Return the weight before each segment, a cell or an end, and of all; and `gathered`."""
+        segments = [each for pair in zip(self.starts, self.stops, strict=True) for each in pair]
+        gathered = ExactSums.of_integers(self.gathered, WEIGHT_UNIT)
+        return ExactSums.of_integers(segments, WEIGHT_UNIT), gathered
 
     def reached(self, sums: Sequence[int]) -> tuple[list[int], list[bool], list[int]]:
         """Find the cells in which some sums are reached.
