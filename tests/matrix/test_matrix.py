@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.matrix.campaign import PARTS, SEED, short_campaign
-from tests.matrix.cases import drawn, of_standard, script
-from tests.matrix.laws import problem_of
+from tests.matrix.cases import Case, drawn, of_standard, script, tables_of
+from tests.matrix.laws import LAWS, problem_of
 from tests.matrix.planted import MISTAKES, PACKAGE, ROOT
 
 
@@ -39,3 +41,33 @@ def test_mistakes_can_be_planted() -> None:
     for mistake in MISTAKES:
         text = (ROOT / PACKAGE / mistake.path).read_text()
         assert text.count(mistake.right) == 1, mistake.name
+
+
+def _windows_of(question: str, values: Any, chunks: Any, asked: Any, **rows: str) -> Case:
+    """Return a case of windows along all axes of an array that tasks make."""
+    tables = tables_of(question)
+    row = {name: options[0] for name, options in tables.items()} | {"question": question}
+    row |= {"slots": "all", "missing": "nothing", "home": "tasks", "focus": "", "data": ""}
+    return Case(row | rows, values, chunks, asked, {})
+
+
+@pytest.mark.any_dask
+@pytest.mark.parametrize("finish", ["compute", "pickle"])
+def test_a_chunk_that_no_window_reaches_may_be_undeclared(finish: str) -> None:
+    """The window of the first column wraps around to the second, and no other column has one."""
+    values = np.arange(22, dtype="i2").reshape(11, 2)
+    asked = {"statistic": "nanmedian", "window": (3, 2), "center": True, "min_periods": None}
+    asked |= {"boundary": "wrap", "closed": "neither", "step": 3}
+    case = _windows_of("rolling quantile", values, ((11,), (1, 1)), asked, finish=finish)
+    assert problem_of(case, "changes named") is None
+
+
+@pytest.mark.any_dask
+def test_infinite_windows_are_watched_while_errors_raise() -> None:
+    values = np.tile([np.inf, -np.inf], 50)
+    asked = {"size": (1,), "marks": None, "mode": "reflect", "cval": 0, "origin": (0,)}
+    asked |= {"nan": "propagate", "rank": 0}
+    errors = {"floating-point errors": "raise"}
+    case = _windows_of("rank_filter", values, ((50, 50),), asked, dtype="f8", **errors)
+    assert LAWS["memory"].applies(case)
+    assert problem_of(case, "memory") is None
