@@ -71,3 +71,14 @@ def test_infinite_windows_are_watched_while_errors_raise() -> None:
     case = _windows_of("rank_filter", values, ((50, 50),), asked, dtype="f8", **errors)
     assert LAWS["memory"].applies(case)
     assert problem_of(case, "memory") is None
+
+
+@pytest.mark.any_dask
+def test_spreads_of_windows_that_lack_elements_take_the_stated_memory() -> None:
+    values = np.where(np.arange(100) % 10, np.arange(100.0), np.nan)
+    asked = {"statistic": "iqr", "window": (2,), "center": True, "min_periods": None}
+    asked |= {"boundary": "wrap", "closed": "left", "step": 1, "q": (0.25, 0.75)}
+    asked |= {"scale": "normal", "method": "median_unbiased"}
+    case = _windows_of("rolling spread", values, ((50, 50),), asked, dtype="f8")
+    assert LAWS["memory"].applies(case)
+    assert problem_of(case, "memory") is None
