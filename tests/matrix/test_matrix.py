@@ -82,3 +82,14 @@ def test_spreads_of_windows_that_lack_elements_take_the_stated_memory() -> None:
     case = _windows_of("rolling spread", values, ((50, 50),), asked, dtype="f8")
     assert LAWS["memory"].applies(case)
     assert problem_of(case, "memory") is None
+
+
+@pytest.mark.any_dask
+@pytest.mark.parametrize("min_periods", [None, 1])
+def test_windows_of_one_element_and_of_its_neighbour_keep_integers(min_periods: int | None) -> None:
+    """They need one element, as `min_periods` is `window` by default, and have one at least."""
+    asked = {"statistic": "min", "window": (1,), "center": True, "min_periods": min_periods}
+    asked |= {"boundary": None, "closed": "both", "step": 1}
+    values = np.arange(30, dtype="i2")
+    case = _windows_of("rolling extremes", values, ((15, 15),), asked, dtype="i2")
+    assert problem_of(case, "right") is None
