@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.matrix import axes
 from tests.matrix.campaign import PARTS, SEED, short_campaign
 from tests.matrix.cases import Case, drawn, of_standard, script, tables_of
 from tests.matrix.laws import LAWS, problem_of
@@ -93,3 +94,23 @@ def test_windows_of_one_element_and_of_its_neighbour_keep_integers(min_periods: 
     values = np.arange(30, dtype="i2")
     case = _windows_of("rolling extremes", values, ((15, 15),), asked, dtype="i2")
     assert problem_of(case, "right") is None
+
+
+@pytest.mark.any_dask
+def test_counts_of_windows_take_the_stated_memory() -> None:
+    asked = {"statistic": "count", "window": (3,), "center": True, "min_periods": None}
+    asked |= {"boundary": None, "closed": "right", "step": 1}
+    values = np.where(np.arange(100) % 10, np.arange(100.0), np.nan)
+    case = _windows_of("rolling extremes", values, ((50, 50),), asked, dtype="f8")
+    assert LAWS["memory"].applies(case)
+    assert problem_of(case, "memory") is None
+
+
+@pytest.mark.any_dask
+@pytest.mark.parametrize("name", axes.SOURCES)
+def test_sources_have_the_elements_and_the_chunks_of_a_case(name: str) -> None:
+    """Some chunks have no element."""
+    values, chunks = np.arange(8).reshape(4, 2), ((0, 1, 0, 3, 0), (2,))
+    x = axes.SOURCES[name](values, chunks)
+    assert x.chunks == chunks
+    np.testing.assert_array_equal(x.compute(), values)
