@@ -231,8 +231,9 @@ def _padded(
     fill: Any,
 ) -> Any:
     """Join slices of chunks, and apply a function to the result with what is beyond the ends."""
-    chunk = joined(parts, counts, _concatenated)
-    return function(kernels.padded(chunk, [*map(Sides, outside)], fill))
+    sides = [*map(Sides, outside)]
+    # No name keeps what is joined while the function runs.
+    return function(kernels.padded(joined(parts, counts, _concatenated), sides, fill))
 
 
 def _concatenated(parts: Sequence[Any], axis: int) -> Any:

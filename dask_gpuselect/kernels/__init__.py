@@ -622,8 +622,7 @@ The answers, ``(n, n_windows)``, are in kind.
 @one_way
 def window_counts(chunk: Any, frame: Frame) -> Any:
     """Count the valid elements in each window of a padded chunk, in kind."""
-    n_valid, _ = backend_for(chunk).windows.counts(chunk, frame)
-    return namespace(n_valid).asarray(n_valid, copy=True)
+    return backend_for(chunk).windows.valid_counts(chunk, frame)
 
 
 # --- Groups of all elements -----------------------------------------------------------------------

@@ -49,7 +49,8 @@ class WindowQuestion(Quantiles):
     def finished(self, answers: Any, n_valid: Any) -> Any:  # type: ignore[override]
         """Return the answers by the order statistics of all windows: see `WindowOrder`."""
         if self.is_gap:
-            answers = _gap(answers) / self.scale
+            answers = _gap(answers)
+            answers /= self.scale
         if answers.dtype != self.result:
             answers = as_type(answers, self.result.name)
         if self.scale != 1 and not self.is_gap:
@@ -67,8 +68,9 @@ class WindowQuestion(Quantiles):
 def _gap(pair: Any) -> Any:
     """Subtract the lower quantiles from the upper ones, as one row of float64."""
     if is_kind(pair, "real floating"):
-        wide = as_type(pair, "float64")
-        return wide[1:] - wide[:1]
+        gap = as_type(pair[1:], "float64")  # a copy
+        gap -= pair[:1]
+        return gap
     low, high = to_host(pair)
     gap = exact_gap(low, high)[None]
     return namespace(pair).asarray(gap)

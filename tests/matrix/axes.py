@@ -300,7 +300,10 @@ among tasks, gathered in part."""
 
 SOURCES: Mapping[str, Callable[[Array, Any], Any]] = {
     "plain": lambda a, chunks: da.from_array(a, chunks=chunks),
-    "turned": lambda a, chunks: da.from_array(a[::-1], chunks=(chunks[0][::-1], *chunks[1:]))[::-1],
+    # Dask loses elements of an array of empty chunks that it turns.
+    "turned": lambda a, chunks: da.from_array(
+        a[::-1], chunks=(tuple(n for n in chunks[0][::-1] if n) or (0,), *chunks[1:])
+    )[::-1].rechunk(chunks),
     "joined": lambda a, chunks: da.concatenate(
         [da.from_array(half) for half in np.array_split(a, 2)]
     ).rechunk(chunks),

@@ -294,7 +294,7 @@ def rolling(
 ) -> Array:
     """Define a statistic of every moving window, by what it is of one slot."""
     dtype = about.values.dtype
-    along, n, most, lacks = [], 1, 1, about.takes_part is not None
+    along, n, most, lacks, is_short = [], 1, 1, about.takes_part is not None, False
     omits = statistic.startswith("nan")
     for axis, length in enumerate(about.values.shape):
         if axis not in about.axes:
@@ -307,11 +307,10 @@ def rolling(
         along.append(_reached(length, before, after, step, boundary))
         n *= size
         most *= before + after + 1
-        is_short = boundary is None and (before, after) != (0, 0)
-        wants_more = not omits if min_periods is None else min_periods > 1
-        lacks |= is_short and (min(before, after) < 0 or wants_more)
+        is_short |= boundary is None and (before, after) != (0, 0)
+        lacks |= boundary is None and min(before, after) < 0
     least = min_periods if min_periods is not None else 1 if omits else n
-    lacks |= least > most
+    lacks |= least > most or (is_short and least > 1)
     plain = statistic.removeprefix("nan")
     definition, function = {
         "mad": (mad, statistic), "iqr": (iqr, statistic), "count": (count, "count"),

@@ -111,6 +111,19 @@ def counts(chunk: Any, frame: Frame) -> tuple[Array, Array]:
     return counted(_missing(values), keeps, frame, sums, same)
 
 
+def valid_counts(chunk: Any, frame: Frame) -> Array:
+    """Count the valid elements of each window, in kind, by one sum of marks."""
+    values = values_of(chunk)
+    keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
+    if (is_missing := _missing(values)) is not None:
+        keeps = ~is_missing if keeps is None else keeps & ~is_missing
+    if keeps is not None:
+        return sums(keeps, frame)
+    shape = frame.shape(tuple(values.shape))
+    xp = namespace(values)
+    return xp.full(shape, frame.n, dtype=xp.int64)
+
+
 def counted(
     is_missing: Array | None,
     keeps: Array | None,
