@@ -281,6 +281,8 @@ def loads(case: Case, lazy: Lazy) -> None:
     n = actual.get("values", 0)  # none are counted in other processes
     if not n or case.row["home"] == "shared":
         return
+    if case.asked.get("strategy") and max(actual.values()) > n:
+        raise Broken(f"{actual} loads: companions are loaded as often as what they are of")
     if n < plan._least_loads:
         raise Broken(f"{n} loads, and explain says: {plan}")
     is_of_quantiles = case.question.definition is definitions.quantiles
