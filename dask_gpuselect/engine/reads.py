@@ -1,6 +1,7 @@
 """Tasks that read their chunk only if earlier results require it.
 
-A dask graph has no branches. So such a task contains, as data, the tasks that make the chunk.
+A dask graph has no branches. So such a task contains, as data, the tasks that make the chunk. Tasks
+that several chunks share run once for all of them, under the same condition.
 """
 
 from __future__ import annotations
@@ -88,16 +89,45 @@ class Reads:
             tasks = optimize(tasks, [key for keys in columns for key in keys])
         return {keys[0][1:]: _read(keys, tasks) for keys in zip(*columns, strict=True)}
 
+    @cached_property
+    def shared(self) -> dict[Key, GraphNode]:
+        """The tasks that serve several places, such as those of a mask that chunks share."""
+        n_places = Counter(key for read in self.of_places.values() for key in read.tasks)
+        return {
+            key: task
+            for read in self.of_places.values()
+            for key, task in read.tasks.items()
+            if n_places[key] > 1 and not isinstance(task, DataNode)
+        }
+
     @property
     def are_apart(self) -> bool:
         """True if no task serves several places."""
-        n_places = Counter(
-            key
-            for read in self.of_places.values()
-            for key, task in read.tasks.items()
-            if not isinstance(task, DataNode)
-        )
-        return all(n == 1 for n in n_places.values())
+        return not self.shared
+
+    @cached_property
+    def once(self) -> dict[Key, Read]:
+        """The tasks that run once for all places: shared ones, and those that read shuffles."""
+        if not (once := self.of_shuffles | self.shared):
+            return {}
+        reads = self.of_places.values()
+        tasks = {key: task for read in reads for key, task in read.tasks.items()}
+        data = {key: task for key, task in tasks.items() if isinstance(task, DataNode)}
+        # All that a shared task needs is shared as well, or data.
+        return {
+            key: _read((key,), {key: task} | {n: data[n] for n in task.dependencies & data.keys()})
+            for key, task in once.items()
+        }
+
+    @cached_property
+    def apart(self) -> dict[ChunkPlace, Read]:
+        """As `of_places`, where tasks of `once` are not among the tasks but needed."""
+        if not self.once:
+            return self.of_places
+        return {
+            place: _read(read.keys, {k: read.tasks[k] for k in read.tasks if k not in self.once})
+            for place, read in self.of_places.items()
+        }
 
     @property
     def take_futures(self) -> bool:
@@ -145,48 +175,36 @@ def each_if_needed(
         Result where they are not.
     """
     x, *_ = reads.arrays
-    of_places = reads.of_places
-    shuffled = _shuffled(reads, f"{name}-shuffled", singles, wants)
-    replaced = {key: TaskRef(task.key) for key, task in shuffled.items()}
-    needs = {
-        place: List(*(replaced.get(need) or TaskRef(need) for need in read.needs))
-        for place, read in of_places.items()
-    }
-    takes = [of_places, needs, {place: place for place in of_places}]
-    takes += [TaskRef((single.name,)) for single in singles]
+    name_once = f"{name}-once"
+    refs = {key: TaskRef((name_once, i)) for i, key in enumerate(reads.once)}
+    needs = {place: _needs(read, refs) for place, read in reads.apart.items()}
+    results = [TaskRef((single.name,)) for single in singles]
+    takes = [reads.apart, needs, {place: place for place in needs}, *results]
     run = partial(_run, partial(function, **arguments), wants, instead)
     tasks = tasks_of_each(run, name, x.numblocks, takes)
     # The layers that read stay out of the graph: with one more consumer, dask would not fuse them.
     resident = [in_place(array) for array in reads.arrays]
     above = {single.name for single in singles}.union(*(graph.layers for graph in resident))
     graph = Graph.merge(*resident, *(single.dask for single in singles))
-    if shuffled:
-        own = {task.key: task for task in shuffled.values()}
-        graph = extended(graph, f"{name}-shuffled", own, above)
-        above = above | {f"{name}-shuffled"}
+    if refs:
+        once = {
+            ref.key: Task(ref.key, _read_if_wanted, wants, read, _needs(read, refs), List(*results))
+            for ref, read in zip(refs.values(), reads.once.values(), strict=True)
+        }
+        graph = extended(graph, name_once, once, above)
+        above = above | {name_once}
     return objects(extended(graph, name, tasks, above), name, x.numblocks)
 
 
-def _shuffled(
-    reads: Reads, name: str, singles: Sequence[DaskArray], wants: Callable[..., bool]
-) -> dict[Key, Task]:
-    """Make tasks that read chunks of shuffles once some results are known.
-
-    They are keyed by the tasks that they replace.
-    """
-    results = List(*(TaskRef((single.name,)) for single in singles))
-    made = {}
-    for i, (key, task) in enumerate(reads.of_shuffles.items()):
-        read = _read((key,), {key: task})
-        needs = List(*map(TaskRef, read.needs))
-        made[key] = Task((name, i), _read_if_wanted, wants, read, needs, results)
-    return made
+def _needs(read: Read, refs: Mapping[Key, TaskRef]) -> List:
+    """Return references to what a read needs: some of it is made by tasks of other keys."""
+    return List(*(refs.get(need) or TaskRef(need) for need in read.needs))
 
 
 def _read_if_wanted(
     wants: Callable[..., bool], read: Read, values: list[Any], results: list[Any]
 ) -> Any:
-    """Read a chunk of a shuffle; return None if it is not wanted."""
+    """Return the result of a task that is read, or None if it is not wanted."""
     return Reader(read, values)() if wants(*results) else None
 
 

@@ -404,7 +404,8 @@ def nanquantile() -> None:
     -------
     dask array, or an array or scalar like `a`
         The shape and dtype are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every
-        element is NaN (NaT) or there is none.
+        element is NaN (NaT) or there is none. For an empty array and several q, that is NaN for
+        each q, where NumPy returns a single NaN.
 
     Raises
     ------
@@ -511,7 +512,8 @@ def nanpercentile() -> None:
     -------
     dask array, or an array or scalar like `a`
         The shape and dtype are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every
-        element is NaN (NaT) or there is none.
+        element is NaN (NaT) or there is none. For an empty array and several q, that is NaN for
+        each q, where NumPy returns a single NaN.
 
     Raises
     ------

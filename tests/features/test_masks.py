@@ -204,6 +204,8 @@ def test_answers_have_a_fill_value_that_can_be_sent(dtype: str, name: str) -> No
     for array in (result, answer._meta):
         assert isinstance(array, np.ma.MaskedArray)
         assert array.fill_value.dtype == array.dtype
-        for sent in (deserialize(*serialize(array)), pickle.loads(pickle.dumps(array))):
+        with np.errstate(all="raise"):
+            received = deserialize(*serialize(array)), pickle.loads(pickle.dumps(array))
+        for sent in received:
             np.testing.assert_array_equal(np.ma.getmaskarray(sent), np.ma.getmaskarray(array))
             np.testing.assert_array_equal(sent.filled(), array.filled())

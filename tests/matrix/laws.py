@@ -154,7 +154,7 @@ def right(case: Case) -> None:
         if not case.values.size:
             warns(case)
             if (theirs := _numpys(case)) is not None:
-                same(actual, theirs[0], "NumPy's of nothing")
+                same(actual, _for_each_q(case, theirs[0]), "NumPy's of nothing")
         if isinstance(case.values, np.ma.MaskedArray) or not case.values.size:
             return  # what is masked can say so, and an empty array may be NaN
         raise Broken(f"not refused: {actual!r}") from None
@@ -205,6 +205,17 @@ def _numpys(case: Case) -> tuple[Any, set[str]] | None:
         warnings.simplefilter("always")
         result = getattr(np, name)(case.values, axis=case.axis, keepdims=case.keepdims, **arguments)
     return result, {*_about_nothing([str(each.message) for each in given])}
+
+
+def _for_each_q(case: Case, mean: Any) -> Any:
+    """Make the answers for an empty array of NumPy's one: it is the mean of no element, in one
+    dtype, however many q there are. Ours have the shape and dtype of other quantiles."""
+    q, name = case.asked.get("q"), case.question.name
+    dtype = oracle.expected_dtype(name, case.values.dtype, q, case.asked.get("method", ""))
+    if np.size(mean) and dtype.kind != "f":
+        dtype = np.dtype(np.float64)  # for NaN
+    shape = np.shape(q) if oracle.takes_q(name) else ()
+    return np.full((*shape, *np.shape(mean)), np.nan if np.size(mean) else 0, dtype)
 
 
 def _warnings_of_slots(case: Case) -> set[str]:
@@ -270,6 +281,8 @@ def loads(case: Case, lazy: Lazy) -> None:
     n = actual.get("values", 0)  # none are counted in other processes
     if not n or case.row["home"] == "shared":
         return
+    if case.asked.get("strategy") and max(actual.values()) > n:
+        raise Broken(f"{actual} loads: companions are loaded as often as what they are of")
     if n < plan._least_loads:
         raise Broken(f"{n} loads, and explain says: {plan}")
     is_of_quantiles = case.question.definition is definitions.quantiles
