@@ -43,7 +43,7 @@ from dask_gpuselect.maths.sizes import (
     PIVOT_WORK,
     Narrowing,
     fit_one_place,
-    pivot_count,
+    pivot_count_of_slots,
     plan_narrowing,
     share_of_one_place,
 )
@@ -475,7 +475,7 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
     pivots = 0
     for alike in itertools.product(*(Counter(sizes).items() for sizes in x.chunks)):
         size, n = math.prod(size for size, _ in alike), math.prod(n for _, n in alike)
-        pivots += n * pivot_count(size, question.n_slots * question.share)
+        pivots += n * pivot_count_of_slots(size, question.share, question.n_slots)
     candidates = min(question.most_candidates(pivots), x.size)
     work = question.pivot_work * pivots
     gathered = max(for_pivot * pivots, for_candidate * candidates)
@@ -512,16 +512,15 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
     """
     about, limit, itemsize = _for_root(x, question, among)
     n_slots = question.n_slots
-    share = n_slots * question.share
-    candidates = min(
-        question.most_candidates(about[0] * pivot_count(about[1], share)), math.prod(about)
-    )
-    if fit_one_place(*about, share, limit) and CANDIDATE_COPIES * itemsize * candidates <= limit:
+    n_pivots = about[0] * pivot_count_of_slots(about[1], question.share, n_slots)
+    candidates = min(question.most_candidates(n_pivots), math.prod(about))
+    fits = fit_one_place(*about, question.share, limit, n_slots)
+    if fits and CANDIDATE_COPIES * itemsize * candidates <= limit:
         return None  # returns early: counting a million ranges takes long
     narrowing = plan_narrowing(
         *about,
         question.n_ranges,
-        share,
+        n_slots * question.share,
         itemsize,
         limit,
         is_known_large=True,

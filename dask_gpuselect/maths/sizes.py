@@ -35,14 +35,28 @@ def pivot_share(n_q: int) -> int:
     return 1 if n_q <= FEW_QUANTILES else share_of_ranks(n_q)
 
 
+LEAST_PIVOTS = 16
+
+
 def pivot_count(n: int, share: int = 1) -> int:
     """Choose the number of pivots of a chunk of `n` elements: about sqrt(n * share).
 
     A chunk sends its pivots in load 1 and, for each quantile, about ``n / pivots`` candidates in
     load 2: the sum is least where both are the square root (Munro & Paterson 1980 prove that two
-    passes need that much). At least 16, so that small chunks are worth their task.
+    passes need that much). At least `LEAST_PIVOTS`, so that small chunks are worth their task.
     """
-    return min(n, max(16, math.isqrt(n * share)))
+    return min(n, max(LEAST_PIVOTS, math.isqrt(n * share)))
+
+
+def pivot_count_of_slots(n: int, share: int, n_slots: int) -> int:
+    """Bound the number of pivots of a chunk whose `n` elements are in slots of any sizes.
+
+    A slot has at most the square root of ``size * share + LEAST_PIVOTS**2``, and the sum of square
+    roots is largest for slots of one size.
+    """
+    if n_slots == 1:
+        return pivot_count(n, share)
+    return min(n, math.isqrt(n_slots * (n * share + n_slots * LEAST_PIVOTS**2)))
 
 
 # --- Cuts of very many chunks ---------------------------------------------------------------------
@@ -110,12 +124,12 @@ class Narrowing:
     lots: int = 0
 
 
-def fit_one_place(n_chunks: int, size: int, share: int, limit: int) -> bool:
+def fit_one_place(n_chunks: int, size: int, share: int, limit: int, n_slots: int = 1) -> bool:
     """Return whether one task may prove brackets with all pivots of all chunks.
 
     Parameters are as in `plan_narrowing`.
     """
-    return PIVOT_WORK * n_chunks * pivot_count(size, share) <= limit
+    return PIVOT_WORK * n_chunks * pivot_count_of_slots(size, share, n_slots) <= limit
 
 
 def share_of_one_place(

@@ -13,14 +13,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import ChunksChangedError
+from dask_gpuselect import ChunksChangedError, describe_boxplot
 from dask_gpuselect.engine import lane_plans, slots
 from dask_gpuselect.engine.group_elements import MOST, SPARE, stretches
 from dask_gpuselect.groups import groupby
+from dask_gpuselect.maths.slots import every
 from tests.backends import CUPY, Backend
 from tests.data import normal, uniform
 from tests.matrix.axes import LABELS
 from tests.sources import changing
+from tests.spies import noted
 
 pytestmark = pytest.mark.any_dask
 
@@ -106,6 +108,25 @@ def test_a_weighted_group_that_was_not_there_is_named(
     answer = groupby(x, by, groups=[-5, 0]).quantile(0.5, method="inverted_cdf", weights=weights)
     with pytest.raises(ChunksChangedError, match=r"chunk \(3,\) had"):
         answer.compute(scheduler="sync")
+
+
+def test_the_plan_bounds_the_cuts_of_small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each group in a chunk has 16 pivots at least, or all of its elements."""
+
+    def size(_: Any, question: slots.OfSlots, cuts: Any) -> int:
+        columns = [(len(each.pivots), each.by_name().values()) for each in every(cuts)]
+        return sum(each.nbytes for n, some in columns for each in some if len(each) == n)
+
+    for least in (slots.LEAST, slots.LEAST_IN_ALL):
+        monkeypatch.setitem(least, "table", 0)
+    sizes = noted(monkeypatch, slots.OfSlots, "bracket", size)
+    x, weights = (da.from_array(each, chunks=250) for each in (normal(N), np.ones(N)))
+    even, uneven = uniform(N) * 12, np.where(uniform(N) < 0.3, uniform(N) * 40, 0)
+    for by in (even.astype(int), uneven.astype(int)):
+        grouped = groupby(x, by)
+        stated = grouped.explain(describe_boxplot, weights=weights).gathered_bytes
+        grouped.describe_boxplot(weights=weights).compute(scheduler="sync")
+        assert sizes[-1] <= stated <= 5 * sizes[-1]
 
 
 # --- Many groups, as rows of tables ---------------------------------------------------------------
