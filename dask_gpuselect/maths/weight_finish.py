@@ -313,7 +313,7 @@ class InOrder(WeightedOrder):
         return elements
 
     def weights_before(self, places: IntArray) -> ExactSums:
-        # A weighted box of a million elements asks for 4,000 places. With Python integers they would
+        # A weighted box of a million elements asks for 4,000 places: with Python integers these would
         # take a sixth of its time.
         cell, is_end, among = self._among(places)
         segments, gathered = self.cells.sums()
