@@ -313,8 +313,8 @@ class InOrder(WeightedOrder):
         return elements
 
     def weights_before(self, places: IntArray) -> ExactSums:
-        # A weighted box of a million elements asks for 4,000 places: with Python integers these would
-        # take a sixth of its time.
+        # A weighted box of a million elements asks for 4,000 places: with Python integers they take
+        # a sixth of its time.
         cell, is_end, among = self._among(places)
         segments, gathered = self.cells.sums()
         return segments[2 * cell + is_end] + (among - gathered[cell]).where(~is_end)
