@@ -121,7 +121,7 @@ class Reads:
 
     @cached_property
     def apart(self) -> dict[ChunkPlace, Read]:
-        """As `of_places`, where tasks of `once` are not among the tasks but needed."""
+        """Return `of_places` with reads that need the tasks of `once` instead of containing them."""
         if not self.once:
             return self.of_places
         return {

@@ -44,66 +44,47 @@ def test_mistakes_can_be_planted() -> None:
         assert text.count(mistake.right) == 1, mistake.name
 
 
-def _windows_of(question: str, values: Any, chunks: Any, asked: Any, **rows: str) -> Case:
-    """Return a case of windows along all axes of an array that tasks make."""
-    tables = tables_of(question)
-    row = {name: options[0] for name, options in tables.items()} | {"question": question}
-    row |= {"slots": "all", "missing": "nothing", "home": "tasks", "focus": "", "data": ""}
-    return Case(row | rows, values, chunks, asked, {})
+MANY = np.where(np.arange(100) % 10, np.arange(100.0), np.nan)
+ROLLING = {"center": True, "min_periods": None, "boundary": None, "closed": "right", "step": 1}
+TURNED = ROLLING | {"boundary": "wrap", "closed": "neither", "step": 3, "statistic": "nanmedian"}
+RANKS = {"size": (1,), "marks": None, "mode": "reflect", "cval": 0, "origin": (0,), "rank": 0}
+SPREAD = ROLLING | {"statistic": "iqr", "window": (2,), "boundary": "wrap", "closed": "left"}
+SPREAD |= {"q": (0.25, 0.75), "scale": "normal", "method": "median_unbiased"}
+ONE = ROLLING | {"statistic": "min", "window": (1,), "closed": "both"}
+WINDOWS: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
+    # The window of the first column wraps around to the second, and no other column has one.
+    "none reaches a chunk": (
+        *("changes named", "rolling quantile"),
+        *(np.arange(22, dtype="i2").reshape(11, 2), TURNED | {"window": (3, 2)}),
+    ),
+    "infinite": ("memory", "rank_filter", np.tile([np.inf, -np.inf], 50), RANKS | {"nan": "omit"}),
+    "spreads": ("memory", "rolling spread", MANY, SPREAD),
+    "counts": (
+        "memory",
+        "rolling extremes",
+        MANY,
+        ROLLING | {"statistic": "count", "window": (3,)},
+    ),
+    # One element is needed, as `min_periods` is `window` by default, and there is one at least.
+    "one": ("right", "rolling extremes", np.arange(30, dtype="i2"), ONE),
+    "one asked": ("right", "rolling extremes", np.arange(30, dtype="i2"), ONE | {"min_periods": 1}),
+}
 
 
 @pytest.mark.any_dask
 @pytest.mark.parametrize("finish", ["compute", "pickle"])
-def test_a_chunk_that_no_window_reaches_may_be_undeclared(finish: str) -> None:
-    """The window of the first column wraps around to the second, and no other column has one."""
-    values = np.arange(22, dtype="i2").reshape(11, 2)
-    asked = {"statistic": "nanmedian", "window": (3, 2), "center": True, "min_periods": None}
-    asked |= {"boundary": "wrap", "closed": "neither", "step": 3}
-    case = _windows_of("rolling quantile", values, ((11,), (1, 1)), asked, finish=finish)
-    assert problem_of(case, "changes named") is None
-
-
-@pytest.mark.any_dask
-def test_infinite_windows_are_watched_while_errors_raise() -> None:
-    values = np.tile([np.inf, -np.inf], 50)
-    asked = {"size": (1,), "marks": None, "mode": "reflect", "cval": 0, "origin": (0,)}
-    asked |= {"nan": "propagate", "rank": 0}
-    errors = {"floating-point errors": "raise"}
-    case = _windows_of("rank_filter", values, ((50, 50),), asked, dtype="f8", **errors)
-    assert LAWS["memory"].applies(case)
-    assert problem_of(case, "memory") is None
-
-
-@pytest.mark.any_dask
-def test_spreads_of_windows_that_lack_elements_take_the_stated_memory() -> None:
-    values = np.where(np.arange(100) % 10, np.arange(100.0), np.nan)
-    asked = {"statistic": "iqr", "window": (2,), "center": True, "min_periods": None}
-    asked |= {"boundary": "wrap", "closed": "left", "step": 1, "q": (0.25, 0.75)}
-    asked |= {"scale": "normal", "method": "median_unbiased"}
-    case = _windows_of("rolling spread", values, ((50, 50),), asked, dtype="f8")
-    assert LAWS["memory"].applies(case)
-    assert problem_of(case, "memory") is None
-
-
-@pytest.mark.any_dask
-@pytest.mark.parametrize("min_periods", [None, 1])
-def test_windows_of_one_element_and_of_its_neighbour_keep_integers(min_periods: int | None) -> None:
-    """They need one element, as `min_periods` is `window` by default, and have one at least."""
-    asked = {"statistic": "min", "window": (1,), "center": True, "min_periods": min_periods}
-    asked |= {"boundary": None, "closed": "both", "step": 1}
-    values = np.arange(30, dtype="i2")
-    case = _windows_of("rolling extremes", values, ((15, 15),), asked, dtype="i2")
-    assert problem_of(case, "right") is None
-
-
-@pytest.mark.any_dask
-def test_counts_of_windows_take_the_stated_memory() -> None:
-    asked = {"statistic": "count", "window": (3,), "center": True, "min_periods": None}
-    asked |= {"boundary": None, "closed": "right", "step": 1}
-    values = np.where(np.arange(100) % 10, np.arange(100.0), np.nan)
-    case = _windows_of("rolling extremes", values, ((50, 50),), asked, dtype="f8")
-    assert LAWS["memory"].applies(case)
-    assert problem_of(case, "memory") is None
+@pytest.mark.parametrize("name", WINDOWS)
+def test_laws_of_windows_that_failed(name: str, finish: str) -> None:
+    """Windows along all axes of an array that tasks make."""
+    law, question, values, asked = WINDOWS[name]
+    row = {axis: options[0] for axis, options in tables_of(question).items()}
+    row |= {"question": question, "slots": "all", "missing": "nothing", "home": "tasks"}
+    row |= {"focus": "", "data": "", "dtype": values.dtype.str[1:], "finish": finish}
+    n = len(values)
+    chunks = ((n // 2, n // 2),) if values.ndim == 1 else ((n,), (1, 1))
+    case = Case(row | {"floating-point errors": "raise"}, values, chunks, asked, {})
+    assert LAWS[law].applies(case) or finish == "pickle"
+    assert problem_of(case, law) is None
 
 
 @pytest.mark.any_dask
