@@ -81,22 +81,14 @@ def by_definition(every: NDArray[Any], about: Any, result: Any) -> None:
         np.testing.assert_array_equal(about.quantile(0.7, method="inverted_cdf"), expected)
 
 
+WIDE = [{1: 5}, {0: 4, 1: 3}, {0: 20, 1: 9}, {0: 20, 1: 12}, {1: 70}]
+WIDE += [{0: 2, 1: 3, 2: 3}, {0: 1, 2: 31}, {0: 4, 1: 4, 2: 9}]
+
+
 @pytest.mark.parametrize(
     "dtype", ["f8", *(pytest.param(d, marks=SLOW) for d in ("f4", "u1", "i2"))]
 )
-@pytest.mark.parametrize(
-    "windows",
-    [
-        {1: 5},
-        {0: 4, 1: 3},
-        {0: 20, 1: 9},
-        {0: 20, 1: 12},
-        {1: 70},
-        {0: 2, 1: 3, 2: 3},
-        {0: 1, 2: 31},
-        {0: 4, 1: 4, 2: 9},
-    ],
-)
+@pytest.mark.parametrize("windows", WIDE)
 def test_every_kernel_is_exact(way: str, dtype: str, windows: dict[int, int]) -> None:
     x = some((9, 120, 3) if 2 not in windows else (3, 12, 40), dtype)
     about = rolling(x, windows, center=True, boundary="reflect")

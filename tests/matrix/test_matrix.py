@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.matrix import axes
 from tests.matrix.campaign import PARTS, SEED, short_campaign
 from tests.matrix.cases import Case, drawn, of_standard, script, tables_of
 from tests.matrix.laws import LAWS, problem_of
@@ -85,13 +84,3 @@ def test_laws_of_windows_that_failed(name: str, finish: str) -> None:
     case = Case(row | {"floating-point errors": "raise"}, values, chunks, asked, {})
     assert LAWS[law].applies(case) or finish == "pickle"
     assert problem_of(case, law) is None
-
-
-@pytest.mark.any_dask
-@pytest.mark.parametrize("name", axes.SOURCES)
-def test_sources_have_the_elements_and_the_chunks_of_a_case(name: str) -> None:
-    """Some chunks have no element."""
-    values, chunks = np.arange(8).reshape(4, 2), ((0, 1, 0, 3, 0), (2,))
-    x = axes.SOURCES[name](values, chunks)
-    assert x.chunks == chunks
-    np.testing.assert_array_equal(x.compute(), values)
