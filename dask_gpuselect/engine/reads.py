@@ -121,7 +121,7 @@ class Reads:
 
     @cached_property
     def apart(self) -> dict[ChunkPlace, Read]:
-        """Return `of_places` with reads that need the tasks of `once` instead of containing them."""
+        """Return `of_places` with reads that need the tasks of `once` instead of having them."""
         if not self.once:
             return self.of_places
         return {
