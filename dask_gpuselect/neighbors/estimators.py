@@ -254,12 +254,12 @@ class KNeighborsRegressor(RegressorMixin, _Supervised):  # type: ignore[misc]
     ----------
     n_neighbors : int, default 5
         The number of rows that are averaged for each query.
+    {metric}
     weights : {"uniform", "distance"}, callable or None, default "uniform"
         The weight of each neighbour. "uniform" or None: all weigh the same. "distance": the inverse
         of the distance. Neighbours at distance 0 then weigh the same, and all others nothing. A
         callable gets the distances, of shape (n_queries, n_neighbors), and returns weights of the
         same shape.
-    {metric}
 
     {Attributes}
 
@@ -325,9 +325,9 @@ class KNeighborsClassifier(ClassifierMixin, _Supervised):  # type: ignore[misc]
     ----------
     n_neighbors : int, default 5
         The number of rows that vote for each query.
+    {metric}
     weights : {"uniform", "distance"}, callable or None, default "uniform"
         The weight of each vote, as in `KNeighborsRegressor`.
-    {metric}
 
     Attributes
     ----------
