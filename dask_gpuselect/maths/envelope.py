@@ -98,10 +98,10 @@ class Ranges(Arrays):
     def around(self, cuts: Cuts) -> Cuts:
         """Drop all pivots but those whose cells reach into a range."""
         # A cell lies beside all ranges if as many ranges have ended up to its begin as have begun
-        # before its end. Ranges without a low end have begun before all cells, and those without a
-        # high end never end.
+        # up to its end. Ranges without a low end have begun before all cells, and those without a
+        # high end never end. Both ends of a range are the same where a rank is known to be a tie.
         n_open = self.n_ranges - len(self.lows)
-        begun = n_open + np.searchsorted(self.lows, cuts.pivots, side="left")
+        begun = n_open + np.searchsorted(self.lows, cuts.pivots, side="right")
         ended = np.searchsorted(self.highs, cuts.pivots, side="right")
         is_last_wanted = np.full(len(cuts.sizes), self.n_ranges)
         before = begun > _previous(cuts, ended)

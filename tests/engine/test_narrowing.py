@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from dask.utils import key_split
 
-from dask_gpuselect import describe_boxplot, explain, median, order_statistic, quantile
+from dask_gpuselect import describe_boxplot, explain, median, order_statistic, quantile, sort
 from dask_gpuselect.engine import loads, narrowing
 from dask_gpuselect.maths import sizes
 from dask_gpuselect.robust import mad, trimmed_mean
@@ -104,6 +104,14 @@ def test_no_task_of_the_tree_holds_more_than_the_limit(monkeypatch: pytest.Monke
     np.testing.assert_array_equal(answer.compute(scheduler="sync"), right)
     assert peaks.keys() == tasks
     assert max(peaks.values()) <= limit
+
+
+def test_a_rank_that_is_a_tie_keeps_its_pivot() -> None:
+    """The range around it has one value."""
+    a = np.array([5, 2, 4, 1, 2, 0, 0, 0, 0, 3, 0, 3])
+    with dask.config.set({"dask_gpuselect.root-limit": 3000}):
+        result = sort(da.from_array(a, chunks=((1, 1, 10),))).compute(scheduler="sync")
+    np.testing.assert_array_equal(result, np.sort(a))
 
 
 HALVES = np.repeat([0.0, 1000.0], 20)  # the median is anywhere between them

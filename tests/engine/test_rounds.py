@@ -91,9 +91,8 @@ def test_a_mask_that_chunks_share_is_loaded_once_a_round(
 ) -> None:
     """Chunks without elements share the chunk beside them."""
     source, mask = Source((800,)), Source((800,))
-    chunks = tuple(100 * n for n in sizes)
-    where = mask.lazy((300, 500)) > 0.3
-    answer = order_statistic(source.lazy((chunks,)), [0, 200, 9], strategy=strategy, where=where)
+    x, where = source.lazy((tuple(100 * n for n in sizes),)), mask.lazy((300, 500)) > 0.3
+    answer = order_statistic(x, [0, 200, 9], strategy=strategy, where=where)
     expected = np.sort(source.whole()[mask.whole() > 0.3])[[0, 200, 9]]
     np.testing.assert_array_equal(answer.compute(), expected)
     (number,) = {*source.loads.values(), *mask.loads.values()}

@@ -45,17 +45,15 @@ def test_mistakes_can_be_planted() -> None:
 
 MANY = np.where(np.arange(100) % 10, np.arange(100.0), np.nan)
 ROLLING = {"center": True, "min_periods": None, "boundary": None, "closed": "right", "step": 1}
-TURNED = ROLLING | {"boundary": "wrap", "closed": "neither", "step": 3, "statistic": "nanmedian"}
+TURNED = ROLLING | {"boundary": "wrap", "closed": "neither", "step": 3, "window": (3, 2)}
+TURNED["statistic"] = "nanmedian"
 RANKS = {"size": (1,), "marks": None, "mode": "reflect", "cval": 0, "origin": (0,), "rank": 0}
 SPREAD = ROLLING | {"statistic": "iqr", "window": (2,), "boundary": "wrap", "closed": "left"}
 SPREAD |= {"q": (0.25, 0.75), "scale": "normal", "method": "median_unbiased"}
 ONE = ROLLING | {"statistic": "min", "window": (1,), "closed": "both"}
 WINDOWS: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
     # The window of the first column wraps around to the second, and no other column has one.
-    "none reaches a chunk": (
-        *("changes named", "rolling quantile"),
-        *(np.arange(22, dtype="i2").reshape(11, 2), TURNED | {"window": (3, 2)}),
-    ),
+    "unread": ("changes named", "rolling quantile", np.arange(22).reshape(11, 2), TURNED),
     "infinite": ("memory", "rank_filter", np.tile([np.inf, -np.inf], 50), RANKS | {"nan": "omit"}),
     "spreads": ("memory", "rolling spread", MANY, SPREAD),
     "counts": (
