@@ -223,17 +223,18 @@ def sorted_lanes(parts: Sequence[Part]) -> Iterator[SortedLanes]:
 
 def _tables(parts: Sequence[Part], n_answers: int) -> Iterator[SortedLanes | LaneRuns]:
     """Yield tables of lanes, sorted as is best for some answers. Scratch as for `lanes`."""
-    first = parts[0]
+    first, n = parts[0], sum(part.shape[-1] for part in parts)
     is_masked = isinstance(first, Accompanied)
-    n = sum(part.shape[-1] for part in parts)
-    if not _is_selected(first.dtype) or not lane_runs.is_faster(n, first.dtype.itemsize, n_answers):
-        return sorted_lanes(parts)
-    if not is_masked:
-        return map(LaneRuns.of_rows, tiles(parts))
     # Masked integers are not told from others in a run.
-    if first.weights is not None or first.dtype.kind != "f":
+    has_runs = not is_masked or (first.weights is None and first.dtype.kind == "f")
+    # Whether runs are faster is measured once a process, so that is asked last.
+    if not (
+        has_runs
+        and _is_selected(first.dtype)
+        and lane_runs.is_faster(n, first.dtype.itemsize, n_answers)
+    ):
         return sorted_lanes(parts)
-    return _masked(parts, LaneRuns.of_rows)
+    return _masked(parts, LaneRuns.of_rows) if is_masked else map(LaneRuns.of_rows, tiles(parts))
 
 
 def _sorted(rows: NDArray[Any], n_left_out: IntArray | None = None) -> SortedLanes:
