@@ -19,7 +19,7 @@ from dask_gpuselect.engine.spill import SpillFile
 from dask_gpuselect.kernels import compiling, registry
 from tests import backends, emulated
 from tests.backends import CUPY, NUMPY, Backend
-from tests.spies import noted, wait_for_threads
+from tests.spies import noted
 
 try:
     import fcntl
@@ -129,7 +129,6 @@ def kernels_of_modules() -> Iterator[None]:
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The bytes of each array that is written to wait on disk, by tasks of this test alone."""
-    wait_for_threads()  # an earlier test may have ended by an error, before its tasks
     return noted(monkeypatch, SpillFile, "write", lambda _, file, array: array.nbytes)
 
 

@@ -22,6 +22,8 @@ def noted(
 ) -> list[Any]:
     """Replace a function by one that notes each call, and return the list of notes.
 
+    Tasks of an earlier test that ended by an error have ended before.
+
     Parameters
     ----------
     owner : module or class
@@ -31,6 +33,7 @@ def noted(
     notes : list, optional
         Where to note; by default a new list.
     """
+    wait_for_threads()
     calls: list[Any] = [] if notes is None else notes
     function = getattr(owner, name)
 
