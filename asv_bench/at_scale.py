@@ -171,8 +171,8 @@ def of_sort(x: da.Array) -> tuple[int, int, int]:
     question = SplitterQuestion(SortedChunks(n_chunks, x.chunks[0]))
     gathered, root, waiting = of_plan(x, question)
     stages = Stages.of(n_chunks, x.chunks[0])
-    plan = SortPlan("sort", question.wanted, stages, False, False, None, 256)
-    places = max(len(each.splitters) for each in _places_of(plan, n_chunks))
+    plan = SortPlan("sort", question.wanted, stages, False, False, None, 256, False)
+    places = max(len(numbers) for numbers, _ in _places_of(plan, n_chunks))
     n_sent = 24 * (n_chunks * len(stages.steps) + max(stages.n_batches, 1) * n_chunks)
     return gathered, max(root, EDGES_WORK * n_chunks * places, 2 * n_sent), waiting
 
@@ -194,7 +194,7 @@ def tell_plans() -> None:
                     f"{n_chunks:,} of {size:,}",
                     f"{gathered / GIGABYTE:.2f} GB",
                     f"{root / GIGABYTE:.2f} GB" if root else "",
-                    f"{waiting / GIGABYTE:.0f} GB" if waiting else "",
+                    f"{waiting / GIGABYTE:,.0f} GB" if waiting else "",
                 ]
             )
     say(table(["question", "chunks", "reports in one place", "root", "wait on all workers"], rows))
@@ -487,7 +487,7 @@ def _tell_candidates(
     drawn = random.uniform(*brackets.ends[[0, -1]], left)
     written([Gathered(Tally(*_none(brackets), HostCandidates(drawn), n, 0))], path)
     _, result = measured(_selected, path, question)
-    tell("look", f"{left:,} candidates", result)
+    tell("elements at the wanted ranks", f"{left:,} candidates", result)
     del merged
 
 

@@ -4,7 +4,6 @@ graphs, the scheduler by a cluster of this machine; prints Markdown.
     python asv_bench/scale_simulation.py root --chunks 10_000 --size 100_000_000
     python asv_bench/scale_simulation.py client --chunks 10_000 30_000 100_000
     python asv_bench/scale_simulation.py scheduler --chunks 2_000
-    python asv_bench/scale_simulation.py paper
 
 `root` makes the cuts that chunks of `--size` elements report: order statistics of a uniform sample
 are sums of gamma variates, so that no chunk is made. They go through the functions that the tasks
@@ -14,7 +13,7 @@ beside it stands what the system says of the process, Python and modules include
 many as lie in the brackets that are proven, by the distribution.
 
 `client` builds and orders the graph of ``median(x)``; 1_000_000 chunks take ten minutes and 7 GB.
-`paper` prints what `explain` says of larger arrays.
+`at_scale.py plans` prints the plans of larger arrays.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ import numpy as np
 from compare import say, table
 from distributed import Client, LocalCluster
 
-from dask_gpuselect import explain, median
+from dask_gpuselect import median
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.loads import _find_brackets, _resolve
 from dask_gpuselect.engine.partials import Gathered, Proven
@@ -322,54 +321,9 @@ def _after(block: Any, gate: Any) -> Any:
     return block
 
 
-# --- On paper -------------------------------------------------------------------------------------
-
-
-def paper() -> None:
-    rows = []
-    for n_chunks, size in (
-        (10**4, 10**7),
-        (10**4, 10**8),
-        (10**5, 10**6),
-        (10**5, 10**7),
-        (10**6, 10**6),
-        (10**6, 10**7),
-    ):
-        x = da.zeros(n_chunks * size, chunks=size)
-        q = [0.25, 0.5, 0.75]
-        question = question_of(q)
-        plan = plan_narrowing(n_chunks, size, question.n_ranges, 1, 8, 1 << 30)
-        with dask.config.set({"dask_gpuselect.root-limit": "1 PiB"}):
-            plain = explain(x, q).gathered_bytes
-        waiting = 40 * n_chunks * pivot_count(size, plan.share if plan else 1)
-        rows.append(
-            [
-                f"{n_chunks:,}",
-                f"{size:,}",
-                f"{plain / 1e9:.2f} GB",
-                f"{explain(x, q).gathered_bytes / 1e9:.2f} GB",
-                f"{waiting / 1e9:,.1f} GB",
-                f"{plan.rounds if plan else 0}",
-            ]
-        )
-    say(
-        table(
-            [
-                "chunks",
-                "elements of each",
-                "reports, not narrowed",
-                "reports",
-                "waiting",
-                "narrowing rounds",
-            ],
-            rows,
-        )
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("what", choices=["root", "client", "scheduler", "paper"])
+    parser.add_argument("what", choices=["root", "client", "scheduler"])
     parser.add_argument("--chunks", type=int, nargs="+", default=[10_000])
     parser.add_argument("--size", type=int, default=10**8, help="elements of a chunk")
     parser.add_argument("--q", type=float, nargs="+", default=[0.25, 0.5, 0.75])
@@ -380,11 +334,9 @@ def main() -> None:
             simulate_root(n_chunks, args.size, args.q, dask.utils.parse_bytes(args.limit))
     elif args.what == "client":
         simulate_client(args.chunks, args.size, args.limit)
-    elif args.what == "scheduler":
+    else:
         for n_chunks in args.chunks:
             simulate_scheduler(n_chunks)
-    else:
-        paper()
 
 
 if __name__ == "__main__":

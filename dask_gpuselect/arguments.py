@@ -147,7 +147,7 @@ def public(
                 raise too_many(function.__name__, names, by_name)
             for name in kwargs:
                 if not (takes_any or name in taken):
-                    raise _unexpected(function.__name__, name)
+                    raise unexpected(function.__name__, name)
             if is_method:
                 check_parameters(args[0])
             named = [*zip(chain(names, repeat(rest)), args, strict=False), *kwargs.items()]
@@ -187,7 +187,7 @@ def too_many(function: str, names: Sequence[str], by_name: Sequence[str]) -> Typ
     )
 
 
-def _unexpected(function: str, name: str) -> TypeError:
+def unexpected(function: str, name: str) -> TypeError:
     """Return Python's error for an argument that a function does not take, with a hint.
 
     It is raised before the value of the argument is checked.

@@ -52,6 +52,7 @@ def problems(name: str, checks: set[str]) -> Iterator[str]:
 
 def main() -> int:
     """Print all problems; return 1 if there are any."""
+    sys.path.insert(0, str(HERE.parent))  # of this checkout, not of an installed package
     config = tomllib.loads((HERE.parent / "pyproject.toml").read_text())
     checks = set(config["tool"]["numpydoc_validation"]["checks"])
     names = list(public_names((HERE / "api.rst").read_text()))

@@ -30,12 +30,12 @@ def each_of(rows: Iterable[Refusal]) -> pytest.MarkDecorator:
 
 
 def messages_of(*refusals: Refusals) -> Callable[..., None]:
-    """Make a test of every call: its message has its words, in this order."""
+    """Make a test of every call: its message has its words, in this order, and whole ones."""
 
     @each_of(row for each in refusals for row in rows_of(each))
     def test(call: Any, error: Any, message: str) -> None:
         words = ".*".join(map(re.escape, message.split(" ... ")))
-        with pytest.raises(error, match=f"(?s){words}"):
+        with pytest.raises(error, match=rf"(?s)(?<!\w){words}"):
             call()
 
     return test

@@ -18,10 +18,11 @@ BegunFingerprint = Any
 
 
 @one_way
-def fingerprint(chunk: Any, *, ordered: bool = True) -> int:
-    """Return a 64-bit fingerprint of a chunk: its shape, its dtype and every bit of it.
+def begun_fingerprint(chunk: Any, *, ordered: bool = True) -> int | BegunFingerprint:
+    """Start a 64-bit fingerprint of a chunk: its shape, its dtype and every bit of it.
 
-    The elements are taken in C order if `ordered`, else in any order, each with its companions.
+    `ended_fingerprints` finishes it; until then, nothing waits for a device. The elements are taken
+    in C order if `ordered`, else in any order, each with its companions.
 
     A chunk that is read twice has the same fingerprint, wherever its elements and its companions
     lie in memory, and whether or not they are broadcast views. Another chunk has the same one with
@@ -33,13 +34,6 @@ def fingerprint(chunk: Any, *, ordered: bool = True) -> int:
     take 0.9 ms if ordered and 1.0 if not, a thirtieth of what `cuts` takes; 1e6 uint8 take 0.2 and
     0.7 ms, and 1e6 float64 with a mask 1.1 and 2.2 (medians of 41 runs in turn).
     """
-    (bits,) = ended_fingerprints([begun_fingerprint(chunk, ordered=ordered)])
-    return bits
-
-
-@one_way
-def begun_fingerprint(chunk: Any, *, ordered: bool = True) -> int | BegunFingerprint:
-    """Start a `fingerprint` without waiting for a device; `ended_fingerprints` finishes it."""
     if not ordered:
         return _begun_sum(_arrays_of(chunk))
     if isinstance(chunk, Accompanied):

@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
 
-from dask_gpuselect.arguments import check_known, too_many
+from dask_gpuselect.arguments import check_known, too_many, unexpected
 from dask_gpuselect.maths.ranks import check_method
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.quantiles.documentation import public_name
@@ -63,31 +63,36 @@ def is_answered(function: str, dtype: np.dtype[Any], method: str = "linear") -> 
     return dtype.kind in KINDS.get(function, NUMBERS)
 
 
-def _reducing(pair: Pair) -> Callable[..., Any]:
-    """Return the method for a DataArray, or for each numeric variable of a Dataset."""
+def _reducing(pair: Pair, **default: bool) -> Callable[..., Any]:
+    """Return the method for a DataArray, or for each numeric variable of a Dataset.
+
+    With ``skipna=True`` it is the nan-variant, which leaves NaN out of data of any dtype.
+    """
 
     def method(self: Any, dim: Dims = None, **how: Any) -> Any:
-        return self._reduced(pair, dim, how)
+        return self._reduced(pair, dim, default | how)
 
-    return documented(method, pair.every, "exact", ALONG)
+    return documented(method, pair.valid if default else pair.every, "exact", ALONG)
 
 
-def _reducing_by_q(pair: Pair, scale: int = 1) -> Callable[..., Any]:
+def _reducing_by_q(pair: Pair, scale: int = 1, **default: bool) -> Callable[..., Any]:
     """Return the method for a function of q; its answers have a coordinate "quantile"."""
 
     def method(self: Any, q: Any, dim: Dims = None, **how: Any) -> Any:
-        return self._reduced(pair, dim, how, q, scale)
+        return self._reduced(pair, dim, default | how, q, scale)
 
-    return documented(method, pair.every, "exact", ALONG)
+    return documented(method, pair.valid if default else pair.every, "exact", ALONG)
 
 
 ALONG = "along dimensions", "all of them by default"
+OWN = "skipna", "keep_attrs"
+"""Parameters of methods for labelled arrays that functions of arrays lack."""
 
 
 def documented(
     method: Any, function: Callable[..., Any], owner: str, scope: tuple[str, str]
 ) -> Callable[..., Any]:
-    """Give a method for labelled arrays its name and its docstring.
+    """Give a method for labelled arrays its name, its docstring and errors that have its name.
 
     Parameters
     ----------
@@ -105,20 +110,24 @@ def documented(
     is_weighted, has_q = "weights" in others, "q" in signature.parameters
     positional = ["q", "dim"] if has_q else ["dim"]
     by_name = [each for each in [*others][1:] if each not in ("q", "axis", "keepdims")]
+    method.__name__, method.__qualname__ = name, f"{owner}.{name}"
 
     @wraps(method)
     def checked(self: Any, *args: Any, **how: Any) -> Any:
         if len(args) > len(positional):
-            raise too_many(name, positional, [*by_name, "skipna", "keep_attrs"])
+            raise too_many(name, positional, [*by_name, *OWN])
+        for each in how:
+            if each not in (*others, *positional, *OWN):
+                raise unexpected(name, each)
         return method(self, *args, **how)
 
-    checked.__name__, checked.__qualname__ = name, f"{owner}.{name}"
     words = {
         "full": full,
         "called": f"``{owner}.{name}({'q, ' if has_q else ''}dim=None)``",
         "answered": scope[0],
         "default": scope[1],
         "companions": "where, weights" if is_weighted else "where",
+        "skipped": "" if name.startswith("nan") else " of floating-point data, as in xarray",
         "lazy": "one of these arguments" if is_weighted else "`where`",
     }
     text = inspect.getdoc(_along_dimensions) or ""  # `python -OO` leaves none
@@ -137,7 +146,7 @@ def _along_dimensions() -> None:
         Dimensions to reduce; {default}.
     skipna : bool, optional
         Whether NaN and NaT are left out. Otherwise one of them makes the answer missing. By default
-        they are left out of floating-point data, as in xarray.
+        they are left out{skipped}.
     {companions} : DataArray or array, optional
         A DataArray has the labels of the data, and is broadcast by the names of its dimensions.
     keep_attrs : bool, optional
@@ -153,18 +162,6 @@ def _along_dimensions() -> None:
     """
 
 
-def _skipping(method: Any) -> Callable[..., Any]:
-    """Return the method that leaves NaN out of data of any dtype, unless `skipna` is False."""
-
-    def skipping(self: Any, *args: Any, **how: Any) -> Any:
-        return method(self, *args, **{"skipna": True, **how})
-
-    name = f"nan{method.__name__}"
-    skipping.__name__, skipping.__qualname__ = name, f"exact.{name}"
-    skipping.__doc__ = method.__doc__.replace(method.__name__, name)
-    return skipping
-
-
 class Reductions:
     """Methods that the accessors of DataArrays and Datasets share."""
 
@@ -174,12 +171,12 @@ class Reductions:
     mad = _reducing(MAD)
     iqr = _reducing(IQR)
     trimmed_mean = _reducing(TRIMMED_MEAN)
-    nanmedian = _skipping(median)
-    nanquantile = _skipping(quantile)
-    nanpercentile = _skipping(percentile)
-    nanmad = _skipping(mad)
-    naniqr = _skipping(iqr)
-    nantrimmed_mean = _skipping(trimmed_mean)
+    nanmedian = _reducing(MEDIAN, skipna=True)
+    nanquantile = _reducing_by_q(QUANTILE, skipna=True)
+    nanpercentile = _reducing_by_q(PERCENTILE, 100, skipna=True)
+    nanmad = _reducing(MAD, skipna=True)
+    naniqr = _reducing(IQR, skipna=True)
+    nantrimmed_mean = _reducing(TRIMMED_MEAN, skipna=True)
 
 
 def answered(

@@ -14,6 +14,7 @@ import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
 
+from dask_gpuselect.arguments import unexpected
 from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.quantiles.documentation import as_method
 from dask_gpuselect.routing import replacements
@@ -43,8 +44,12 @@ def _statistic(pair: Pair, statistic: str) -> Callable[..., Any]:
     """Return the method for a statistic of each window."""
 
     def method(self: ExactRolling, *, keep_attrs: bool | None = None, **how: Any) -> Any:
+        for each in how:
+            if each not in others:
+                raise unexpected(pair.name, each)
         return self._answered(pair, keep_attrs, how)
 
+    others = inspect.signature(pair.every).parameters
     summary = f"Return the {statistic} of each window."
     return as_method(method, pair.every, "ExactRolling", summary, more=[KEEP_ATTRS])
 

@@ -33,3 +33,9 @@ def test_formulas_hold(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
     monkeypatch.syspath_prepend(str(SUITE))  # for the processes that it starts
     assert at_scale.tell_reports()
     assert "10,000,000" in capsys.readouterr().out
+
+
+def test_plans(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(at_scale, "SIZES", (10**8,))
+    at_scale.tell_plans()
+    assert "| sort into as many chunks | 10,000 of 100,000,000 |" in capsys.readouterr().out

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import median, quantile, sort, sort_by
 from dask_gpuselect.engine import door
+from dask_gpuselect.engine.marks import marks_of
 from dask_gpuselect.kernels.companions import Accompanied
-from dask_gpuselect.kernels.fingerprints import begun_fingerprint, ended_fingerprints, fingerprint
+from dask_gpuselect.kernels.fingerprints import begun_fingerprint, ended_fingerprints
 from dask_gpuselect.neighbors import KNeighborsRegressor, NearestNeighbors, kneighbors
 from dask_gpuselect.robust import LeastMedianOfSquares, LeastTrimmedSquares
 from tests.backends import Backend
@@ -229,6 +230,10 @@ def test_masked_rows(case: str) -> None:
 
 
 either = pytest.mark.parametrize("ordered", [True, False])
+
+
+def fingerprint(chunk: Any, *, ordered: bool = True) -> int:
+    return int(marks_of([chunk], ordered=ordered)[0])
 
 
 @either

@@ -365,7 +365,7 @@ OF_SORTS: Refusals = {
         + sorted_in_all_ways(np.ones((2, 2))),
         "split_every": lambda: sort(ONES, split_every=1),
         "positive": [partial(sort, ONES, chunks=chunks) for chunks in (0, -2)],
-        "hunks": lambda: sort(ONES, chunks=(5, 4)),
+        "Chunks do not add up": lambda: sort(ONES, chunks=(5, 4)),
         "chunks of the key": [
             partial(sort_by, ONES, value) for value in (da.ones(9, chunks=4), da.ones(()), A[:9])
         ],

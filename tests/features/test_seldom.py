@@ -15,8 +15,8 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import describe_boxplot, explain, median, quantile
+from dask_gpuselect.engine.marks import marks_of
 from dask_gpuselect.groups import groupby
-from dask_gpuselect.kernels import fingerprints
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.sorting.sorted_boxes import describe_sorted
 from tests.data import normal
@@ -139,7 +139,7 @@ def test_boxes_of_nothing_that_is_sorted() -> None:
 def test_elements_wider_than_words_have_a_part_in_fingerprints() -> None:
     values = normal(20).view(complex)
     other = np.where(np.arange(10) == 4, values + 1e-9j, values)
-    results = [fingerprints.fingerprint(a, ordered=False) for a in (values, values[::-1], other)]
+    results = marks_of([values, values[::-1], other], ordered=False)
     assert results[0] == results[1] != results[2]
 
 
