@@ -24,7 +24,7 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect import kernels
-from dask_gpuselect.engine import settings
+from dask_gpuselect.engine import graphs, settings
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.loads import answer_unless
@@ -49,8 +49,8 @@ from dask_gpuselect.strategies.known import ContradictionError, Known, Reply, So
 from dask_gpuselect.strategies.probes import Copy, Draw, Extent, Measure, ProbeResult
 from dask_gpuselect.strategies.spaces import VALUE
 
-# Most elements that are gathered for each wanted pair: GATHERED times those of two loads, plus
-# ALWAYS_GATHERED.
+# Most elements that are gathered for each wanted pair: see `_most_gathered`. Two loads gather about
+# the square root.
 GATHERED = 4
 ALWAYS_GATHERED = 1 << 16
 
@@ -114,7 +114,7 @@ class Progress:
         element, so that the answer is right even if the data have changed in between.
         """
         unproven = [each.known for each in self.wanted if not each.known.is_proven]
-        most = ALWAYS_GATHERED + GATHERED * math.isqrt(math.prod(self.numblocks) * self.n_valid)
+        most = _most_gathered(math.prod(self.numblocks), self.n_valid)
         most = min(most, self.room // max(len(unproven), 1))
         return [known for known in unproven if known.is_settled or known.inside <= most]
 
@@ -156,18 +156,38 @@ def plan_rounds(x: DaskArray, question: ElementQuestion, strategy: Strategy) -> 
     """
     rest = plan_rest(x, question)
     n_rounds = strategy.rounds - (strategy.opening is not None)
+    room = settings.n_bytes("root-limit") // (CANDIDATE_COPIES * x.dtype.itemsize)
+    sent = _sent_bytes(x, question.n_ranges, strategy, room)
     return RoundsPlan(
         type(strategy).__name__.lower(),
         n_rounds + 2 + rest.loads,
         rest.task_bytes,
-        rest.gathered_bytes,
+        max(rest.gathered_bytes, sent),
         root_bytes=rest.root_bytes,
         waiting_bytes=rest.waiting_bytes,
         opening=strategy.opening or Extent(VALUE),
         n_rounds=n_rounds,
-        room=settings.n_bytes("root-limit") // (CANDIDATE_COPIES * x.dtype.itemsize),
+        room=room,
         rest=rest,
     )
+
+
+def _sent_bytes(x: DaskArray, n_pairs: int, strategy: Strategy, room: int) -> int:
+    """Bound the bytes of the replies of a strategy in one task, and of what it leaves to gather.
+
+    -1 if chunk sizes are unknown.
+    """
+    if math.isnan(x.size):
+        return -1
+    parts = min(x.npartitions, graphs.split_every(None, graphs.MERGE_EVERY))
+    left = min(n_pairs * _most_gathered(x.npartitions, x.size), room, x.size)
+    sent = n_pairs * strategy.reply_bytes(parts, x.size), left * selection_dtype(x.dtype).itemsize
+    return int(max(sent))
+
+
+def _most_gathered(n_chunks: int, size: int) -> int:
+    """Return the largest number of elements that are gathered for each wanted pair."""
+    return ALWAYS_GATHERED + GATHERED * math.isqrt(n_chunks * size)
 
 
 def ask_rounds(
@@ -331,10 +351,9 @@ def _continued(
 ) -> RankSearch:
     if each.probe is None:
         return each
-    counts = results[each.probe]
-    known = each.known.updated(each.probe, counts)
-    replies = (*each.replies, Reply(known, counts))
-    return RankSearch(known, replies, _next_probe(strategy, known, replies))
+    reply = each.known.replied(each.probe, results[each.probe])
+    replies = (*each.replies, reply)
+    return RankSearch(reply.known, replies, _next_probe(strategy, reply.known, replies))
 
 
 def _settled(progress: Progress) -> Progress:

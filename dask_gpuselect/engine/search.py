@@ -138,16 +138,17 @@ def _search(array: _Array, known: Known, opened: Any, strategy: Strategy) -> dic
     probe = next(search, None) if _goes_on(known, strategy) else None
     rounds = int(opened is not None)
     while probe is not None and rounds < strategy.rounds:
-        counts = None
         if isinstance(probe, Copy):
             array, known = _copied(array, known)
+            reply = Reply(known, None)
         else:
             counts = array.measure(probe)
             if array is whole and not isinstance(probe, Draw) and counts.n_valid != known.n:
                 raise _MissingError(counts.n_valid, counts.n_missing)
-            known = known.updated(probe, counts)
+            reply = known.replied(probe, counts)
+            known = reply.known
             rounds += 1
-        probe = _sent(search, Reply(known, counts)) if _goes_on(known, strategy) else None
+        probe = _sent(search, reply) if _goes_on(known, strategy) else None
     if known.is_settled:
         assert known.lower is not None
         assert known.upper is not None

@@ -86,7 +86,9 @@ def strategy_of(strategy: Strategy | str) -> Strategy:
         if strategy not in STRATEGIES:
             raise ValueError(f"unknown strategy {strategy!r}: choose from {', '.join(STRATEGIES)}")
         return STRATEGIES[strategy]()
-    if not all(hasattr(strategy, name) for name in ("opening", "rounds", "search", "sorts")):
+    if not all(
+        hasattr(strategy, name) for name in ("opening", "rounds", "search", "sorts", "reply_bytes")
+    ):
         raise TypeError(
             "strategy must be a Strategy or its name, such as 'kelley', not "
             f"{type(strategy).__name__}"

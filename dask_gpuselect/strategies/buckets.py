@@ -64,14 +64,16 @@ class Bucket:
         bits = self.n_buckets.bit_length() - 1
         return 1 + MOST_BY_VALUE + -(-64 // bits) + 1
 
+    def reply_bytes(self, n_chunks: int, size: int) -> int:
+        return probes.bins_bytes(self.n_buckets, n_chunks, self.rounds)
+
     def search(self, reply: Reply) -> Search:
         known = reply.known
         by_value, copies = True, 0
         for turn in count(1):
             bins = self._bins(known, by_value=by_value)
             n_inside = known.inside
-            known, measured = yield bins
-            i, j = known.bins_of(measured)
+            known, (i, j) = yield bins
             if i != j:
                 known, _ = yield probes.Points((key_at(bins.edge(j), known.dtype),))
             by_value = by_value and 2 * known.inside <= n_inside and turn < MOST_BY_VALUE

@@ -7,7 +7,13 @@ from typing import NamedTuple
 
 from dask_gpuselect.strategies import spaces
 from dask_gpuselect.strategies.known import SELECT, Known, Reply, Search, Sorting
-from dask_gpuselect.strategies.probes import Extent, ExtentResult, Points, PointsResult
+from dask_gpuselect.strategies.probes import (
+    Extent,
+    ExtentResult,
+    Points,
+    PointsResult,
+    points_bytes,
+)
 from dask_gpuselect.strategies.spaces import VALUE, Space
 
 
@@ -68,6 +74,9 @@ class Kelley:
     @property
     def rounds(self) -> int:
         return 1 + (self.space == "log") + self.iterations
+
+    def reply_bytes(self, n_chunks: int, size: int) -> int:
+        return points_bytes(1 + (self.space == "log"), n_chunks, self.rounds)
 
     def search(self, reply: Reply) -> Search:
         known, extent = reply

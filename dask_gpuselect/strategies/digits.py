@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dask_gpuselect.maths.keys import key_at
 from dask_gpuselect.strategies.known import SELECT, Reply, Search, Sorting
-from dask_gpuselect.strategies.probes import Copy, KeyBins, Points
+from dask_gpuselect.strategies.probes import Copy, KeyBins, Points, bins_bytes
 
 COPY_FROM = 1 << 22
 """Number of elements from which on the paper copies them (section 2.2)."""
@@ -56,6 +56,9 @@ class Radix:
     def rounds(self) -> int:
         return -(-64 // self.bits) + 1
 
+    def reply_bytes(self, n_chunks: int, size: int) -> int:
+        return bins_bytes(1 << self.bits, n_chunks, self.rounds)
+
     def search(self, reply: Reply) -> Search:
         known = reply.known
         shift = 8 * known.dtype.itemsize
@@ -65,8 +68,7 @@ class Radix:
             bits = min(self.bits, shift)
             shift -= bits
             bins = KeyBins(origin, shift, 1 << bits)
-            known, measured = yield bins
-            i, j = known.bins_of(measured)
+            known, (i, j) = yield bins
             if i != j:
                 known, _ = yield Points((key_at(bins.edge(j), known.dtype),))
             origin = bins.edge(i)

@@ -82,6 +82,13 @@ class Known:
         """Number of elements up to a value between the wanted ones, or up to the middle of one."""
         return (self.first + self.last + 1) / 2
 
+    def replied(self, probe: probes.Measure, measured: probes.ProbeResult) -> Reply:
+        """Update the known facts by what a probe measured, and make the reply to the strategy."""
+        known = self.updated(probe, measured)
+        if isinstance(measured, probes.BinsResult):
+            return Reply(known, self._bins_of(measured))
+        return Reply(known, measured)
+
     def updated(self, probe: probes.Measure, measured: probes.ProbeResult) -> Known:
         """Update the known facts by what a probe measured."""
         if isinstance(measured, probes.ExtentResult):
@@ -127,14 +134,14 @@ class Known:
     def _updated_by_bins(self, bins: probes.Bins, measured: probes.BinsResult) -> Known:
         self._check(measured.n_valid)
         upto = measured.n_before + np.cumsum(measured.counts)
-        i, j = self.bins_of(measured)
+        i, j = self._bins_of(measured)
         if self.first < measured.n_before or j >= len(measured.counts):
             raise ContradictionError
         before = int(upto[i] - measured.counts[i])
         edges = bins.edge(i) - 1, bins.edge(j + 1)
         return self._narrowed(*edges, before, int(upto[j]), is_alone=True)
 
-    def bins_of(self, measured: probes.BinsResult) -> tuple[int, int]:
+    def _bins_of(self, measured: probes.BinsResult) -> tuple[int, int]:
         """Find the bins of the wanted elements."""
         upto = measured.n_before + np.cumsum(measured.counts)
         i, j = (int(np.searchsorted(upto, rank, side="right")) for rank in (self.first, self.last))
@@ -197,7 +204,10 @@ SELECT, SORT = Sorting(is_whole=False), Sorting(is_whole=True)
 
 
 class Reply(NamedTuple):
-    """Reply to a probe: what is known by now, and the result."""
+    """Reply to a probe: what is known by now, and the result.
+
+    The result of bins is the pair of bins that have the wanted elements.
+    """
 
     known: Known
     result: Any
@@ -230,6 +240,12 @@ class Strategy(Protocol):
     @property
     def sorts(self) -> Sorting:
         """Settings for ordering the gathered elements."""
+
+    def reply_bytes(self, n_chunks: int, size: int) -> int:
+        """Bound the bytes of the results of `n_chunks` chunks in a round, and of all replies.
+
+        They are those for one pair of ranks, of arrays of `size` elements.
+        """
 
     def search(self, reply: Reply) -> Search:
         """Propose probes; each ``yield`` returns what is known after the probe.

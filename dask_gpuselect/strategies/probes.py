@@ -227,6 +227,24 @@ class Drawn(ProbeResult):
     keys: KeyArray
 
 
+def points_bytes(n_points: int, n_chunks: int, rounds: int) -> int:
+    """Compute the bytes of the results of pivots, of all chunks and of the rounds before."""
+    return 32 * n_points * (n_chunks + rounds)
+
+
+def bins_bytes(n_bins: int, n_chunks: int, rounds: int) -> int:
+    """Compute the bytes of the results of bins, of which replies have next to nothing.
+
+    A round may have a pivot instead.
+    """
+    return max(8 * n_bins * n_chunks, points_bytes(1, n_chunks, rounds))
+
+
+def drawn_bytes(n_drawn: int, size: int) -> int:
+    """Compute the bytes of the elements drawn from an array of `size` elements."""
+    return 8 * min(n_drawn, size)
+
+
 def _of_each(choose: Callable[..., int], parts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(map(choose, zip(*parts, strict=True)))
 

@@ -9,10 +9,19 @@ from itertools import count
 import numpy as np
 
 from dask_gpuselect.strategies.known import SELECT, Known, Reply, Search, Sorting
-from dask_gpuselect.strategies.probes import Copy, Draw, KeyArray, Points
+from dask_gpuselect.strategies.probes import (
+    Copy,
+    Draw,
+    KeyArray,
+    Points,
+    drawn_bytes,
+    points_bytes,
+)
 
 SIGMA = 1.6448536269514722
 """Distance from the mean, in standard deviations, that covers 0.9 of a normal distribution."""
+DRAWS = 8
+"""Number of rounds of quickselect beside its pivots."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,10 @@ class Randomized:
     sorts: Sorting = SELECT
     opening: None = None
     rounds = 8  # four samples, and a bracket by each
+
+    def reply_bytes(self, n_chunks: int, size: int) -> int:
+        draws = self.rounds // 2
+        return draws * drawn_bytes(self.size, size) + points_bytes(2, n_chunks, draws)
 
     def search(self, reply: Reply) -> Search:
         known, width = reply.known, self.sigma
@@ -108,7 +121,11 @@ class Quickselect:
 
     @property
     def rounds(self) -> int:
-        return self.iterations + 8  # and the draws
+        return self.iterations + DRAWS
+
+    def reply_bytes(self, n_chunks: int, size: int) -> int:
+        points = points_bytes(1, n_chunks, self.iterations)
+        return DRAWS * drawn_bytes(self.drawn, size) + points
 
     def search(self, reply: Reply) -> Search:
         known = reply.known

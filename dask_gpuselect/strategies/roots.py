@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dask_gpuselect.strategies import spaces
 from dask_gpuselect.strategies.known import SELECT, Known, Reply, Search, Sorting
-from dask_gpuselect.strategies.probes import Extent, Points
+from dask_gpuselect.strategies.probes import Extent, Points, points_bytes
 from dask_gpuselect.strategies.spaces import VALUE, Space
 
 MOST_ITERATIONS = 64
@@ -43,6 +43,9 @@ class OnePivot:
     @property
     def rounds(self) -> int:
         return 1 + self.iterations
+
+    def reply_bytes(self, n_chunks: int, size: int) -> int:
+        return points_bytes(1, n_chunks, self.rounds)
 
 
 @dataclass(frozen=True)

@@ -131,10 +131,10 @@ class Case:
         for value in () if self.nodata is None else np.atleast_1d(self.nodata):
             is_nodata = values == value if value == value else values != values
             is_left_out = is_left_out | is_nodata
-        # A lazy masked array may have masked elements, as far as is known at the call: that decides
-        # the dtype of moving windows.
+        # What may be left out, as far as is known at the call, decides the dtype of moving windows.
         is_lazy = isinstance(self.values, np.ma.MaskedArray) and self.row["home"] != "plain"
-        if is_left_out.any() or (is_lazy and self.question.moves):
+        may_be_left_out = self.question.moves and (is_lazy or self.nodata is not None)
+        if may_be_left_out or is_left_out.any():
             takes_part = ~is_left_out & (True if takes_part is None else takes_part)
         labels = self.full("labels")
         groups = None

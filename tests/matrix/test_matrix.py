@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dask_gpuselect.strategies import STRATEGIES
 from tests.matrix.campaign import PARTS, SEED, short_campaign
 from tests.matrix.cases import Case, drawn, of_standard, script, tables_of
 from tests.matrix.laws import LAWS, problem_of
@@ -43,6 +44,26 @@ def test_mistakes_can_be_planted() -> None:
         assert text.count(mistake.right) == 1, mistake.name
 
 
+def made_by_tasks(
+    question: str, values: Any, chunks: Any, asked: dict[str, Any], **rows: str
+) -> Case:
+    """Make a case about all elements, with the first row of other tables."""
+    row = {axis: options[0] for axis, options in tables_of(question).items()}
+    row |= {"question": question, "slots": "all", "missing": "nothing", "home": "tasks"}
+    row |= {"focus": "", "data": "", "dtype": values.dtype.str[1:]}
+    return Case(row | {"floating-point errors": "raise"} | rows, values, chunks, asked, {})
+
+
+@pytest.mark.any_dask
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_strategies_send_what_is_stated(strategy: str) -> None:
+    for values in (np.arange(12.0), np.arange(900.0)):
+        chunks = ((len(values) // 12,) * 12,)
+        asked = {"k": [0, 1, len(values) // 3, -2], "strategy": strategy}
+        case = made_by_tasks("order_statistic", values, chunks, asked)
+        assert problem_of(case, "bytes") is None
+
+
 MANY = np.where(np.arange(100) % 10, np.arange(100.0), np.nan)
 ROLLING = {"center": True, "min_periods": None, "boundary": None, "closed": "right", "step": 1}
 TURNED = ROLLING | {"boundary": "wrap", "closed": "neither", "step": 3, "window": (3, 2)}
@@ -74,11 +95,7 @@ WINDOWS: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
 def test_laws_of_windows_that_failed(name: str, finish: str) -> None:
     """Windows along all axes of an array that tasks make."""
     law, question, values, asked = WINDOWS[name]
-    row = {axis: options[0] for axis, options in tables_of(question).items()}
-    row |= {"question": question, "slots": "all", "missing": "nothing", "home": "tasks"}
-    row |= {"focus": "", "data": "", "dtype": values.dtype.str[1:], "finish": finish}
-    n = len(values)
-    chunks = ((n // 2, n // 2),) if values.ndim == 1 else ((n,), (1, 1))
-    case = Case(row | {"floating-point errors": "raise"}, values, chunks, asked, {})
+    chunks = ((len(values) // 2,) * 2,) if values.ndim == 1 else ((len(values),), (1, 1))
+    case = made_by_tasks(question, values, chunks, asked, finish=finish)
     assert LAWS[law].applies(case) or finish == "pickle"
     assert problem_of(case, law) is None
