@@ -228,11 +228,8 @@ def _tables(parts: Sequence[Part], n_answers: int) -> Iterator[SortedLanes | Lan
     # Masked integers are not told from others in a run.
     has_runs = not is_masked or (first.weights is None and first.dtype.kind == "f")
     # Whether runs are faster is measured once a process, so that is asked last.
-    if not (
-        has_runs
-        and _is_selected(first.dtype)
-        and lane_runs.is_faster(n, first.dtype.itemsize, n_answers)
-    ):
+    about = n, first.dtype.itemsize, n_answers, math.prod(first.shape[:-1])
+    if not (has_runs and _is_selected(first.dtype) and lane_runs.is_faster(*about)):
         return sorted_lanes(parts)
     return _masked(parts, LaneRuns.of_rows) if is_masked else map(LaneRuns.of_rows, tiles(parts))
 
