@@ -125,8 +125,8 @@ def tally_of_rows(rows: NDArray[Any], brackets: LaneBrackets) -> LaneTally:
 @until_compiled(lane_cuts.merge_tallies)
 def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
     """Merge the tallies of several parts; see `lane_cuts.merge_tallies`."""
-    if len(parts) == 1:
-        return parts[0]
+    if len(parts) == 1 or parts[0].weights is not None:
+        return lane_cuts.merge_tallies(parts)
     n_inside = total("n_inside", parts)
     dtype = parts[0].candidates.dtype
     out = np.empty(int(n_inside.sum()), dtype)

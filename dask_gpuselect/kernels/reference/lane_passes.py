@@ -14,15 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.registry import backend_for
+from dask_gpuselect.maths import lane_cuts
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import (
+    LaneBrackets,
+    Lanes,
+    LaneTally,
     bracketed,
     find_lane_brackets,
     join,
     lanes_between,
     merge_tallies,
-    order_statistics,
 )
+from dask_gpuselect.maths.lane_weights import answers_of_tally
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, cuts_of_sorted, tally_of_sorted
 from dask_gpuselect.maths.tails import LaneTails, TailSizes, tails_of_sorted
 
@@ -72,6 +76,12 @@ def answers(*_: Any, **__: Any) -> None:
 
     None where `order_statistics` is as fast on the host.
     """
+
+
+def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
+    """Find the elements that are wanted, by count or by weight, as the tally proves them."""
+    find = lane_cuts.order_statistics if tally.weights is None else answers_of_tally
+    return find(tally, brackets)
 
 
 def tails(parts: Sequence[Array], sizes: TailSizes, n_unused: IntArray | None = None) -> LaneTails:
