@@ -31,7 +31,6 @@ from dask_gpuselect.maths.lane_cuts import (
     Lanes,
     RanksOfLanes,
     join,
-    lanes_between,
     last_of,
 )
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
@@ -187,7 +186,7 @@ def answers_and_ends(
     def pieces() -> Iterator[LaneEnds]:
         for table in _tables(parts_of(column), question.n_answers):
             answers.append(question.lane_answer(_picked(table, question)).astype(np.float64))
-            bounds = Bounds(*bounds_of(answers[-1]), table.values.dtype)
+            bounds = np.stack(bounds_of(answers[-1]))
             yield ends_of_sorted(table, bounds, most, are_whole=True)
 
     ends = LaneEnds.of_whole_lanes(pieces())
@@ -204,7 +203,7 @@ def lane_ends(parts: Sequence[Part], bounds: Bounds, most: int) -> LaneEnds:
     start = 0
     for table in sorted_lanes(parts):
         stop = start + len(table.values)
-        pieces.append(ends_of_sorted(table, lanes_between(bounds, start, stop), most))
+        pieces.append(ends_of_sorted(table, bounds[:, start:stop], most))
         start = stop
     ends: LaneEnds = join(pieces)
     return ends

@@ -30,7 +30,7 @@ from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.keys import EXACT_UP_TO, selection_dtype
 from dask_gpuselect.maths.lane_boxes import DRAWS_UP_TO, LaneBoxes
 from dask_gpuselect.maths.lane_cuts import Lanes
-from dask_gpuselect.maths.lane_ends import Bounds, ends_of_sorted
+from dask_gpuselect.maths.lane_ends import ends_of_sorted
 from dask_gpuselect.maths.lane_weights import WantedQuantiles
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from dask_gpuselect.maths.weights import NOT_FINITE
@@ -538,9 +538,9 @@ def _decide_ends(
     for start in range(0, len(unsure), step):
         lanes = unsure[start : start + step]
         values, weights = (each.get() for each in _some(table, layout, lanes).rows)
-        low, high = (each[lanes].get() for each in bounds)
+        own = np.stack([each[lanes].get() for each in bounds])
         some = SortedLanes.weighed(values.astype(kind, copy=False), weights)
-        ends: Any = ends_of_sorted(some, Bounds(low, high, kind), 0)
+        ends: Any = ends_of_sorted(some, own, 0)
         measures = ends.measure, ends.beyond_low.measure, ends.beyond_high.measure
         exact = *(each.rounded() for each in measures), *ends.moments.mean_and_std()
         numbers[:, lanes] = cupy.asarray(np.stack(exact))

@@ -33,7 +33,7 @@ from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.moments import moments_of_rows
 from dask_gpuselect.maths.cuts import IntArray, extremes_of
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, RanksOfLanes, join, lanes_between
+from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, RanksOfLanes, join
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
@@ -95,7 +95,7 @@ def answers_and_ends(
         `answer_lanes` and `lane_ends` of another backend.
     """
     answers = to_host(answer(column, question)).astype(np.float64)
-    bounds = Bounds(*bounds_of(answers), selection_dtype(column.dtype))
+    bounds = np.stack(bounds_of(answers))
     return answers, (ends_of or lane_ends)(parts_of(column), bounds, most)
 
 
@@ -172,7 +172,7 @@ def lane_ends(
     pieces = [
         _ends_of_rows(
             rows[i : min(i + step, rows.shape[0]), ...],  # ends beyond a row are NumPy's alone
-            lanes_between(bounds, i, i + step),
+            bounds[:, i : i + step],
             most,
             widened,
             moments_of,
@@ -192,10 +192,10 @@ def _ends_of_rows(
 ) -> LaneEnds:
     xp = namespace(rows)
     values = widened(rows)
-    low, high = (like(bound, rows)[:, None] for bound in (bounds.low, bounds.high))
+    low, high = (like(bound, rows)[:, None] for bound in bounds)
     is_valid = values == values
     is_low, is_high = values < low, values > high
-    least, largest = extremes_of(bounds.dtype)
+    least, largest = extremes_of(numpy_dtype(rows))
     n_valid, n_low, n_high = (_counted(mask) for mask in (is_valid, is_low, is_high))
 
     n = rows.shape[1]
