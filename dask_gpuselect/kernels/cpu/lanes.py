@@ -23,6 +23,7 @@ from dask_gpuselect.kernels.cpu.few import lay, tiles
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
 from dask_gpuselect.kernels.cpu.lane_runs import LaneRuns, pick_from_runs
 from dask_gpuselect.kernels.reference.at_once import lanes_last
+from dask_gpuselect.kernels.reference.lane_passes import in_turn
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.keys import selection_dtype
@@ -179,7 +180,8 @@ def answers_and_ends(
 ) -> tuple[NDArray[np.float64], LaneEnds]:
     """Answer a question for every lane, and collect the elements beyond bounds from the answers.
 
-    See `reference.lanes.answers_and_ends`. Lanes are sorted once.
+    Both results are on the host; chunks may be of any kind. `bounds_of` makes bounds from the
+    answers. Collects at most `most` elements of each side of a lane. Lanes are sorted once.
     """
     answers = []
 
@@ -199,13 +201,11 @@ def lane_ends(parts: Sequence[Part], bounds: Bounds, most: int) -> LaneEnds:
     Lanes are sorted, so that their ends are found by a search. Scratch: as for `lanes`, and the
     result.
     """
-    pieces: list[LaneEnds] = []
-    start = 0
-    for table in sorted_lanes(parts):
-        stop = start + len(table.values)
-        pieces.append(ends_of_sorted(table, bounds[:, start:stop], most))
-        start = stop
-    ends: LaneEnds = join(pieces)
+
+    def measure(table: SortedLanes, own: Bounds) -> LaneEnds:
+        return ends_of_sorted(table, own.T, most)
+
+    ends: LaneEnds = in_turn(measure, sorted_lanes(parts), bounds.T)
     return ends
 
 
