@@ -68,8 +68,6 @@ class Stage:
         Part of the name of the layer that settles; empty for the last stage.
     join : callable, optional
         ``(results)``: join the results of `settle`, if several tasks may settle each column.
-    finds_each : str
-        Part of the name of their layer.
     numbers_parts : bool
         True if `measure` gets the `number` of the part.
     cuts_of : callable, optional
@@ -87,7 +85,6 @@ class Stage:
     settle: Callable[..., Any] | tuple[Callable[..., Any], ...]
     finds: str = ""
     join: Callable[..., Any] | None = None
-    finds_each: str = ""
     numbers_parts: bool = False
     cuts_of: Callable[[Any], Any] | None = None
     by_cache: Callable[[Any, Any], Any] | None = None
@@ -135,7 +132,7 @@ def run(
         if stage.join is None:
             own = known = columns.settle(stage.settle, name, partials, about, ends)
         else:
-            each = f"{label}-{stage.finds_each}-{token}"
+            each = f"{label}-{stage.finds or 'answer'}-each-{token}"
             own = columns.settle(stage.settle, each, partials, about)
             known = columns.gather(stage.join, name, own, ends)
     assert known is not None
