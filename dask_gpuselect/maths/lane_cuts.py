@@ -531,11 +531,13 @@ def bracketed(
     shape, dtype = (*parts[0].n_inside.shape, lower.shape[-1]), parts[0].low.dtype
     lower, upper = as_rows(lower), as_rows(upper)
     bounds = np.empty((2, *lower.shape), dtype)
+    are_known = all(part.low is part.high for part in parts)  # one table for both ends
     for rows in table_tiles(len(lower), sum(part.low.shape[-1] for part in parts)):
-        _, pivots, below, _ = united(parts, rows)
+        _, pivots, below, upto = united(parts, rows)
         last = np.array(pivots.shape[1])
         bounds[0, rows] = taken(pivots, search(below, lower[rows], last, upto=True) - 1)
-        _, pivots, _, upto = united(parts, rows, "high")
+        if not are_known:
+            _, pivots, _, upto = united(parts, rows, "high")
         bounds[1, rows] = taken(pivots, search(upto, upper[rows], last, upto=True))
     return bounds[0].reshape(shape), bounds[1].reshape(shape)
 
