@@ -40,10 +40,9 @@ from dask_gpuselect.maths.boxes import (
 )
 from dask_gpuselect.maths.chunk_sample import most_cached
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally, extremes_of
-from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
-from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds, Outermost
+from dask_gpuselect.maths.lane_ends import LaneEnds, Outermost
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.runs import Runs
@@ -196,8 +195,8 @@ class BoxesOfLanes(QuantileFields, LaneQuestion):
         self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Any
     ) -> LaneEnds:
         """Measure the ends of every lane, when its quantiles are known."""
-        about = bounds_of(self.rule, known.lower.T, dtype), self.rule.max_fliers
-        return kernels.lane_ends(chunks, dtype, axes, *about)
+        bounds = np.stack(self.rule.fences(known.lower.T))
+        return kernels.lane_ends(chunks, dtype, axes, bounds, self.rule.max_fliers)
 
     def boxes_by_ends(self, ends: LaneEnds, known: Any) -> Boxes:
         """Return the box of each lane, from its quantiles and ends."""
@@ -252,7 +251,7 @@ class LaneBoxQuestion(BoxesOfLanes, Quantiles):
     def counted(self, counts: ValueCounts, dtype: np.dtype[Any]) -> Boxes:
         """Return the boxes of lanes by the counts of all their values."""
         q = self.q_of(counts.order_statistics(self.lane_ranks))
-        ends = counts.ends(bounds_of(self.rule, q, dtype), self.rule.max_fliers)
+        ends = counts.ends(np.stack(self.rule.fences(q)), self.rule.max_fliers)
         return self.boxes(q, ends, dtype)
 
 
@@ -339,8 +338,3 @@ def _ends_of(box: PartialBox, sums: Moments, most: int) -> LaneEnds:
         beyond(box.above, high, box.weight_above, box.high_weights),
         sums,
     )
-
-
-def bounds_of(rule: Rule, q: FloatArray, dtype: np.dtype[Any]) -> Bounds:
-    """Return the fences of lanes of a dtype, by their quantiles `Rule.q`."""
-    return Bounds(*rule.fences(q), selection_dtype(dtype))

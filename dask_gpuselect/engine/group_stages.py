@@ -79,7 +79,6 @@ def stages_of_groups(
         settle=question.bracketed if edges is None else _bracketed_among(question, edges),
         finds="bracket",
         join=_joined,
-        finds_each="bracket-each",
     )
     second = Stage(
         name=f"{label}-candidates",
@@ -89,7 +88,6 @@ def stages_of_groups(
         settle=question.order_statistics,
         finds="order",
         join=partial(_answered, request=request),
-        finds_each="elements",
     )
     if plan.cached_bytes:
         about = {"limits": limits(), "board_name": f"group-reports-{token}"}

@@ -296,7 +296,6 @@ def ask_table(x: DaskArray, question: GroupedColumns, label: str) -> DaskArray:
         settle=question.bracketed,
         finds="bracket",
         join=tuple,
-        finds_each="bracket-each",
     )
     second = Stage(
         name=f"{label}-candidates",
@@ -304,7 +303,6 @@ def ask_table(x: DaskArray, question: GroupedColumns, label: str) -> DaskArray:
         reduce=dividing(n),
         settle=question.answered,
         join=_together,
-        finds_each="groups",
     )
     return _made(x, [first, second], label, tokenize(x.name, question, n))
 
@@ -322,7 +320,6 @@ def ask_counts(x: DaskArray, label: str) -> DaskArray:
         reduce=dividing(n),
         settle=_all_counted,
         join=_together,
-        finds_each="groups",
     )
     return _made(x, [stage], label, tokenize(x.name, n))
 

@@ -23,7 +23,6 @@ from dask_gpuselect.engine.questions import (
     LaneLoad,
     LaneQuestion,
     LaneSlots,
-    PassSteps,
 )
 from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.kernels.companions import Accompanied, each_array
@@ -481,11 +480,9 @@ class GroupedLanes(LaneQuestion):
         )
 
     @property
-    def steps(self) -> PassSteps:
-        steps = self.of_group.steps
-        return PassSteps(
-            LaneLoad(*self._of_each(steps.narrow)), LaneLoad(*self._of_each(steps.last))
-        )
+    def steps(self) -> tuple[LaneLoad, LaneLoad]:
+        narrow, last = (LaneLoad(*self._of_each(load)) for load in self.of_group.steps)
+        return narrow, last
 
     def tails(self, n: int) -> LaneLoad | None:
         del n

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import concatenate
 from dask_gpuselect.engine.answers import AnswerAxes, Form
-from dask_gpuselect.engine.source import DaskArray, itself
+from dask_gpuselect.engine.source import DaskArray, itself, nothing
 from dask_gpuselect.kernels import elements_at, values
 from dask_gpuselect.maths import weights
 from dask_gpuselect.maths.boxes import BoxGuess
@@ -386,6 +386,9 @@ class LaneLoad:
         ``(partials, known)``: the result.
     known : callable
         ``(order statistics)``: what a further load needs to know of them.
+    answers : callable, optional
+        ``(partial_result, known)``: the answers in the form of `LaneQuestion.finished`, on the
+        device of the merged partial result; None if they have to be made from order statistics.
     name : str
         Part of the names of the layers of a further load.
     merge_every : int
@@ -401,6 +404,7 @@ class LaneLoad:
     name: str = ""
     merge_every: int = 0
     width: int = 0
+    answers: Callable[..., Any | None] = nothing
 
     @classmethod
     def of_tails(cls, sizes: TailSizes, order: LaneOrder) -> LaneLoad:
@@ -409,43 +413,6 @@ class LaneLoad:
         in_tails = partial(_order_statistics_in_tails, ranks=order.lane_ranks, sizes=sizes)
         measure = partial(kernels.lane_tails, sizes=sizes)
         return cls(measure, merge, of_merged(merge, in_tails), width=sizes.width(sizes.n))
-
-
-def no_answers(partials: Any, brackets: Any) -> None:
-    """Return None: the partial results do not answer without the order statistics."""
-
-
-@dataclass(frozen=True)
-class PassSteps:
-    """The loads that find the order statistics of every lane.
-
-    Parameters
-    ----------
-    narrow : LaneLoad
-        A load that results in brackets. `measure` and `merge` also get a number of ranks, `m`.
-    last : LaneLoad
-        The last load, which results in order statistics.
-    answers : callable, optional
-        ``(partials, brackets)``: the answers in the form of `LaneQuestion.finished`, on the device
-        of the partial results; None if they have to be made from the order statistics.
-    """
-
-    narrow: LaneLoad
-    last: LaneLoad
-    answers: Callable[..., Any | None] = no_answers
-
-    @classmethod
-    def by_counts(cls, order: LaneOrder) -> PassSteps:
-        """Return the steps that find order statistics by counts."""
-        bracketed = partial(kernels.narrowed_lane_brackets, ranks=order.lane_ranks)
-        merge = kernels.merge_lane_tallies
-        return cls(
-            LaneLoad(kernels.lane_cuts, kernels.merge_lane_cuts, bracketed),
-            LaneLoad(
-                kernels.lane_tally, merge, of_merged(merge, kernels.order_statistics_of_lanes)
-            ),
-            of_merged(merge, partial(kernels.answers_of_tally, order=order)),
-        )
 
 
 def of_merged(merge: Callable[..., Any], finish: Callable[..., Any]) -> Callable[..., Any]:
@@ -557,9 +524,19 @@ class LaneQuestion(BaseQuestion, ABC):
     """True if `composed` answers by other questions, without `steps`."""
 
     @property
-    def steps(self) -> PassSteps:
-        """The functions that passes apply."""
-        return PassSteps.by_counts(self.order)
+    def steps(self) -> tuple[LaneLoad, LaneLoad]:
+        """The loads of passes that find the order statistics of every lane.
+
+        The first results in brackets; its `measure` and `merge` also get a number of ranks, `m`.
+        The last one results in order statistics.
+        """
+        merge, finish = kernels.merge_lane_tallies, kernels.order_statistics_of_lanes
+        bracketed = partial(kernels.narrowed_lane_brackets, order=self.order)
+        answers = partial(kernels.answers_of_tally, order=self.order)
+        return (
+            LaneLoad(kernels.lane_cuts, kernels.merge_lane_cuts, bracketed),
+            LaneLoad(kernels.lane_tally, merge, of_merged(merge, finish), answers=answers),
+        )
 
     def finished(self, resolved: Any) -> Any:
         """Convert the result of passes to answers ``(n_answers, n_lanes)`` on the host."""

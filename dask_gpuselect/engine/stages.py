@@ -23,7 +23,7 @@ from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import FOR_NEXT_LOAD, Blocks, Columns, Tasks
 from dask_gpuselect.engine.grid import lane_sizes
 from dask_gpuselect.engine.lane_plans import LanePlan
-from dask_gpuselect.engine.questions import Block, LaneLoad, LaneQuestion, no_answers
+from dask_gpuselect.engine.questions import Block, LaneLoad, LaneQuestion
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.sizes import TALLIES_EVERY
 
@@ -68,8 +68,6 @@ class Stage:
         Part of the name of the layer that settles; empty for the last stage.
     join : callable, optional
         ``(results)``: join the results of `settle`, if several tasks may settle each column.
-    finds_each : str
-        Part of the name of their layer.
     numbers_parts : bool
         True if `measure` gets the `number` of the part.
     cuts_of : callable, optional
@@ -87,7 +85,6 @@ class Stage:
     settle: Callable[..., Any] | tuple[Callable[..., Any], ...]
     finds: str = ""
     join: Callable[..., Any] | None = None
-    finds_each: str = ""
     numbers_parts: bool = False
     cuts_of: Callable[[Any], Any] | None = None
     by_cache: Callable[[Any, Any], Any] | None = None
@@ -135,7 +132,7 @@ def run(
         if stage.join is None:
             own = known = columns.settle(stage.settle, name, partials, about, ends)
         else:
-            each = f"{label}-{stage.finds_each}-{token}"
+            each = f"{label}-{stage.finds or 'answer'}-each-{token}"
             own = columns.settle(stage.settle, each, partials, about)
             known = columns.gather(stage.join, name, own, ends)
     assert known is not None
@@ -169,18 +166,11 @@ class LaneRequest:
         """Compute the answers from the counts of all values."""
         return self.question.counted(self.question.merge_value_counts(partials), self.dtype)
 
-    def answered(
-        self,
-        partials: Sequence[Any],
-        known: Any,
-        *,
-        last: LaneLoad,
-        answers: Callable[..., Any] = no_answers,
-    ) -> Any:
+    def answered(self, partials: Sequence[Any], known: Any, *, last: LaneLoad) -> Any:
         """Compute the answers from the last pass, or what a further load needs to know."""
-        merged = [last.merge(partials)]
-        made = None if self.question.further else answers(merged, known)
-        return self.resolved(last.finish(merged, known)) if made is None else made
+        merged = last.merge(partials)
+        made = None if self.question.further else last.answers(merged, known)
+        return self.resolved(last.finish([merged], known)) if made is None else made
 
     def resolved(self, order: Any) -> Any:
         """Compute the answers from order statistics, or what a further load needs to know."""
@@ -228,23 +218,23 @@ def stages_in_passes(
     x: DaskArray, request: LaneRequest, plan: LanePlan, label: str, token: str
 ) -> list[Stage]:
     """Narrow the brackets of each column load by load; then make the question's further load."""
-    steps = request.question.steps
+    narrow, last_load = request.question.steps
     passes = [
         Stage(
             name="quantile-lane-cuts",
-            measure=steps.narrow.measure,
+            measure=narrow.measure,
             arguments={"m": m},
-            reduce=merging(partial(steps.narrow.merge, m=m), plan.passes.merge_every),
-            settle=steps.narrow.finish,
+            reduce=merging(partial(narrow.merge, m=m), plan.passes.merge_every),
+            settle=narrow.finish,
             finds=f"bracket-{load}",
         )
         for load, m in enumerate(plan.passes.widths, 1)
     ]
     last = Stage(
         name=f"{label}-candidates",
-        measure=steps.last.measure,
-        reduce=merging(steps.last.merge, TALLIES_EVERY),
-        settle=partial(request.answered, last=steps.last, answers=steps.answers),
+        measure=last_load.measure,
+        reduce=merging(last_load.merge, TALLIES_EVERY),
+        settle=partial(request.answered, last=last_load),
         finds="order",
     )
     return [*passes, last, *further_stages(request, label)]

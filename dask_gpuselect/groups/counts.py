@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.arrays import as_type, is_kind, like, namespace, to_host
-from dask_gpuselect.engine.questions import LaneLoad, LaneQuestion, PassSteps, of_merged
+from dask_gpuselect.engine.questions import LaneLoad, LaneQuestion, of_merged
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes
@@ -48,9 +48,9 @@ class LaneCounts(LaneQuestion):
         """Return None: each group is counted by itself."""
 
     @property
-    def steps(self) -> PassSteps:
+    def steps(self) -> tuple[LaneLoad, LaneLoad]:
         last = LaneLoad(_counted, _sum, of_merged(_sum, _without_elements))
-        return PassSteps(LaneLoad(_counted, _sum, _sum), last)
+        return LaneLoad(_counted, _sum, _sum), last
 
     def finished(self, lanes: Lanes) -> Any:
         return lanes.n_valid[None]

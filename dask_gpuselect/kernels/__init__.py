@@ -50,7 +50,7 @@ from dask_gpuselect.kernels.slots import each_slot
 from dask_gpuselect.kernels.slots import in_slots as in_slots
 from dask_gpuselect.kernels.slots import is_on_device as is_on_device
 from dask_gpuselect.maths import lane_cuts as lane_cuts_
-from dask_gpuselect.maths import runs
+from dask_gpuselect.maths import lane_weights, runs
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
@@ -785,20 +785,24 @@ def merge_lane_tails(parts: Sequence[LaneTails], sizes: TailSizes) -> LaneTails:
 @one_way
 def merge_lane_cuts(parts: Sequence[LaneCuts], m: int) -> LaneCuts:
     """Merge the cuts of several parts of lanes into cuts at `m` ranks; see `lane_cuts.merge`."""
+    if parts[0].weight is not None:
+        return lane_weights.merge(parts, m)
     return lane_cuts_.merge(parts, m, backend_for(parts[0].low).lane_passes.bracketed)
 
 
 @one_way
 def narrowed_lane_brackets(
-    parts: Sequence[LaneCuts], brackets: LaneBrackets | None, ranks: RanksOfLanes
+    parts: Sequence[LaneCuts], brackets: LaneBrackets | None, order: Any
 ) -> LaneBrackets:
     """Find the brackets that the cuts of a pass prove, inside those of the pass before if any.
 
-    See `lane_cuts.find_lane_brackets` and `lane_cuts.narrow`.
+    See `lane_cuts.find_lane_brackets`, `lane_cuts.narrow` and `lane_weights.narrowed`.
     """
+    if parts[0].weight is not None:
+        return lane_weights.narrowed(parts, brackets, order.wanted)
     kernels = backend_for(parts[0].low).lane_passes
     if brackets is None:
-        answer: LaneBrackets = kernels.find_lane_brackets(parts, ranks)
+        answer: LaneBrackets = kernels.find_lane_brackets(parts, order.lane_ranks)
         return answer
     return lane_cuts_.narrow(parts, brackets, kernels.bracketed)
 
@@ -824,7 +828,7 @@ Returns ``(n_answers, n_lanes)`` as `LaneOrder.lane_answer` does; None where
 order_statistics_of_lanes = _kernel(
     "order_statistics_of_lanes", "lane_passes.order_statistics", _of_tally
 )
-"""Return the elements of the wanted ranks, on the host; see `lane_cuts.order_statistics`."""
+"""Return the wanted elements, on the host; see `reference.lane_passes.order_statistics`."""
 
 
 # --- Rows -----------------------------------------------------------------------------------------

@@ -163,22 +163,13 @@ class LaneCuts(Sent):
     norm: Any = None
 
 
-@dataclass(frozen=True)
-class LaneSizes:
-    """Bounds of sizes that the host knows of tables on a device, to avoid waiting for them.
+LaneSizes = tuple[int, int, int | None]
+"""Bounds of sizes that the host knows of tables on a device, to avoid waiting for them.
 
-    Parameters
-    ----------
-    least, most : int
-        Smallest and largest possible number of valid elements of a lane.
-    room : int or None
-        Bound of the number of elements strictly inside a bracket, in all parts together, if a table
-        of so many for every bracket is small enough. Otherwise None.
-    """
-
-    least: int
-    most: int
-    room: int | None
+They are the smallest and the largest possible number of valid elements of a lane, and a bound of
+the number of elements strictly inside a bracket, in all parts together, if a table of so many for
+every bracket is small enough; otherwise None.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -537,32 +528,41 @@ def bracketed(
     These are the largest pivots surely not behind the order statistics of ranks `lower`, and the
     smallest ones surely not before those of ranks `upper`.
     """
-    k = lower.shape[-1]
-    lows, highs = ([as_rows(getattr(part, end)) for part in parts] for end in ("low", "high"))
-    n = [part.n_inside.reshape(-1) for part in parts]
+    shape, dtype = (*parts[0].n_inside.shape, lower.shape[-1]), parts[0].low.dtype
     lower, upper = as_rows(lower), as_rows(upper)
-    bounds = np.empty((2, len(lower), k), lows[0].dtype)
-    widths = [table.shape[1] for table in lows]
-    for rows in table_tiles(len(lower), sum(widths)):
-        ranks = [even_ranks(size[rows], m) for size, m in zip(n, widths, strict=True)]
-        for end, tables, wanted in ((0, lows, lower), (1, highs, upper)):
-            pivots = np.concatenate([table[rows] for table in tables], axis=1)
-            order = np.argsort(pivots, axis=1, kind="stable")
-            sizes, width = [size[rows] for size in n], np.array(pivots.shape[1])
-            if end == 0:
-                # At most t elements of a part are below its pivot of rank t.
-                below = most_below(order, ranks, sizes)
-                at = search(below, wanted[rows], width, upto=True) - 1
-            else:
-                upto = [
-                    np.minimum(rank + 1, size[:, None])
-                    for rank, size in zip(ranks, sizes, strict=True)
-                ]
-                upto_ = least_upto(order, upto, [np.zeros_like(size) for size in sizes])
-                at = search(upto_, wanted[rows] + 1, width, upto=False)
-            bounds[end, rows] = taken(pivots, taken(order, at))
-    shape = (*parts[0].n_inside.shape, k)
+    bounds = np.empty((2, *lower.shape), dtype)
+    are_known = all(part.low is part.high for part in parts)  # one table for both ends
+    for rows in table_tiles(len(lower), sum(part.low.shape[-1] for part in parts)):
+        _, pivots, below, upto = united(parts, rows)
+        last = np.array(pivots.shape[1])
+        bounds[0, rows] = taken(pivots, search(below, lower[rows], last, upto=True) - 1)
+        if not are_known:
+            _, pivots, _, upto = united(parts, rows, "high")
+        bounds[1, rows] = taken(pivots, search(upto, upper[rows], last, upto=True))
     return bounds[0].reshape(shape), bounds[1].reshape(shape)
+
+
+def united(parts: Sequence[LaneCuts], rows: slice, end: str = "low") -> tuple[Any, ...]:
+    """Sort the pivots of some brackets of all parts, and bound the measure of all parts there.
+
+    Returns the order of the pivots, the pivots, and the bounds below and up to each. `end` is the
+    column of the pivots.
+    """
+    pivots = np.concatenate([as_rows(getattr(part, end))[rows] for part in parts], axis=1)
+    order = np.argsort(pivots, axis=1, kind="stable")
+    starts, stops, below, upto = zip(*(_bounds_of(part, rows) for part in parts), strict=True)
+    bounds = most_below(order, below, stops), least_upto(order, upto, starts)
+    return order, np.take_along_axis(pivots, order, axis=1), *bounds
+
+
+def _bounds_of(part: LaneCuts, rows: slice) -> tuple[NDArray[Any], ...]:
+    """Bound the measure of a part up to the ends of some brackets, and below and up to pivots."""
+    size = part.n_inside.reshape(-1)[rows]
+    if part.below is None:  # at most t elements are below the pivot of rank t
+        ranks = even_ranks(size, part.low.shape[-1])
+        return np.zeros_like(size), size, ranks, np.minimum(ranks + 1, size[:, None])
+    ends = (each.reshape(-1)[rows] for each in (part.before, part.until))
+    return *ends, *(as_rows(each)[rows] for each in (part.below, part.upto))
 
 
 def most_below(order: IntArray, below: Sequence[IntArray], ends: Sequence[IntArray]) -> IntArray:

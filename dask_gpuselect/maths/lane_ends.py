@@ -25,6 +25,9 @@ from dask_gpuselect.maths.sorted_lanes import SortedLanes
 Measure = IntArray | ExactSums | FloatArray
 """Number of elements in each lane, or their weight, which may be rounded."""
 
+Bounds = FloatArray
+"""Lower and upper bound of each lane, shape ``(2, n_lanes)``. Nothing is beyond NaN."""
+
 BoundsOf = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 """Function from the answers of some lanes, shape ``(n_answers, n_lanes)``, to their two bounds."""
 
@@ -32,23 +35,6 @@ BoundsOf = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 # A table of all lanes is sorted by rows, unless it has more than so many times the elements there
 # are. That is 23 times as fast as sorting 1.3e5 elements of 64 lanes by two keys.
 PADDED = 3
-
-
-@dataclass(frozen=True, eq=False)
-class Bounds(Arrays):
-    """Lower and upper bound of each lane.
-
-    Parameters
-    ----------
-    low, high : ndarray of float64, shape (n_lanes,)
-        Nothing is beyond NaN.
-    dtype : dtype
-        Dtype of the elements.
-    """
-
-    low: FloatArray
-    high: FloatArray
-    dtype: np.dtype[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,9 +274,10 @@ def ends_of_values(
     sizes = np.bincount(lane, minlength=n_lanes)
     stops = np.cumsum(sizes)
     starts, wide = stops - sizes, values.astype(np.float64)
-    is_low, is_high = wide < bounds.low[lane], wide > bounds.high[lane]  # False for NaN
+    is_low, is_high = wide < bounds[0][lane], wide > bounds[1][lane]  # False for NaN
     n_low, n_high = (np.bincount(lane[each], minlength=n_lanes) for each in (is_low, is_high))
     least, largest = extremes_of(values.dtype)
+    has_low, has_high = ~np.isnan(bounds)
 
     def at(places: IntArray, is_some: NDArray[np.bool_], other: Any) -> NDArray[Any]:
         elements = np.full(n_lanes, other, values.dtype)
@@ -314,8 +301,8 @@ def ends_of_values(
         numbers[0] if weights is None else measured(np.ones(len(lane), np.bool_)),
         at(starts, sizes > 0, largest),
         at(stops - 1, sizes > 0, least),
-        at(starts + n_low, (n_low < sizes) & ~np.isnan(bounds.low), largest),
-        at(stops - n_high - 1, (n_high < sizes) & ~np.isnan(bounds.high), least),
+        at(starts + n_low, (n_low < sizes) & has_low, largest),
+        at(stops - n_high - 1, (n_high < sizes) & has_high, least),
         beyond(is_low, is_high=False),
         beyond(is_high, is_high=True),
         Moments.of(values, lane, n_lanes, counts=counts, weights=weights),

@@ -38,15 +38,13 @@ from dask_gpuselect.maths.lane_cuts import (
     LaneCuts,
     Lanes,
     LaneTally,
-    as_rows,
     check_lanes_unchanged,
     known_of_all,
     last_of,
-    least_upto,
-    most_below,
     some_lanes,
     table_tiles,
     total,
+    united,
 )
 from dask_gpuselect.maths.sorted_lanes import SMALLEST, SortedLanes
 from dask_gpuselect.maths.weight_finish import WeightedOrder, answers
@@ -284,7 +282,7 @@ def merge(parts: Sequence[LaneCuts], m: int) -> LaneCuts:
     n_inside = total("n_inside", parts)
     pieces = []
     for rows in table_tiles(n_inside.size, sum(part.low.shape[-1] for part in parts)):
-        order, n, *tables = _united(parts, rows)
+        n, (order, *tables) = _n_elements(parts, rows), united(parts, rows)
         at = _even(parts, rows, order, n, 2 * m)
         pieces.append([taken(each, at) for each in tables])
     pivots, below, upto = (
@@ -314,7 +312,7 @@ def narrowed(
     least, most = (each.reshape(-1, k) for each in _targets(parts, wanted, numbers[0] + n_pivots))
     bounds = np.empty((2, len(least), k), parts[0].low.dtype)
     for rows in table_tiles(len(least), n_pivots):
-        _, n, pivots, below, upto = _united(parts, rows)
+        n, (_, pivots, below, upto) = _n_elements(parts, rows), united(parts, rows)
         low, last = search(below, least[rows], n, upto=False) - 1, n[:, None] - 1
         high = search(upto, most[rows], n, upto=True)
         bounds[0, rows] = taken(pivots, low)
@@ -327,30 +325,17 @@ def narrowed(
     return LaneBrackets(low, high, None, None, *numbers, wanted=wanted)
 
 
-def _united(parts: Sequence[LaneCuts], rows: slice) -> tuple[Any, ...]:
-    """Sort the pivots of some brackets of all parts, and bound the weights of all parts there.
-
-    Returns the order of the pivots, the number of those that are elements and come first, the
-    pivots, and the bounds below and up to each.
-    """
-    n_inside, before, until = (
-        [getattr(part, name).reshape(-1)[rows] for part in parts]
-        for name in ("n_inside", "before", "until")
-    )
-    pivots, below, upto = (
-        [as_rows(getattr(part, name))[rows] for part in parts] for name in ("low", "below", "upto")
-    )
-    n = np.sum([each.shape[1] * (size > 0) for each, size in zip(pivots, n_inside, strict=True)], 0)
-    joined = np.concatenate(pivots, axis=1)
-    order = np.argsort(joined, axis=1, kind="stable")
-    bounds = most_below(order, below, until), least_upto(order, upto, before)
-    return order, n, np.take_along_axis(joined, order, axis=1), *bounds
+def _n_elements(parts: Sequence[LaneCuts], rows: slice) -> IntArray:
+    """Count the pivots of some brackets of all parts that are elements; they come first."""
+    widths = [part.low.shape[-1] * (part.n_inside.reshape(-1)[rows] > 0) for part in parts]
+    n: IntArray = np.sum(widths, axis=0)
+    return n
 
 
 def _even(parts: Sequence[LaneCuts], rows: slice, order: IntArray, n: IntArray, k: int) -> IntArray:
     """Choose the places of `k` pivots at even steps of count and weight together.
 
-    `order` and `n` are as of `_united`.
+    `order` is as of `united`, and `n` as of `_n_elements`.
     """
     measures = (
         np.stack([measure.reshape(-1)[rows] for measure in column], axis=1)

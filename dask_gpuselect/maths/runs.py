@@ -98,7 +98,7 @@ def answers_and_ends(
 ) -> tuple[FloatArray, LaneEnds]:
     """Answer a question for each run, and collect the elements beyond bounds from the answers."""
     answers = answered(runs, question).astype(np.float64)
-    return answers, _ends(runs, Bounds(*bounds_of(answers), runs.dtype), most)
+    return answers, _ends(runs, np.stack(bounds_of(answers)), most)
 
 
 # --- Quantiles ------------------------------------------------------------------------------------
@@ -131,8 +131,8 @@ def _ends(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:
     n_valid, starts, stops = runs.n_valid, runs.starts, runs.stops
     n_runs, dtype = len(n_valid), runs.dtype
     least, largest = extremes_of(dtype)
-    lowest = [smallest_from(bound, dtype) for bound in bounds.low.tolist()]
-    highest = [largest_to(bound, dtype) for bound in bounds.high.tolist()]
+    lowest = [smallest_from(bound, dtype) for bound in bounds[0].tolist()]
+    highest = [largest_to(bound, dtype) for bound in bounds[1].tolist()]
     sides = [largest if each is None else each for each in lowest]
     sides += [least if each is None else each for each in highest]
     upto = np.repeat([False, True], n_runs)
@@ -141,8 +141,9 @@ def _ends(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:
     # No value is on the inner side of a bound: all elements are beyond it, or none if it is NaN.
     inner = np.where([each is None for each in lowest], stops, inner)
     outer = np.where([each is None for each in highest], starts, outer)
-    inner = np.where(np.isnan(bounds.low), starts, inner)
-    outer = np.where(np.isnan(bounds.high), stops, outer)
+    is_number = ~np.isnan(bounds)
+    inner = np.where(is_number[0], inner, starts)
+    outer = np.where(is_number[1], outer, stops)
     n_low, n_high = np.minimum(inner - starts, most), np.minimum(stops - outer, most)
     low_places, high_places = _ahead(starts, n_low, 1), _ahead(stops - 1, n_high, -1)
     singles = np.concatenate([starts, stops - 1, inner, outer - 1])
@@ -150,7 +151,6 @@ def _ends(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:
     ends, low, high = np.split(elements, np.cumsum([len(singles), len(low_places)]))
     least_of, most_of, low_of, high_of = ends.reshape(4, -1)
     is_inside = inner < stops, outer > starts
-    is_number = ~np.isnan(bounds.low), ~np.isnan(bounds.high)
     measures: Sequence[Any] = (n_valid, inner - starts, stops - outer)
     if runs.has_weights:
         sums = runs.weights_before(np.concatenate([starts, inner, outer, stops]))

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect import kernels
 from dask_gpuselect.arrays import as_dtype
 from dask_gpuselect.engine.questions import (
     Guess,
-    LaneLoad,
     LaneQuestion,
-    PassSteps,
     Question,
-    of_merged,
 )
-from dask_gpuselect.maths import lane_weights
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_cuts import Lanes, join, merge_tallies
+from dask_gpuselect.maths.lane_cuts import Lanes, join
 from dask_gpuselect.maths.lane_weights import WantedQuantiles
 from dask_gpuselect.maths.ranks import METHODS, Method
 from dask_gpuselect.maths.weight_brackets import (
@@ -165,21 +159,6 @@ class WeightedLaneQuantiles(QuantileFields, LaneQuestion):
     def wanted(self) -> WantedQuantiles:
         # The estimator of type 7 is rounded once, so here to the dtype of the answers.
         return WantedQuantiles(self.q, self.method, self.dtype)
-
-    @property
-    def steps(self) -> PassSteps:
-        return PassSteps(
-            LaneLoad(
-                kernels.lane_cuts,
-                lane_weights.merge,
-                partial(lane_weights.narrowed, wanted=self.wanted),
-            ),
-            LaneLoad(
-                kernels.lane_tally,
-                merge_tallies,
-                of_merged(merge_tallies, lane_weights.answers_of_tally),
-            ),
-        )
 
     def of_all(self, order: InOrder) -> Lanes:
         """Find the elements that give the answers about all elements, as those of one lane."""

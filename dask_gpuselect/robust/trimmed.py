@@ -341,7 +341,7 @@ class LaneTrimmedMean(LaneQuestion):
     def counted(self, counts: ValueCounts, dtype: np.dtype[Any]) -> Any:
         cuts = self.cuts.lane_answer(counts.order_statistics(self.cuts.lane_ranks))
         clipped = counts.mapped(lambda values, lanes: kernels.clipped(values, *cuts[:, lanes]))
-        ends = clipped.ends(_no_bounds(cuts, dtype), 1)
+        ends = clipped.ends(_no_bounds(cuts), 1)
         return self.mean.lane_answer(self.means(ends, cuts))
 
     def clipped_ends(
@@ -355,7 +355,7 @@ class LaneTrimmedMean(LaneQuestion):
         sizes = [1 if axis in axes else size for axis, size in enumerate(chunks[0].shape)]
         low, high = ends.reshape(2, *sizes)
         clipped = [kernels.clipped(chunk, low, high) for chunk in chunks]
-        return kernels.lane_ends(clipped, dtype, axes, _no_bounds(ends, dtype), 1)
+        return kernels.lane_ends(clipped, dtype, axes, _no_bounds(ends), 1)
 
     @quiet()
     def means(self, ends: LaneEnds, cuts: NDArray[Any]) -> Lanes:
@@ -373,10 +373,9 @@ class LaneTrimmedMean(LaneQuestion):
         return Lanes(answer, answer, n, ends.n_missing)
 
 
-def _no_bounds(cuts: NDArray[Any], dtype: np.dtype[Any]) -> Bounds:
+def _no_bounds(cuts: NDArray[Any]) -> Bounds:
     """Make bounds of each lane that nothing is beyond."""
-    nan = np.full(cuts.shape[1], np.nan)
-    return Bounds(nan, nan, selection_dtype(dtype))
+    return np.full((2, cuts.shape[1]), np.nan)
 
 
 def _end_of(ends: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

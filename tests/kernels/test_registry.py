@@ -15,15 +15,13 @@ from dask_gpuselect.kernels import reference, registry
 from tests.backends import CUPY, NUMPY, param
 
 PURPOSES = [each.name for each in iter_modules(reference.__path__)]
-HELPERS = {"cuts_of_sorted"}
-"""Functions that are no kernels, of which two backends have one of the same name."""
 
 
 def definitions(purpose: str) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Kernels that a module of the reference defines, by name."""
     module = import_module(f"{reference.__name__}.{purpose}")
     for name, function in vars(module).items():
-        if isfunction(function) and not name.startswith("_") and name not in HELPERS:
+        if isfunction(function) and not name.startswith("_"):
             yield name, function
 
 

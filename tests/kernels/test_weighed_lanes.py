@@ -15,7 +15,7 @@ from dask_gpuselect.kernels.cpu import lane_ends as ends_by_kernels
 from dask_gpuselect.kernels.cpu import weighed_lanes
 from dask_gpuselect.maths import lane_ends, lane_weights
 from dask_gpuselect.maths.exact_sums import ExactSums
-from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
+from dask_gpuselect.maths.lane_ends import LaneEnds
 from dask_gpuselect.maths.lane_weights import METHODS, WantedQuantiles
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from dask_gpuselect.quiet import quiet
@@ -109,9 +109,9 @@ def test_ends_are_what_integers_say(weights: str) -> None:
                 else SortedLanes.weighed(values, own, keeps)
             )
             middle = lanes.values[:, 0].astype("f8")
-            low, high = middle - rng.random(LANES), middle + rng.random(LANES)
-            low[0] = high[1] = np.nan
-            about: Any = lanes, Bounds(low, high, lanes.values.dtype)
+            bounds = middle + rng.random((2, LANES)) * [[-1], [1]]
+            bounds[0, 0] = bounds[1, 1] = np.nan
+            about: Any = lanes, bounds
             for most in (0, 2):
                 with quiet():
                     expected = lane_ends.ends_of_sorted(*about, most)

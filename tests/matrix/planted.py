@@ -156,8 +156,8 @@ ROWS = {
     ),
     "brackets of lanes in parts end one rank too early": (
         "maths/lane_cuts.py",
-        "search(upto_, wanted[rows] + 1, width, upto=False)",
-        "search(upto_, wanted[rows], width, upto=False)",
+        "search(upto, upper[rows], last, upto=True)",
+        "search(upto, upper[rows], last, upto=False)",
     ),
     "sums of weights are compared before they are rounded": (
         "maths/exact_sums.py",

@@ -83,7 +83,7 @@ def ends_of_sorted(
     counts = np.zeros((6, len(rows)), np.int64)
     ends = np.empty((4, len(rows)), rows.dtype)
     ends[::2], ends[1::2] = extremes_of(rows.dtype)[::-1]
-    _ends_of_runs(rows, runs, bounds.low, bounds.high, most, counts, ends)
+    _ends_of_runs(rows, runs, *bounds, most, counts, ends)
     measures: Sequence[Measure] = (n_valid, *counts[:2])
     moments: Moments | RoundedMoments
     if weights is None:

@@ -6,7 +6,6 @@ A part is read in tables of lanes that stay in the cache (`lanes.tiles`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +19,6 @@ from dask_gpuselect.kernels.cpu.few import tiles
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from
 from dask_gpuselect.kernels.reference import lane_passes as reference
 from dask_gpuselect.maths import lane_cuts
-from dask_gpuselect.maths import sorted_lanes as sorted_lanes_
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
@@ -32,11 +30,11 @@ from dask_gpuselect.maths.lane_cuts import (
     table_tiles,
     total,
 )
-from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
 RUN = 512  # elements that are counted in 32 bits
 
 
+@until_compiled(reference.cuts)
 def cuts(parts: Sequence[Any], brackets: Any | None, m: int) -> Any:
     """Measure the cuts of every lane at `m` ranks; see `reference.lane_passes.cuts`."""
     if _are_numbers_alone(parts):
@@ -44,10 +42,11 @@ def cuts(parts: Sequence[Any], brackets: Any | None, m: int) -> Any:
     return reference.cuts(parts, brackets, m)
 
 
+@until_compiled(reference.tally)
 def tally(parts: Sequence[Any], brackets: Any) -> Any:
     """Tally every lane at its brackets, with candidates; see `reference.lane_passes.tally`."""
     if _are_numbers_alone(parts):
-        return reference.in_turn(tally_of_rows, tiles(parts), brackets)
+        return reference.in_turn(_tally_of_rows, tiles(parts), brackets)
     return reference.tally(parts, brackets)
 
 
@@ -59,11 +58,13 @@ def _are_numbers_alone(parts: Sequence[Any]) -> bool:
 def _cuts_of_rows(rows: NDArray[Any], brackets: LaneBrackets | None, m: int) -> LaneCuts:
     """Measure the cuts of lanes that are not sorted yet."""
     ordered = _sorted(rows)
-    cuts = cuts_of_sorted(ordered, brackets, m)
-    if ordered is rows:
-        return cuts
-    pivots = cuts.low.astype(rows.dtype)
-    return replace(cuts, low=pivots, high=pivots)
+    n_questions = brackets.low.shape[1] if brackets else 1
+    pivots = np.empty((len(rows), n_questions, m), ordered.dtype)
+    counts = np.zeros((2, len(rows), n_questions), np.int64)
+    n_valid = np.empty(len(rows), np.int64)
+    _cut_rows(ordered, _ends_of(brackets, ordered.dtype), pivots, counts, n_valid)
+    pivots, (n_inside, n_before) = pivots.astype(rows.dtype, copy=False), counts
+    return LaneCuts(pivots, pivots, n_inside, n_before, n_valid, rows.shape[1] - n_valid)
 
 
 def _sorted(rows: NDArray[Any]) -> NDArray[Any]:
@@ -77,22 +78,6 @@ def _sorted(rows: NDArray[Any]) -> NDArray[Any]:
     return ordered
 
 
-def _cuts_by_numpy(rows: NDArray[Any], brackets: LaneBrackets | None, m: int) -> LaneCuts:
-    return sorted_lanes_.cuts_of_sorted(SortedLanes.of_rows(rows), brackets, m)
-
-
-@until_compiled(_cuts_by_numpy)
-def cuts_of_sorted(rows: NDArray[Any], brackets: LaneBrackets | None, m: int) -> LaneCuts:
-    """Measure the cuts of sorted lanes; see `maths.sorted_lanes.cuts_of_sorted`."""
-    n_questions = brackets.low.shape[1] if brackets else 1
-    pivots = np.empty((len(rows), n_questions, m), rows.dtype)
-    counts = np.zeros((2, len(rows), n_questions), np.int64)
-    n_valid = np.empty(len(rows), np.int64)
-    _cut_rows(rows, _ends_of(brackets, rows.dtype), pivots, counts, n_valid)
-    n_inside, n_before = counts
-    return LaneCuts(pivots, pivots, n_inside, n_before, n_valid, rows.shape[1] - n_valid)
-
-
 def _ends_of(brackets: LaneBrackets | None, dtype: np.dtype[Any]) -> tuple[NDArray[Any], ...]:
     """Return the lower and upper ends of brackets for kernels, without rows if there are none."""
     none = np.empty((0, 1), dtype)
@@ -100,17 +85,8 @@ def _ends_of(brackets: LaneBrackets | None, dtype: np.dtype[Any]) -> tuple[NDArr
     return tuple(np.ascontiguousarray(end, dtype) for end in ends)
 
 
-def _tally_by_sorting(rows: NDArray[Any], brackets: LaneBrackets) -> LaneTally:
-    lanes = SortedLanes.of_rows(np.sort(rows, axis=1))
-    return sorted_lanes_.tally_of_sorted(lanes, brackets)
-
-
-@until_compiled(_tally_by_sorting)
-def tally_of_rows(rows: NDArray[Any], brackets: LaneBrackets) -> LaneTally:
-    """Tally lanes that need not be sorted; see `maths.sorted_lanes.tally_of_sorted`.
-
-    Candidates are in the order of their lane.
-    """
+def _tally_of_rows(rows: NDArray[Any], brackets: LaneBrackets) -> LaneTally:
+    """Tally lanes that need not be sorted; their candidates are in the order of their lane."""
     counts = np.zeros((4, *brackets.low.shape), np.int64)
     n_missing = np.zeros(len(rows), np.int64)
     ends = _ends_of(brackets, rows.dtype)
@@ -125,8 +101,8 @@ def tally_of_rows(rows: NDArray[Any], brackets: LaneBrackets) -> LaneTally:
 @until_compiled(lane_cuts.merge_tallies)
 def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
     """Merge the tallies of several parts; see `lane_cuts.merge_tallies`."""
-    if len(parts) == 1:
-        return parts[0]
+    if len(parts) == 1 or parts[0].weights is not None:
+        return lane_cuts.merge_tallies(parts)
     n_inside = total("n_inside", parts)
     dtype = parts[0].candidates.dtype
     out = np.empty(int(n_inside.sum()), dtype)

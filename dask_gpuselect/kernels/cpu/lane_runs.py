@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self
@@ -77,17 +78,30 @@ class LaneRuns(Arrays):
         return SortedLanes.of_rows(values, n_left_out)
 
 
-def is_faster(n: int, itemsize: int, n_answers: int) -> bool:
+# Nanoseconds that measuring takes, as a rule, and the most that runs save by element.
+MEASURING, BEST = 1e7, 11.0
+
+_waiting: Counter[int] = Counter()
+"""Nanoseconds that runs would have saved at best while that was not measured, by itemsize."""
+
+
+def is_faster(n: int, itemsize: int, n_answers: int, n_lanes: int) -> bool:
     """Return whether runs of lanes of n elements are answered faster than whole lanes are sorted.
 
     With r runs, each answer takes about ``200 * (r + 1)`` nanoseconds: 90 to 180 if kernels are
-    compiled for AVX-512, 120 to 250 for AVX2, 130 to 280 for any x86-64.
+    compiled for AVX-512, 120 to 250 for AVX2, 130 to 280 for any x86-64. Sorting is measured once
+    all lanes so far, `n_lanes` here, may have lost as much time as that takes.
     """
     n_runs = n * itemsize / RUN
     if n_runs <= 1:
         return False
-    saved = _saved(itemsize) * (math.log2(n_runs) + 0.7) / 2.7
-    return n_answers * 200 * (n_runs + 1) < n * saved
+    of_four = (math.log2(n_runs) + 0.7) / 2.7
+    cost = n_answers * 200 * (n_runs + 1) / n
+    if _waiting[itemsize] < MEASURING:
+        _waiting[itemsize] += max(int((BEST * of_four - cost) * n * n_lanes), 0)
+        if _waiting[itemsize] < MEASURING:
+            return False
+    return cost < _saved(itemsize) * of_four
 
 
 @cache

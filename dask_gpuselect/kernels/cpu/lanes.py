@@ -23,6 +23,7 @@ from dask_gpuselect.kernels.cpu.few import lay, tiles
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
 from dask_gpuselect.kernels.cpu.lane_runs import LaneRuns, pick_from_runs
 from dask_gpuselect.kernels.reference.at_once import lanes_last
+from dask_gpuselect.kernels.reference.lane_passes import in_turn
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.keys import selection_dtype
@@ -31,7 +32,6 @@ from dask_gpuselect.maths.lane_cuts import (
     Lanes,
     RanksOfLanes,
     join,
-    lanes_between,
     last_of,
 )
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
@@ -180,14 +180,15 @@ def answers_and_ends(
 ) -> tuple[NDArray[np.float64], LaneEnds]:
     """Answer a question for every lane, and collect the elements beyond bounds from the answers.
 
-    See `reference.lanes.answers_and_ends`. Lanes are sorted once.
+    Both results are on the host; chunks may be of any kind. `bounds_of` makes bounds from the
+    answers. Collects at most `most` elements of each side of a lane. Lanes are sorted once.
     """
     answers = []
 
     def pieces() -> Iterator[LaneEnds]:
         for table in _tables(parts_of(column), question.n_answers):
             answers.append(question.lane_answer(_picked(table, question)).astype(np.float64))
-            bounds = Bounds(*bounds_of(answers[-1]), table.values.dtype)
+            bounds = np.stack(bounds_of(answers[-1]))
             yield ends_of_sorted(table, bounds, most, are_whole=True)
 
     ends = LaneEnds.of_whole_lanes(pieces())
@@ -200,13 +201,11 @@ def lane_ends(parts: Sequence[Part], bounds: Bounds, most: int) -> LaneEnds:
     Lanes are sorted, so that their ends are found by a search. Scratch: as for `lanes`, and the
     result.
     """
-    pieces: list[LaneEnds] = []
-    start = 0
-    for table in sorted_lanes(parts):
-        stop = start + len(table.values)
-        pieces.append(ends_of_sorted(table, lanes_between(bounds, start, stop), most))
-        start = stop
-    ends: LaneEnds = join(pieces)
+
+    def measure(table: SortedLanes, own: Bounds) -> LaneEnds:
+        return ends_of_sorted(table, own.T, most)
+
+    ends: LaneEnds = in_turn(measure, sorted_lanes(parts), bounds.T)
     return ends
 
 
@@ -228,11 +227,8 @@ def _tables(parts: Sequence[Part], n_answers: int) -> Iterator[SortedLanes | Lan
     # Masked integers are not told from others in a run.
     has_runs = not is_masked or (first.weights is None and first.dtype.kind == "f")
     # Whether runs are faster is measured once a process, so that is asked last.
-    if not (
-        has_runs
-        and _is_selected(first.dtype)
-        and lane_runs.is_faster(n, first.dtype.itemsize, n_answers)
-    ):
+    about = n, first.dtype.itemsize, n_answers, math.prod(first.shape[:-1])
+    if not (has_runs and _is_selected(first.dtype) and lane_runs.is_faster(*about)):
         return sorted_lanes(parts)
     return _masked(parts, LaneRuns.of_rows) if is_masked else map(LaneRuns.of_rows, tiles(parts))
 

@@ -12,7 +12,7 @@ from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.lane_stack import LaneStack, wanted_of
 from dask_gpuselect.kernels.cuda.launch import Array, filled, launch, most_shared
 from dask_gpuselect.kernels.cuda.moments import moments_of_rows
-from dask_gpuselect.kernels.reference.lanes import TILE
+from dask_gpuselect.kernels.cuda.plain_lanes import TILE
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_boxes import DRAWS_UP_TO, LaneBoxes

@@ -26,7 +26,6 @@ from dask_gpuselect.maths.lane_cuts import (
     LaneCuts,
     LaneOrder,
     Lanes,
-    LaneSizes,
     LaneTally,
     RanksOfLanes,
     moved,
@@ -79,7 +78,7 @@ def tally(parts: Sequence[Array], brackets: LaneBrackets) -> Any:
     (stack, kernel), n_questions = measurable, brackets.low.shape[1]
     names = "n_valid", "n_missing", "below", "before", "inside", "upto"
     counts = _counts(stack.n_lanes, n_questions, *names)
-    room = None if brackets.sizes is None else brackets.sizes.room
+    *_, room = brackets.sizes or (None,)
     ends = _ends_of(brackets, stack.dtype)
     record = filled(BRACKETS, **ends, n_questions=n_questions, n_ranks=room or 0)
     where, inside = filled(COUNTS, **counts), counts["inside"].ravel()
@@ -135,7 +134,7 @@ def find_lane_brackets(parts: Sequence[LaneCuts], ranks: RanksOfLanes) -> LaneBr
         width = min(part.low.shape[-1] for part in parts)
         itemsize = low.dtype.itemsize
         room = tally_room(most, len(parts), width, n_questions, span, itemsize)
-    known = lower, upper, n_valid, n_missing, LaneSizes(least, most, room)
+    known = lower, upper, n_valid, n_missing, (least, most, room)
     return LaneBrackets(low[:, 0], high[:, 0], *known)
 
 
@@ -181,11 +180,11 @@ def answers(tally: LaneTally, brackets: LaneBrackets, order: LaneOrder) -> Array
     None where the host does not know that every lane has an element, and for integers beyond 2**53
     between which the answers interpolate.
     """
-    sizes = brackets.sizes
-    if sizes is None or not sizes.least or not tally.n_inside.size:
+    least, most, _ = brackets.sizes or (0, 0, None)
+    if not least or not tally.n_inside.size:
         return None
     n_lanes, dtype = len(tally.n_valid), np.dtype(tally.candidates.dtype)
-    wanted, tables = wanted_of(order, sizes.least, sizes.most)
+    wanted, tables = wanted_of(order, least, most)
     known, refs = _known(tally, brackets)
     out = cupy.empty((order.n_answers, n_lanes), order.dtype)
     facts, how = _no_facts(), {"n_threads": 32 * out.size, "defined": source.answered(order)}

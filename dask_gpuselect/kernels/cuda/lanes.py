@@ -27,7 +27,7 @@ from dask_gpuselect.maths.cuts import IntArray, extremes_of
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
-from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
+from dask_gpuselect.maths.lane_ends import BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.ranks import Ranks
 
 
@@ -99,7 +99,7 @@ def _masked_answers_and_ends(
         return host.answers_and_ends(column, question, bounds_of, most)
     blanked = Blanked.of(column, wide)
     answers = _answers(column, blanked, question).get().astype(np.float64)
-    bounds = Bounds(*bounds_of(answers), wide)
+    bounds = np.stack(bounds_of(answers))
     ends = plain_lanes.lane_ends(parts_of(blanked.column), bounds, most)
     n_left_out = _counted([~_keeps(chunk) for chunk in chunks], axes).get()
     ends = replace(ends, n_missing=ends.n_missing - n_left_out, n_left_out=n_left_out)

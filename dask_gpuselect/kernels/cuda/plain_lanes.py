@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import cupy
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import MOST_STACKED, ChunkColumn
 from dask_gpuselect.kernels.cuda import source
@@ -18,11 +18,12 @@ from dask_gpuselect.kernels.cuda.launch import MOST_BLOCKS, Array, filled, most_
 from dask_gpuselect.kernels.cuda.moments import moments_of_rows
 from dask_gpuselect.kernels.cuda.only_lane import answer_only_lane
 from dask_gpuselect.kernels.reference import lanes as reference
-from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, values_if_missing
-from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
+from dask_gpuselect.maths.cuts import IntArray, extremes_of
+from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, join, values_if_missing
+from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 
 LISTS = source.record("lanes.cu", "Lists")
+TILE = 1 << 22  # elements whose ends are found together, each as about fifteen float64
 
 
 def answer_lanes(column: ChunkColumn, question: LaneOrder) -> Array:
@@ -251,12 +252,64 @@ def _for_kernels(
     ] or None
 
 
+def answers_and_ends(
+    column: ChunkColumn, question: LaneOrder, bounds_of: BoundsOf, most: int
+) -> tuple[NDArray[np.float64], LaneEnds]:
+    """Answer a question for every lane, and collect the elements beyond bounds from the answers.
+
+    Both results are on the host. See `reference.lanes.answers_and_ends`.
+    """
+    answers = answer_lanes(column, question).get().astype(np.float64)
+    bounds = np.stack(bounds_of(answers))
+    return answers, lane_ends(reference.parts_of(column), bounds, most)
+
+
 def lane_ends(parts: Sequence[Array], bounds: Bounds, most: int) -> LaneEnds:
     """Collect the elements beyond the bounds of every lane; see `reference.lanes.lane_ends`.
 
     It uses CuPy's functions, and reads the lanes many times.
     """
-    return reference.lane_ends(parts, bounds, most, as_float64, moments_of_rows)
+    whole = cupy.concatenate(parts, -1) if len(parts) > 1 else parts[0]
+    n_lanes, n = math.prod(whole.shape[:-1]), whole.shape[-1]
+    rows, step = whole.reshape(n_lanes, n), max(1, TILE // max(n, 1))
+    ends: LaneEnds = join(
+        [
+            _ends_of_rows(rows[i : i + step], bounds[:, i : i + step], most)
+            for i in range(0, max(n_lanes, 1), step)
+        ]
+    )
+    return ends
 
 
-answers_and_ends = partial(reference.answers_and_ends, answer=answer_lanes, ends_of=lane_ends)
+def _ends_of_rows(rows: Array, bounds: Bounds, most: int) -> LaneEnds:
+    values, (low, high) = as_float64(rows), (cupy.asarray(bound)[:, None] for bound in bounds)
+    is_valid, is_low, is_high = values == values, values < low, values > high
+    counts = (mask.astype(np.int64).sum(axis=1).get() for mask in (is_valid, is_low, is_high))
+    n, (n_valid, n_low, n_high) = rows.shape[1], counts
+    dtype = np.dtype(rows.dtype)
+    least, largest = extremes_of(dtype)
+    # In float64, because CuPy flushes subnormal float32 to zero.
+    exact = values if dtype.kind == "f" else rows
+
+    def nearest(mask: Array, other: Any, find: Callable[..., Array]) -> NDArray[Any]:
+        if n == 0:
+            return np.full(len(n_valid), other)
+        return np.asarray(find(cupy.where(mask, exact, other.item()), axis=1).get(), dtype)
+
+    def beyond(mask: Array, count: IntArray, *, is_high: bool) -> Outermost:
+        lane = np.repeat(np.arange(len(count)), count)
+        return Outermost.of(count, lane, rows[mask].get(), most, is_high=is_high)
+
+    return LaneEnds(
+        n_valid,
+        n - n_valid,
+        np.zeros_like(n_valid),
+        n_valid,
+        nearest(is_valid, largest, cupy.min),
+        nearest(is_valid, least, cupy.max),
+        nearest(values >= low, largest, cupy.min),
+        nearest(values <= high, least, cupy.max),
+        beyond(is_low, n_low, is_high=False),
+        beyond(is_high, n_high, is_high=True),
+        moments_of_rows(rows),
+    )

@@ -17,12 +17,11 @@ import numpy as np
 
 from dask_gpuselect.arrays import all_true, any_true, namespace
 from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn
-from dask_gpuselect.kernels.cuda import source
+from dask_gpuselect.kernels.cuda import plain_lanes, source
 from dask_gpuselect.kernels.cuda.chunk import as_float64
 from dask_gpuselect.kernels.cuda.lane_boxes import FLIERS_SHARE
 from dask_gpuselect.kernels.cuda.lane_stack import Part, parts_in_three
 from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared
-from dask_gpuselect.kernels.reference import lanes as reference
 from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths import lane_weights
@@ -30,7 +29,7 @@ from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.keys import EXACT_UP_TO, selection_dtype
 from dask_gpuselect.maths.lane_boxes import DRAWS_UP_TO, LaneBoxes
 from dask_gpuselect.maths.lane_cuts import Lanes
-from dask_gpuselect.maths.lane_ends import Bounds, ends_of_sorted
+from dask_gpuselect.maths.lane_ends import ends_of_sorted
 from dask_gpuselect.maths.lane_weights import WantedQuantiles
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from dask_gpuselect.maths.weights import NOT_FINITE
@@ -534,13 +533,13 @@ def _decide_ends(
 ) -> None:
     """Replace the numbers that sums of floats cannot round, by integers on the host."""
     unsure, kind = cupy.flatnonzero(is_unsure), selection_dtype(table.values.dtype)
-    step = max(1, reference.TILE // table.n)
+    step = max(1, plain_lanes.TILE // table.n)
     for start in range(0, len(unsure), step):
         lanes = unsure[start : start + step]
         values, weights = (each.get() for each in _some(table, layout, lanes).rows)
-        low, high = (each[lanes].get() for each in bounds)
+        own = np.stack([each[lanes].get() for each in bounds])
         some = SortedLanes.weighed(values.astype(kind, copy=False), weights)
-        ends: Any = ends_of_sorted(some, Bounds(low, high, kind), 0)
+        ends: Any = ends_of_sorted(some, own, 0)
         measures = ends.measure, ends.beyond_low.measure, ends.beyond_high.measure
         exact = *(each.rounded() for each in measures), *ends.moments.mean_and_std()
         numbers[:, lanes] = cupy.asarray(np.stack(exact))

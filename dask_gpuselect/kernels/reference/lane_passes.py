@@ -5,24 +5,24 @@ The reference, over tables of sorted lanes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dask_gpuselect.kernels.registry import backend_for
+from dask_gpuselect.maths import lane_cuts
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import (
+    LaneBrackets,
+    Lanes,
+    LaneTally,
     bracketed,
     find_lane_brackets,
     join,
     lanes_between,
     merge_tallies,
-    order_statistics,
 )
+from dask_gpuselect.maths.lane_weights import answers_of_tally
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, cuts_of_sorted, tally_of_sorted
 from dask_gpuselect.maths.tails import LaneTails, TailSizes, tails_of_sorted
 
@@ -74,6 +74,12 @@ def answers(*_: Any, **__: Any) -> None:
     """
 
 
+def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
+    """Find the elements that are wanted, by count or by weight, as the tally proves them."""
+    find = lane_cuts.order_statistics if tally.weights is None else answers_of_tally
+    return find(tally, brackets)
+
+
 def tails(parts: Sequence[Array], sizes: TailSizes, n_unused: IntArray | None = None) -> LaneTails:
     """Return the tails of every lane: its least and largest elements.
 
@@ -89,36 +95,28 @@ def tails(parts: Sequence[Array], sizes: TailSizes, n_unused: IntArray | None = 
     Notes
     -----
     Sorting lanes of 300 float32 takes 1.1 ns an element where NumPy sorts by wide vectors, whatever
-    their order; `numpy.partition` takes 1.3. Scratch: a tile.
+    their order; `numpy.partition` takes 1.3. Scratch: a tile and the tails.
     """
-    n_lanes = math.prod(parts[0].shape[:-1])
-    width = sizes.width(sum(part.shape[-1] for part in parts))
-    counts = np.zeros((2, n_lanes), np.int64)
-    elements: NDArray[Any] | None = None
-    start = 0
-    for table in _sorted_lanes(parts):
-        some = slice(start, start + len(table.values))
+
+    def measure(table: SortedLanes, n_unused: IntArray | None) -> LaneTails:
         if n_unused is not None:
-            table = SortedLanes.of_rows(table.values, n_unused[some])
-        tails_ = tails_of_sorted(table, sizes)
-        if elements is None:
-            elements = np.empty((n_lanes, width), table.values.dtype)
-        elements[some], counts[0, some], counts[1, some] = (
-            tails_.elements,
-            tails_.n_valid,
-            tails_.n_missing,
-        )
-        start = some.stop
-    assert elements is not None  # there is at least one table, perhaps of no lanes
-    return LaneTails(elements, *counts)
+            table = SortedLanes.of_rows(table.values, n_unused)
+        return tails_of_sorted(table, sizes)
+
+    tails: LaneTails = in_turn(measure, _sorted_lanes(parts), n_unused)
+    return tails
 
 
-def in_turn(measure: Callable[..., Any], tables: Iterable[Any], brackets: Any | None) -> Any:
-    """Measure consecutive tables of lanes, each with its brackets, and join the results."""
+def in_turn(measure: Callable[..., Any], tables: Iterable[Any], known: Any | None) -> Any:
+    """Measure consecutive tables of lanes, each with what is known of them, and join the results.
+
+    `known` may be brackets, or an array with a row for each lane.
+    """
     pieces = []
     start = 0
     for table in tables:
         stop = start + len(table.values if isinstance(table, SortedLanes) else table)
-        pieces.append(measure(table, brackets and lanes_between(brackets, start, stop)))
+        own = None if known is None else lanes_between(known, start, stop)
+        pieces.append(measure(table, own))
         start = stop
     return join(pieces)

@@ -6,18 +6,15 @@ Chunks with masks or weights are handled on the host.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import (
     Array,
-    as_float64,
     as_type,
     concatenate,
-    is_kind,
     like,
     namespace,
     numpy_dtype,
@@ -30,15 +27,12 @@ from dask_gpuselect.kernels.reference.at_once import answer_only_lane as answer_
 from dask_gpuselect.kernels.reference.at_once import box_alone as box_alone
 from dask_gpuselect.kernels.reference.at_once import box_lanes as box_lanes
 from dask_gpuselect.kernels.reference.at_once import lanes_last
-from dask_gpuselect.kernels.reference.moments import moments_of_rows
-from dask_gpuselect.maths.cuts import IntArray, extremes_of
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, RanksOfLanes, join, lanes_between
-from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
-from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, RanksOfLanes, join
+from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
 
-TILE = 1 << 22  # elements that are handled together, each as about fifteen float64
+answers_and_ends = host.answers_and_ends  # whatever the kind of the chunks
 
 
 @with_companions(host.parts_of)
@@ -68,35 +62,6 @@ def answer_lanes(column: ChunkColumn, question: LaneOrder) -> Array:
     """
     answer = question.lane_answer(lanes(parts_of(column), question.lane_ranks))
     return like(answer, column.chunks[0])
-
-
-@with_companions(host.answers_and_ends)
-def answers_and_ends(
-    column: ChunkColumn,
-    question: LaneOrder,
-    bounds_of: BoundsOf,
-    most: int,
-    answer: Callable[..., Array] = answer_lanes,
-    ends_of: Callable[..., LaneEnds] | None = None,
-) -> tuple[NDArray[np.float64], LaneEnds]:
-    """Answer a question for every lane, and collect the elements beyond bounds from the answers.
-
-    Both results are on the host.
-
-    Parameters
-    ----------
-    column, question
-        As for `answer_lanes`.
-    bounds_of : callable
-        Makes bounds from the answers; see `lane_ends.BoundsOf`.
-    most : int
-        Largest number of elements to collect of each side of a lane.
-    answer, ends_of : callable, optional
-        `answer_lanes` and `lane_ends` of another backend.
-    """
-    answers = to_host(answer(column, question)).astype(np.float64)
-    bounds = Bounds(*bounds_of(answers), selection_dtype(column.dtype))
-    return answers, (ends_of or lane_ends)(parts_of(column), bounds, most)
 
 
 @with_companions(host.lanes)
@@ -138,14 +103,8 @@ def sorted_lanes(parts: Sequence[Array]) -> Iterator[SortedLanes]:
 
 
 @with_companions(host.lane_ends)
-def lane_ends(
-    parts: Sequence[Array],
-    bounds: Bounds,
-    most: int,
-    widened: Callable[[Array], Array] = as_float64,
-    moments_of: Callable[[Array], Moments] = moments_of_rows,
-) -> LaneEnds:
-    """Collect the elements beyond the bounds of every lane.
+def lane_ends(parts: Sequence[Array], bounds: Bounds, most: int) -> LaneEnds:
+    """Collect the elements beyond the bounds of every lane, on the host.
 
     Parameters
     ----------
@@ -155,87 +114,8 @@ def lane_ends(
         Bounds of the lanes, in C order.
     most : int
         Largest number of elements to collect of each side.
-    widened : callable
-        Converts elements to float64, subnormal ones exactly.
-    moments_of : callable, optional
-        Sums every row of a table exactly; by default on the host.
-
-    Returns
-    -------
-    LaneEnds
-        On the host.
     """
-    n = sum(part.shape[-1] for part in parts)
-    whole = concatenate(parts, -1) if len(parts) > 1 else parts[0]
-    rows = namespace(whole).reshape(whole, (math.prod(whole.shape[:-1]), n))
-    step = max(1, TILE // max(n, 1))
-    pieces = [
-        _ends_of_rows(
-            rows[i : min(i + step, rows.shape[0]), ...],  # ends beyond a row are NumPy's alone
-            lanes_between(bounds, i, i + step),
-            most,
-            widened,
-            moments_of,
-        )
-        for i in range(0, max(rows.shape[0], 1), step)
-    ]
-    ends: LaneEnds = join(pieces)
-    return ends
-
-
-def _ends_of_rows(
-    rows: Array,
-    bounds: Bounds,
-    most: int,
-    widened: Callable[[Array], Array],
-    moments_of: Callable[[Array], Moments],
-) -> LaneEnds:
-    xp = namespace(rows)
-    values = widened(rows)
-    low, high = (like(bound, rows)[:, None] for bound in (bounds.low, bounds.high))
-    is_valid = values == values
-    is_low, is_high = values < low, values > high
-    least, largest = extremes_of(bounds.dtype)
-    n_valid, n_low, n_high = (_counted(mask) for mask in (is_valid, is_low, is_high))
-
-    n = rows.shape[1]
-
-    # In float64, because CuPy flushes subnormal float32 to zero.
-    exact = values if is_kind(rows, "real floating") else rows
-
-    def nearest(mask: Array, other: Any, find: Callable[..., Array]) -> NDArray[Any]:
-        if n == 0:
-            return np.full(len(n_valid), other)
-        extremes = find(xp.where(mask, exact, other.item()), axis=1)
-        return np.asarray(to_host(extremes), other.dtype)
-
-    beyond_low, beyond_high = (
-        Outermost.of(
-            count,
-            np.repeat(np.arange(len(count)), count),
-            to_host(rows[mask]),
-            most,
-            is_high=is_upper,
-        )
-        for mask, count, is_upper in ((is_low, n_low, False), (is_high, n_high, True))
-    )
-    return LaneEnds(
-        n_valid,
-        n - n_valid,
-        np.zeros_like(n_valid),
-        n_valid,
-        nearest(is_valid, largest, xp.min),
-        nearest(is_valid, least, xp.max),
-        nearest(values >= low, largest, xp.min),
-        nearest(values <= high, least, xp.max),
-        beyond_low,
-        beyond_high,
-        moments_of(rows),
-    )
-
-
-def _counted(mask: Array) -> IntArray:
-    return np.asarray(to_host(namespace(mask).sum(as_type(mask, "int64"), axis=1)), np.int64)
+    return host.lane_ends([np.asarray(to_host(part)) for part in parts], bounds, most)
 
 
 def deviations(chunk: Array, centre: Array, dtype: np.dtype[Any]) -> Array:
