@@ -347,7 +347,7 @@ def _answer_only_lane(asking: Asking) -> Any:
     """
     question = asking.question
     is_any = math.prod(asking.array.shape) > 0
-    is_of_ranks = isinstance(question, ElementQuestion | LaneQuestion) and question.by_order
+    is_of_ranks = isinstance(question, ElementQuestion) and question.by_order
     if not (is_any and is_of_ranks):
         return None
     order = question.order

@@ -101,7 +101,6 @@ class QuantileFields:
 class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
     """Quantiles of all elements of an array, or of every lane, as a question."""
 
-    counts_values = True
     nearest: ClassVar[bool] = False  # for dates, see `interpolate`
 
     @property
