@@ -141,10 +141,6 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
         return np.full(len(self.q), missing_of(self.dtype), self.dtype)
 
     @property
-    def lanes(self) -> LaneQuestion:
-        return self
-
-    @property
     def order(self) -> LaneOrder:
         return self
 

@@ -86,10 +86,6 @@ class DeviationQuestion(Question, LaneQuestion):
         return cls(median, distances, scale)
 
     @property
-    def lanes(self) -> DeviationQuestion:
-        return self
-
-    @property
     def order(self) -> Quantiles:
         return self.median
 

@@ -247,10 +247,6 @@ class TrimmedMean(RankQuestion, LaneQuestion):
     n_brackets = 2
 
     @property
-    def lanes(self) -> TrimmedMean:
-        return self
-
-    @property
     def order(self) -> CutElements:
         return self.cuts
 
