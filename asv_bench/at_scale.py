@@ -147,9 +147,9 @@ def questions() -> dict[str, Question]:
         "quartiles": question_of(Q),
         "101 quantiles": question_of(np.linspace(0, 1, 101).tolist()),
         "1,001 quantiles": question_of(np.linspace(0, 1, 1001).tolist()),
-        "box": BoxQuestion(rule, True, F8),
+        "box": BoxQuestion.of(rule, F8, omits_nan=True),
         "weighted quartiles": WeightedQuantiles(Q, "inverted_cdf", False, F8, F8),
-        "weighted box plot": WeightedBoxQuestion(rule, True, F8),
+        "weighted box plot": WeightedBoxQuestion.of(rule, F8, omits_nan=True),
     }
 
 

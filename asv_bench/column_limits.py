@@ -30,7 +30,7 @@ from compare import WrongAnswerError, machine, rounded, say, table
 from numpy.typing import NDArray
 
 from dask_gpuselect import describe_boxplot, explain, median, quantile
-from dask_gpuselect.boxplot.questions import LaneBoxQuestion
+from dask_gpuselect.boxplot.questions import BoxQuestion
 from dask_gpuselect.engine.lane_plans import plan_lanes
 from dask_gpuselect.maths.boxes import Rule
 
@@ -72,7 +72,7 @@ def lazy(shape: tuple[int, ...], chunks: tuple[int, ...], *, held: bool) -> da.A
 
 def plan_of(x: da.Array, question: str) -> Any:
     if question == "boxes":
-        return plan_lanes(x, (0,), LaneBoxQuestion.of(RULE, x.dtype, omits_nan=True))
+        return plan_lanes(x, (0,), BoxQuestion.of(RULE, x.dtype, omits_nan=True))
     return explain(x, 0.5 if question == "median" else [0.25, 0.5, 0.75], axis=0)
 
 

@@ -20,7 +20,7 @@ from dask_gpuselect.arguments import (
     reduced_axes,
 )
 from dask_gpuselect.arrays import numpy_dtype
-from dask_gpuselect.boxplot.questions import BoxQuestion, WeightedBoxQuestion
+from dask_gpuselect.boxplot.questions import BaseBoxQuestion, BoxQuestion, WeightedBoxQuestion
 from dask_gpuselect.boxplot.summary import Boxplot, BoxSource
 from dask_gpuselect.engine.asking import Asking, ask_each, by_group
 from dask_gpuselect.engine.resident import fit_one_device
@@ -184,7 +184,7 @@ def describe_boxplot(
     arrays, names = _arrays(a)
     if weights is not None:
         check_weighted_method(method)
-    kind = BoxQuestion if weights is None else WeightedBoxQuestion
+    kind: type[BaseBoxQuestion] = BoxQuestion if weights is None else WeightedBoxQuestion
     given = {"where": where, "weights": weights}
     how: dict[str, Any] = {
         "n": len(arrays),
@@ -202,14 +202,16 @@ def describe_boxplot(
     return Boxplot.of(ask_each(askings, "boxplot"), sources, labels)
 
 
-def _asking(array: Any, axis: Axis, kind: type[BoxQuestion], rule: Rule, nan_policy: str) -> Asking:
+def _asking(
+    array: Any, axis: Axis, kind: type[BaseBoxQuestion], rule: Rule, nan_policy: str
+) -> Asking:
     """Return the question about the boxes of an array, or raise if its dtype has none."""
     dtype = numpy_dtype(array)
     check_numbers(dtype, "box plots")
     result_dtype(dtype, METHODS[rule.method], weak_q=False)  # raises for other unsupported dtypes
     axes = reduced_axes(axis, array.ndim)
     stays = isinstance(array, DaskArray) and _may_stay(array, axes, rule)
-    question = kind(rule, nan_policy == "omit", dtype, stays=stays)
+    question = kind.of(rule, dtype, omits_nan=nan_policy == "omit", stays=stays)
     return Asking(array, question, axes)
 
 

@@ -52,12 +52,14 @@ from dask_gpuselect.maths.weight_guess import guess_box_brackets, shares_inside
 from dask_gpuselect.maths.weights import check_some_weigh
 from dask_gpuselect.quantiles import weighted
 from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
-from dask_gpuselect.quantiles.weighted import WeightedLaneQuantiles
+from dask_gpuselect.quantiles.weighted import WeightedQuantiles
 
 
 @dataclass(frozen=True)
-class BoxQuestion(Question):
-    """One box plot of all elements, as a question.
+class BaseBoxQuestion(QuantileFields, Question, LaneQuestion):
+    """Base of box plots of all elements, or of every lane, weighted or not, as a question.
+
+    The quantiles are those of `Rule.q`.
 
     Parameters
     ----------
@@ -65,15 +67,12 @@ class BoxQuestion(Question):
         How its quartiles and fences follow from the data.
     omits_nan : bool
         True if NaN are left out. Otherwise one of them makes every statistic NaN.
-    source_dtype : dtype
-        Dtype of the array.
     stays : bool
         True if the boxes of lanes may stay on the device of their chunks.
     """
 
     rule: Rule
     omits_nan: bool
-    source_dtype: np.dtype[Any]
     stays: bool = False
 
     wants_sums: ClassVar[bool] = True
@@ -81,25 +80,16 @@ class BoxQuestion(Question):
     # Arrays of 2^22 float32 or 2^20 float64. On an H200 a box of 2^18 normal float32 takes 1.3 ms
     # instead of 2.3, and of 2^24 2.6 instead of 1.5.
     whole_times: ClassVar[int | None] = 8
+    takes_runs: ClassVar[bool] = True
 
-    @property
-    def lanes(self) -> BoxesOfLanes:
-        about = self.rule, self.source_dtype
-        return LaneBoxQuestion.of(*about, omits_nan=self.omits_nan, stays=self.stays)
-
-    def answer_alone(self, values: Any, dtype: np.dtype[Any]) -> Boxes | None:
-        order = self.lanes.order
-        box = None if self.weighs else kernels.box_alone(values, dtype, order, self.rule)
-        return None if box is None else self.of_box(box)
-
-    def of_box(self, box: LaneBoxes) -> Boxes:
-        return BoxesThere.waiting(box, (), self.source_dtype)
-
-    def guess(self, ordered: Any, rate: float) -> Brackets:
-        return bracket_from_sample(*valid_in(ordered, rungs_of), rate, self.rule)
-
-    def guess_there(self, size: int, rate: float) -> BoxGuess | None:
-        return box_guess(self.rule, self.lanes.order, size, rate)
+    @classmethod
+    def of(
+        cls, rule: Rule, source_dtype: np.dtype[Any], *, omits_nan: bool, stays: bool = False
+    ) -> Self:
+        is_element = METHODS[rule.method].discrete
+        dtype = source_dtype.newbyteorder("=") if is_element else np.dtype(np.float64)
+        about = rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan, stays
+        return cls(*about, warns=False)  # the boxes have their numbers of elements
 
     def bracket(self, cuts: Cuts) -> Brackets:
         return bracket_from_cuts(cuts, self.rule)
@@ -114,18 +104,13 @@ class BoxQuestion(Question):
 
     @property
     def n_ranges(self) -> int:
-        return len(self.rule.q) + 4  # two fences and two extremes
+        return super().n_ranges + 4  # two fences and two extremes
 
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
         return narrower_box(brackets, cuts, self.rule)
 
     def first_ranks(self, n: int) -> IntArray:
         return first_ranks(self.rule, n)
-
-    def resolve(self, brackets: Brackets, tally: Tally) -> PartialBox:
-        if tally.n_valid == 0:
-            return PartialBox.without_elements(tally, self.rule)
-        return resolve(brackets, tally, self.rule)
 
     def more(self, brackets: Brackets, resolved: PartialBox) -> Brackets | None:
         return None if resolved.is_complete else bracket_fences(brackets.spared, resolved)
@@ -136,7 +121,7 @@ class BoxQuestion(Question):
     def finish(self, resolved: PartialBox, sums: Moments | None) -> Boxes:
         assert sums is not None
         ends = _ends_of(resolved, sums, self.rule.max_fliers)  # those of a single lane
-        return self.lanes.boxes(resolved.q[:, None], ends, self.source_dtype).reshape(())
+        return self.boxes(resolved.q[:, None], ends, self.source_dtype).reshape(())
 
     @property
     def of_slot(self) -> Question:
@@ -152,32 +137,6 @@ class BoxQuestion(Question):
             none = dict.fromkeys(("min", "max", "low", "high"), np.zeros(1, kinds[0]))
             some = [each if each.n.all() else replace(each, **none) for each in some]
         return Boxes.concatenated(some, 0).without_missing(omits_nan=True)
-
-
-@dataclass(frozen=True)
-class BoxesOfLanes(QuantileFields, LaneQuestion):
-    """Base of box plots of every lane: the quantiles `Rule.q`, and the elements at the ends.
-
-    Parameters
-    ----------
-    rule, omits_nan, stays
-        As for `BoxQuestion`.
-    """
-
-    rule: Rule
-    omits_nan: bool
-    stays: bool = False
-
-    takes_runs: ClassVar[bool] = True
-
-    @classmethod
-    def of(
-        cls, rule: Rule, source_dtype: np.dtype[Any], *, omits_nan: bool, stays: bool = False
-    ) -> Self:
-        is_element = METHODS[rule.method].discrete
-        dtype = source_dtype.newbyteorder("=") if is_element else np.dtype(np.float64)
-        about = rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan, stays
-        return cls(*about, warns=False)  # the boxes have their numbers of elements
 
     @property
     def further(self) -> LaneLoad | None:
@@ -242,11 +201,32 @@ class BoxesOfLanes(QuantileFields, LaneQuestion):
 
 
 @dataclass(frozen=True)
-class LaneBoxQuestion(BoxesOfLanes, Quantiles):
-    """A box plot of every lane, as a question."""
+class BoxQuestion(BaseBoxQuestion, Quantiles):
+    """A box plot of all elements, or of every lane, as a question."""
 
     # Measured in the same way as the cost of quantiles.
     pass_time: ClassVar[float] = 1.1
+
+    def ranks_of_sample(self, n: int) -> None:  # type: ignore[override]
+        """Return None: a box plot also needs the elements near its fences."""
+
+    def answer_alone(self, values: Any, dtype: np.dtype[Any]) -> Boxes | None:
+        box = kernels.box_alone(values, dtype, self.order, self.rule)
+        return None if box is None else self.of_box(box)
+
+    def of_box(self, box: LaneBoxes) -> Boxes:
+        return BoxesThere.waiting(box, (), self.source_dtype)
+
+    def guess(self, ordered: Any, rate: float) -> Brackets:
+        return bracket_from_sample(*valid_in(ordered, rungs_of), rate, self.rule)
+
+    def guess_there(self, size: int, rate: float) -> BoxGuess | None:
+        return box_guess(self.rule, self.order, size, rate)
+
+    def resolve(self, brackets: Brackets, tally: Tally) -> Any:
+        if tally.n_valid == 0:
+            return PartialBox.without_elements(tally, self.rule)
+        return resolve(brackets, tally, self.rule)
 
     def counted(self, counts: ValueCounts, dtype: np.dtype[Any]) -> Boxes:
         """Return the boxes of lanes by the counts of all their values."""
@@ -259,55 +239,34 @@ OF_ROWS = AnswerAxes(2, (1,), keepdims=False, is_scalar=False)  # of a table wit
 
 
 @dataclass(frozen=True)
-class WeightedBoxQuestion(BoxQuestion):
-    """One box plot of all elements, weighted, as a question."""
+class WeightedBoxQuestion(BaseBoxQuestion, WeightedQuantiles):
+    """A weighted box plot of all elements, or of every lane, as a question."""
 
-    weighs: ClassVar[bool] = True
-    counts_values: ClassVar[bool] = False
-
-    @property
-    def lanes(self) -> WeightedLaneBoxQuestion:
-        about = self.rule, self.source_dtype
-        return WeightedLaneBoxQuestion.of(*about, omits_nan=self.omits_nan, stays=self.stays)
-
-    @property
-    def wants_squares(self) -> bool:  # type: ignore[override]
-        return self.rule.method == "linear"
+    lane_answer = WeightedQuantiles.lane_values  # the boxes have their numbers of elements
 
     def guess(self, ordered: Any, rate: float) -> Brackets:
-        shares = ordered.shares(self.rule.q, self.rule.method, rate)
+        shares = ordered.shares(self.q, self.method, rate)
         return guess_box_brackets(ordered, shares, rate, self.rule)
 
     def guess_inside(self, brackets: Brackets, tally: Tally) -> Guess | None:
         if len(tally.candidates) <= weighted.FEW_CANDIDATES:
             return None
-        shares = shares_inside(brackets, tally, self.rule.q, self.rule.method)
+        shares = shares_inside(brackets, tally, self.q, self.method)
         return lambda ordered, rate: guess_box_brackets(
             ordered, shares, rate, self.rule, is_inside=True
         )
 
     def of_run(self, run: Runs) -> Boxes:
-        boxes: Boxes = self.lanes.block([run], self.source_dtype, OF_ROWS)
+        boxes: Boxes = self.block([run], self.source_dtype, OF_ROWS)
         return boxes.reshape(())
-
-    @property
-    def n_ranges(self) -> int:
-        return super().n_ranges + (len(self.rule.q) if self.rule.method == "linear" else 0)
 
     def resolve(self, brackets: Brackets, tally: Tally) -> PartialBox:
         check_some_weigh(tally)
         tally = replace(tally, n_left_out=tally.n_left_out + tally.n_idle)
         if tally.n_valid == 0:
             return PartialBox.without_elements(tally, self.rule)
-        order, lanes = InOrder.of(brackets, tally), self.lanes
-        return resolve_weighted(order, self.rule, lanes.q_of(lanes.of_all(order))[:, 0])
-
-
-@dataclass(frozen=True)
-class WeightedLaneBoxQuestion(BoxesOfLanes, WeightedLaneQuantiles):
-    """A weighted box plot of every lane, as a question."""
-
-    lane_answer = WeightedLaneQuantiles.lane_values  # the boxes have their numbers of elements
+        order = InOrder.of(brackets, tally)
+        return resolve_weighted(order, self.rule, self.q_of(self.of_all(order))[:, 0])
 
 
 def _ends_of(box: PartialBox, sums: Moments, most: int) -> LaneEnds:

@@ -347,8 +347,8 @@ def _answer_only_lane(asking: Asking) -> Any:
     """
     question = asking.question
     is_any = math.prod(asking.array.shape) > 0
-    is_of_ranks = isinstance(question, ElementQuestion | LaneQuestion) and question.by_order
-    if not (is_any and is_of_ranks):
+    is_of_ranks = isinstance(question, ElementQuestion) and question.by_order
+    if not (is_any and is_of_ranks) or question.further is not None:
         return None
     order = question.order
     answer = kernels.answer_only_lane(asking.array, numpy_dtype(asking.array), order)

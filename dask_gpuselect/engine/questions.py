@@ -49,6 +49,23 @@ class BaseQuestion:
         """Wrap the lazy answer in the object that the caller gets."""
         return answer
 
+    @property
+    def further(self) -> LaneLoad | None:
+        """A load after the passes that find the order statistics; None if there is none.
+
+        Its results are the answers, in the form of those of `finished`.
+        """
+        return None
+
+    @property
+    def lanes(self) -> LaneQuestion:
+        """The corresponding question about every lane, for reductions along some axes."""
+        if isinstance(self, LaneQuestion):
+            return self
+        raise TypeError(
+            f"{type(self).__name__} does not define `lanes`: it is not supported along an axis"
+        )
+
 
 class Question(BaseQuestion, ABC):
     """A question about all elements of an array.
@@ -100,13 +117,6 @@ class Question(BaseQuestion, ABC):
     def most_candidates(self, n_pivots: int) -> int:
         """Return about how many candidates there are in all, by the number of pivots in all."""
         return n_pivots * -(-self.n_answers // self.share)
-
-    @property
-    def lanes(self) -> LaneQuestion:
-        """The corresponding question about every lane, for reductions along some axes."""
-        raise TypeError(
-            f"{type(self).__name__} does not define `lanes`: it is not supported along an axis"
-        )
 
     @abstractmethod
     def bracket(self, cuts: Cuts) -> Brackets:
@@ -485,14 +495,6 @@ class LaneQuestion(BaseQuestion, ABC):
     def n_answers(self) -> int:
         """Number of numbers in the answer, for each lane."""
         return self.order.n_answers
-
-    @property
-    def further(self) -> LaneLoad | None:
-        """A load after the passes that find the order statistics; None if there is none.
-
-        Its results are the answers, in the form of those of `finished`.
-        """
-        return None
 
     counts_values: ClassVar[bool] = False
     """True if counts of every value answer the question, for small dtypes; see `counted`."""

@@ -22,10 +22,6 @@ class LaneCounts(LaneQuestion):
     counts_values = True
 
     @property
-    def lanes(self) -> LaneCounts:
-        return self
-
-    @property
     def order(self) -> Any:
         return self
 

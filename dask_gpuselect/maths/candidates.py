@@ -17,8 +17,6 @@ Sort = Callable[[Any], Any]
 """Function from an array to its elements in ascending order."""
 Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
 Side = Literal["left", "right"]
-Counter = Callable[[int, Side], int]
-"""Function from the number of a value and a side to the count of elements below it, or up to it."""
 Survey = tuple[int, NDArray[Any], NDArray[Any]]
 """Number of elements in an interval, and the least and the largest of them.
 
@@ -67,9 +65,6 @@ class Candidates(Protocol):
 
     def counts(self, values: NDArray[Any]) -> Counts:
         """Count the elements below, and up to, each of some ascending distinct values."""
-
-    def counter(self, values: NDArray[Any]) -> Counter:
-        """Make a function that counts the elements below the i-th of some values, or up to it."""
 
     def inside(self, low: Any, high: Any) -> Candidates | None:
         """Take the elements in (low, high); None where selecting among them is no faster."""
@@ -138,14 +133,6 @@ class HostCandidates:
     def counts(self, values: NDArray[Any]) -> Counts:
         ordered = self.ordered()
         return ordered.places(values, "left"), ordered.places(values, "right")
-
-    def counter(self, values: NDArray[Any]) -> Counter:
-        def count(i: int, side: Side) -> int:
-            elements, value = self.elements, values[i]
-            is_before = elements < value if side == "left" else elements <= value
-            return int(np.count_nonzero(is_before))
-
-        return count
 
     def inside(self, low: Any, high: Any) -> HostCandidates:
         elements = self.elements

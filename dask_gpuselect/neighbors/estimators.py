@@ -19,8 +19,7 @@ from dask_gpuselect.engine.expressions import as_source
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.nearest import Weights, check_length, majority, means, shares
 from dask_gpuselect.neighbors.functions import as_k, as_rows, check_features
-from dask_gpuselect.neighbors.search import answers
-from dask_gpuselect.neighbors.steps import Answer, Search, check_k, check_k_of_others
+from dask_gpuselect.neighbors.search import Answer, Search, answers, check_k
 from dask_gpuselect.quantiles.documentation import documented_like
 from dask_gpuselect.quiet import outside
 
@@ -81,7 +80,7 @@ class _Neighbors(BaseEstimator):  # type: ignore[misc]
         """Return the search for the nearest rows of some queries."""
         rows = as_source(self._fit_X)
         if X is None:
-            check_k_of_others(k, rows.shape[0])
+            check_k(k, rows.shape[0])
             return Search(rows, rows, k, leave_out=True)
         queries = self._as_rows(X, reset=False)
         check_features(rows, queries)

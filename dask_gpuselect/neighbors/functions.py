@@ -8,8 +8,7 @@ from dask_gpuselect.arguments import as_integer, check_real, check_table, public
 from dask_gpuselect.arrays import FILL_ROWS, as_numpy, check_not_masked, is_array
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.source import DaskArray
-from dask_gpuselect.neighbors.search import answers
-from dask_gpuselect.neighbors.steps import Answer, Search, check_k
+from dask_gpuselect.neighbors.search import Answer, Search, answers, check_k
 
 
 @public("X", "Q")

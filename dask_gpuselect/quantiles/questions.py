@@ -101,7 +101,6 @@ class QuantileFields:
 class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
     """Quantiles of all elements of an array, or of every lane, as a question."""
 
-    counts_values = True
     nearest: ClassVar[bool] = False  # for dates, see `interpolate`
 
     @property
@@ -140,10 +139,6 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
 
     def _none(self) -> NDArray[Any]:
         return np.full(len(self.q), missing_of(self.dtype), self.dtype)
-
-    @property
-    def lanes(self) -> LaneQuestion:
-        return self
 
     @property
     def order(self) -> LaneOrder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -49,8 +49,8 @@ def check_weighted_method(name: str) -> Method:
 
 
 @dataclass(frozen=True)
-class WeightedQuantiles(QuantileFields, Question):
-    """Weighted quantiles of all elements of an array whose chunks have weights, as a question.
+class WeightedQuantiles(QuantileFields, Question, LaneQuestion):
+    """Weighted quantiles of all elements, or every lane, of an array whose chunks have weights.
 
     `method` is a name in `WEIGHTED`.
 
@@ -83,12 +83,17 @@ class WeightedQuantiles(QuantileFields, Question):
     all light elements are candidates.
     """
 
+    is_of_slot: bool = field(default=False, kw_only=True)
+    """True if the question is about one of several slots, whose answers are those of lanes."""
+
     weighs: ClassVar[bool] = True
     counts_values: ClassVar[bool] = False
+    by_order: ClassVar[bool] = False
+    takes_runs: ClassVar[bool] = True
 
     @property
-    def lanes(self) -> WeightedLaneQuantiles:
-        return self.as_kind(WeightedLaneQuantiles)
+    def order(self) -> Any:
+        return self
 
     @property
     def wants_squares(self) -> bool:  # type: ignore[override]
@@ -112,6 +117,8 @@ class WeightedQuantiles(QuantileFields, Question):
 
     def resolve(self, brackets: Brackets, tally: Tally) -> Any:
         check_some_weigh(tally)
+        if self.is_of_slot:
+            return self.of_all(InOrder.of(brackets, tally))
         # The question without weights has the answer for no elements.
         plain = self.as_kind(Quantiles)
         if plain.if_none == "empty" and tally.n_left_out:  # NaN of weight 0
@@ -119,41 +126,16 @@ class WeightedQuantiles(QuantileFields, Question):
         none = plain.answer_if_none(tally.n_valid, tally.n_missing)
         if none is not None:
             return none
-        return self.lanes.lane_values(self.lanes.of_all(InOrder.of(brackets, tally)))[:, 0]
+        return self.lane_values(self.of_all(InOrder.of(brackets, tally)))[:, 0]
 
     @property
     def of_slot(self) -> Question:
-        return self.as_kind(SlotQuantiles)
+        return replace(self, is_of_slot=True)
 
-
-@dataclass(frozen=True)
-class SlotQuantiles(WeightedQuantiles):
-    """Weighted quantiles of one of several slots; the answers are those of lanes."""
-
-    def resolve(self, brackets: Brackets, tally: Tally) -> Lanes:
-        check_some_weigh(tally)
-        return self.lanes.of_all(InOrder.of(brackets, tally))
-
-    def of_slots(self, answers: Sequence[Lanes]) -> NDArray[Any]:
+    def of_slots(self, answers: Sequence[Any]) -> Any:
         if not answers:
             return np.empty((self.n_answers, 0), self.dtype)
-        answer: NDArray[Any] = self.lanes.finished(join(answers))
-        return answer
-
-
-@dataclass(frozen=True)
-class WeightedLaneQuantiles(QuantileFields, LaneQuestion):
-    """Weighted quantiles of every lane of an array whose chunks have weights, as a question.
-
-    `method` is a name in `WEIGHTED`.
-    """
-
-    by_order: ClassVar[bool] = False
-    takes_runs: ClassVar[bool] = True
-
-    @property
-    def order(self) -> Any:
-        return self
+        return self.finished(join(answers))
 
     @property
     def wanted(self) -> WantedQuantiles:

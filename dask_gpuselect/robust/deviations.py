@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.boxes import Ladder, ladder_of_sample
-from dask_gpuselect.maths.candidates import Candidates, Counter
+from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.coarse import cells_of, narrower
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, Cuts, IntArray, Tally
 from dask_gpuselect.maths.envelope import (
@@ -559,36 +559,16 @@ def _at_places(
     if weights.sum() <= FEW_TIED:  # faster than counting, on hosts and devices
         elements = gathered.with_more(np.repeat(points, weights)).elements_at(places.ravel())
         return elements.reshape(places.shape)
-    order = np.argsort(points, kind="stable")
-    points, upto = points[order], np.cumsum(weights[order])
-    count = gathered.counter(points)
+    points, which = np.unique(points, return_inverse=True)
+    ties = np.zeros(len(points) + 1, np.int64)
+    np.add.at(ties, which, weights)
+    n_before = ties.cumsum() - ties  # of the points before each one
+    below, upto = gathered.counts(points)
+    behind = np.append(upto, len(gathered)) + n_before + ties
+    point = behind[:-1].searchsorted(places, side="right")  # the first one at or behind a place
+    is_point = places >= (np.append(below, len(gathered)) + n_before)[point]
     elements = np.empty(places.shape, gathered.dtype)
-    inner = np.full(places.shape, -1, np.int64)  # the place among the numbers alone
-    for place in np.unique(places):
-        point, n_before = _point_at(count, upto, int(place))
-        is_it = places == place
-        if n_before is None:
-            elements[is_it] = points[point]
-        else:
-            inner[is_it] = place - n_before
-    is_number = inner >= 0
-    if is_number.any():
-        elements[is_number] = gathered.elements_at(inner[is_number])
+    elements[is_point] = points[point[is_point]]
+    within = places[~is_point] - n_before[point[~is_point]]
+    elements[~is_point] = gathered.elements_at(within)
     return elements
-
-
-def _point_at(count: Counter, upto: IntArray, place: int) -> tuple[int, int | None]:
-    """Find the first of the ascending points at or behind a place, by bisection.
-
-    Return its number, and None if it is at the place, else how many points are before.
-    """
-    low, high = 0, len(upto)
-    while low < high:
-        middle = (low + high) // 2
-        n_upto = count(middle, "right") + int(upto[middle])
-        low, high = (low, middle) if n_upto > place else (middle + 1, high)
-    n_before = int(upto[low - 1]) if low else 0
-    if low == len(upto):
-        return low, n_before
-    n_below = count(low, "left") + n_before
-    return low, (n_before if n_below > place else None)

@@ -50,8 +50,8 @@ The deviation is None if it takes one more load.
 
 
 @dataclass(frozen=True)
-class DeviationQuestion(Question):
-    """The median absolute deviation of all elements, as a question.
+class DeviationQuestion(Question, LaneQuestion):
+    """The median absolute deviation of all elements, or of every lane, as a question.
 
     Parameters
     ----------
@@ -69,6 +69,8 @@ class DeviationQuestion(Question):
 
     third: ClassVar[str] = "distances"
     whole_times: ClassVar[int | None] = None  # it needs shells
+    by_order: ClassVar[bool] = False
+    composes: ClassVar[bool] = True
 
     @classmethod
     def of(
@@ -84,8 +86,8 @@ class DeviationQuestion(Question):
         return cls(median, distances, scale)
 
     @property
-    def lanes(self) -> LaneDeviationQuestion:
-        return LaneDeviationQuestion(self)
+    def order(self) -> Quantiles:
+        return self.median
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -170,53 +172,30 @@ class DeviationQuestion(Question):
 
         return self.distances.answer_by(tally.n_valid, 0, distances_at)
 
-
-@dataclass(frozen=True)
-class LaneDeviationQuestion(LaneQuestion):
-    """The median absolute deviation of every lane, as a question.
-
-    Parameters
-    ----------
-    of_all : DeviationQuestion
-        The same question about all elements.
-    """
-
-    of_all: DeviationQuestion
-
-    by_order: ClassVar[bool] = False
-    composes: ClassVar[bool] = True
-    counts_values = True
-
-    @property
-    def order(self) -> Quantiles:
-        return self.of_all.median
-
     def task_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        return self.of_all.dtype  # the distances': bytes become float64
+        return self.dtype  # the distances': bytes become float64
 
     @quiet()
     def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
-        question = self.of_all
-        median = kernels.answer_lanes(chunks, dtype, axes, question.median)
+        median = kernels.answer_lanes(chunks, dtype, axes, self.median)
         first = chunks[0]
         shape = [1 if axis in axes else size for axis, size in enumerate(first.shape)]
         centre = namespace(median).reshape(median, tuple(shape))
-        distances = [kernels.deviations(chunk, centre, question.dtype) for chunk in chunks]
-        deviations = kernels.answer_lanes(distances, question.dtype, axes, question.distances)
-        return _finished(deviations, median, question)
+        distances = [kernels.deviations(chunk, centre, self.dtype) for chunk in chunks]
+        deviations = kernels.answer_lanes(distances, self.dtype, axes, self.distances)
+        return _finished(deviations, median, self)
 
     def counted(self, counts: ValueCounts, dtype: np.dtype[Any]) -> Any:
         """Return the deviations of lanes, by the counts of all values that occur."""
-        question = self.of_all
-        median = question.median.lane_answer(counts.order_statistics(question.median.lane_ranks))
+        median = self.median.lane_answer(counts.order_statistics(self.median.lane_ranks))
         (centres,) = np.ma.getdata(median)
         distances = counts.mapped(
-            lambda values, lanes: kernels.deviations(values, centres[lanes], question.dtype)
+            lambda values, lanes: kernels.deviations(values, centres[lanes], self.dtype)
         )
-        deviations = question.distances.lane_answer(
-            distances.order_statistics(question.distances.lane_ranks)
+        deviations = self.distances.lane_answer(
+            distances.order_statistics(self.distances.lane_ranks)
         )
-        return _finished(deviations, median, question)
+        return _finished(deviations, median, self)
 
     def composed(
         self,
@@ -229,10 +208,10 @@ class LaneDeviationQuestion(LaneQuestion):
 
         Each of the two medians takes its own loads.
         """
-        question, every = self.of_all, tuple(range(x.ndim))
-        median = computed_once(ask(x, question.median, True))
+        every = tuple(range(x.ndim))
+        median = computed_once(ask(x, self.median, True))
         distances = blockwise(
-            partial(_distances, question=question, numblocks=x.numblocks, axes=axes),
+            partial(_distances, question=self, numblocks=x.numblocks, axes=axes),
             every,
             x,
             every,
@@ -243,16 +222,16 @@ class LaneDeviationQuestion(LaneQuestion):
             name=f"{label}-distances-{tokenize(x.name, median.name)}",
             concatenate=False,
             align_arrays=False,
-            dtype=question.dtype,
-            meta=meta_from_array(x._meta, dtype=question.dtype),
+            dtype=self.dtype,
+            meta=meta_from_array(x._meta, dtype=self.dtype),
         )
-        unscaled = ask(distances, question.distances, False)
+        unscaled = ask(distances, self.distances, False)
         deviations: DaskArray = map_blocks(
-            partial(_finished_known, question=question),
+            partial(_finished_known, question=self),
             unscaled,
             median,
-            name=f"{label}-scaled-{tokenize(unscaled.name, median.name, question)}",
-            dtype=question.dtype,
+            name=f"{label}-scaled-{tokenize(unscaled.name, median.name, self)}",
+            dtype=self.dtype,
             meta=unscaled._meta,
         )
         return deviations

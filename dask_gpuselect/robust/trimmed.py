@@ -223,11 +223,14 @@ class CutElements(Quantiles):
 
 
 @dataclass(frozen=True)
-class TrimmedMean(RankQuestion):
-    """The trimmed mean of all elements.
+class TrimmedMean(RankQuestion, LaneQuestion):
+    """The trimmed mean of all elements, or of every lane.
 
-    Elements between the brackets of the cuts are summed where they are; those in the brackets, and
-    the ends of these, are summed once the cuts are known.
+    Of all elements, those between the brackets of the cuts are summed where they are. Those in the
+    brackets, and the ends of these, are summed once the cuts are known.
+
+    In lanes, elements beyond the cuts are replaced by these. Then the sum has as many of each cut
+    too many as elements are cut off at that end, however many elements equal the cut.
 
     Parameters
     ----------
@@ -240,10 +243,12 @@ class TrimmedMean(RankQuestion):
     mean: Quantiles
 
     wants_sums: ClassVar[bool] = True
+    n_answers = 1
+    n_brackets = 2
 
     @property
-    def lanes(self) -> LaneTrimmedMean:
-        return LaneTrimmedMean(self.cuts, self.mean)
+    def order(self) -> CutElements:
+        return self.cuts
 
     def ranks(self, n: int) -> tuple[IntArray, IntArray]:
         return self.cuts.ranks(n)
@@ -277,31 +282,6 @@ class TrimmedMean(RankQuestion):
         assert sums is not None
         total, n = resolved
         return means(n, total + sums.total, self.mean.dtype)
-
-
-@dataclass(frozen=True)
-class LaneTrimmedMean(LaneQuestion):
-    """The trimmed mean of every lane.
-
-    If elements beyond the cuts are replaced by these, the sum has as many of each cut too many as
-    elements are cut off at that end, however many elements equal the cut.
-
-    Parameters
-    ----------
-    cuts, mean
-        As for `TrimmedMean`.
-    """
-
-    cuts: CutElements
-    mean: Quantiles
-
-    counts_values = True
-    n_answers = 1
-    n_brackets = 2
-
-    @property
-    def order(self) -> CutElements:
-        return self.cuts
 
     @property
     def further(self) -> LaneLoad:

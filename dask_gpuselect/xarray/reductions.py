@@ -63,25 +63,27 @@ def is_answered(function: str, dtype: np.dtype[Any], method: str = "linear") -> 
     return dtype.kind in KINDS.get(function, NUMBERS)
 
 
-def _reducing(pair: Pair, **default: bool) -> Callable[..., Any]:
+def _reducing(pair: Pair, scale: int = 0, *, skips: bool = False) -> Callable[..., Any]:
     """Return the method for a DataArray, or for each numeric variable of a Dataset.
 
-    With ``skipna=True`` it is the nan-variant, which leaves NaN out of data of any dtype.
+    Parameters
+    ----------
+    pair : Pair
+    scale : int
+        The largest q of a function of q, whose answers have a coordinate "quantile"; 0 for others.
+    skips : bool
+        True if the method leaves NaN out of data of any dtype, unless `skipna` is False.
     """
+    default = {"skipna": True} if skips else {}
 
-    def method(self: Any, dim: Dims = None, **how: Any) -> Any:
+    def reduced(self: Any, dim: Dims = None, **how: Any) -> Any:
         return self._reduced(pair, dim, default | how)
 
-    return documented(method, pair.valid if default else pair.every, "exact", ALONG)
-
-
-def _reducing_by_q(pair: Pair, scale: int = 1, **default: bool) -> Callable[..., Any]:
-    """Return the method for a function of q; its answers have a coordinate "quantile"."""
-
-    def method(self: Any, q: Any, dim: Dims = None, **how: Any) -> Any:
+    def reduced_by_q(self: Any, q: Any, dim: Dims = None, **how: Any) -> Any:
         return self._reduced(pair, dim, default | how, q, scale)
 
-    return documented(method, pair.valid if default else pair.every, "exact", ALONG)
+    function = pair.valid if skips else pair.every
+    return documented(reduced_by_q if scale else reduced, function, "exact", ALONG)
 
 
 ALONG = "along dimensions", "all of them by default"
@@ -166,17 +168,17 @@ class Reductions:
     """Methods that the accessors of DataArrays and Datasets share."""
 
     median = _reducing(MEDIAN)
-    quantile = _reducing_by_q(QUANTILE)
-    percentile = _reducing_by_q(PERCENTILE, 100)
+    quantile = _reducing(QUANTILE, 1)
+    percentile = _reducing(PERCENTILE, 100)
     mad = _reducing(MAD)
     iqr = _reducing(IQR)
     trimmed_mean = _reducing(TRIMMED_MEAN)
-    nanmedian = _reducing(MEDIAN, skipna=True)
-    nanquantile = _reducing_by_q(QUANTILE, skipna=True)
-    nanpercentile = _reducing_by_q(PERCENTILE, 100, skipna=True)
-    nanmad = _reducing(MAD, skipna=True)
-    naniqr = _reducing(IQR, skipna=True)
-    nantrimmed_mean = _reducing(TRIMMED_MEAN, skipna=True)
+    nanmedian = _reducing(MEDIAN, skips=True)
+    nanquantile = _reducing(QUANTILE, 1, skips=True)
+    nanpercentile = _reducing(PERCENTILE, 100, skips=True)
+    nanmad = _reducing(MAD, skips=True)
+    naniqr = _reducing(IQR, skips=True)
+    nantrimmed_mean = _reducing(TRIMMED_MEAN, skips=True)
 
 
 def answered(

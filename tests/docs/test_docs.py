@@ -26,7 +26,7 @@ import dask_gpuselect
 from dask_gpuselect import staging
 from dask_gpuselect.engine import keeping, resident, settings
 from dask_gpuselect.maths.ranks import METHODS
-from dask_gpuselect.neighbors import steps
+from dask_gpuselect.neighbors import search
 from tests.backends import CUPY
 from tests.data import normal
 from tests.docs.programs import ROOT, module_of
@@ -435,7 +435,7 @@ def test_the_settings_in_yaml_are_the_defaults() -> None:
     page = {row[0].strip("`"): row for row in rows(text_of("settings.md"))}
     chosen = {
         "cache-limit": f"{keeping.CACHED >> 30} GiB, and a sixteenth of the memory of a device",
-        "distance-limit": f"{steps.DISTANCE_LIMIT}, and {steps.DISTANCE_LIMIT_OF_GPUS} on a GPU",
+        "distance-limit": f"{search.DISTANCE_LIMIT}, and {search.DISTANCE_LIMIT_OF_GPUS} on a GPU",
         "scratch-limit": "half of what is free, and nothing where the directory is in memory; "
         "no limit on a cluster",
         "scratch-reads": "2, and 3 on a cluster",

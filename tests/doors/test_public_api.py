@@ -248,7 +248,7 @@ ONLY_THESE: dict[str, tuple[str, set[str]]] = {
         r"dask\.(_task_spec|blockwise|core|delayed|graph_manipulation|highlevelgraph|layers"
         r"|optimization).*|dask_gpuselect\.engine\.source\.(Alias|DataNode|List|Task).*",
         {
-            "neighbors.graph",
+            "neighbors.search",
             *(f"sorting.{name}" for name in ("graph", "sorted_boxes", "radix_sort")),
             *(f"engine.{name}" for name in (
                 "collection", "columns", "door", "exchange", "expressions", "frames", "rounds",

@@ -111,7 +111,7 @@ def test_counts_of_more_elements_than_any_memory_holds(shape: str) -> None:
     there = counts > 0
     merged = ValueCounts.of_lane(values[there].astype(np.uint16), counts[there], 0)
     rule = Rule((0.05, 0.95), False, 1000, "inverted_cdf")
-    box = answer_by_values(merged, BoxQuestion(rule, False, np.dtype("u2")))
+    box = answer_by_values(merged, BoxQuestion.of(rule, np.dtype("u2"), omits_nan=False))
     how: Any = {"whis": (5, 95), "method": "inverted_cdf"}
     expected = describe_boxplot(merged.values, weights=merged.counts, **how)[0]
     columns = box.columns()

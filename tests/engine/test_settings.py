@@ -17,7 +17,7 @@ from dask.utils import parse_bytes
 from dask_gpuselect import median, sort, staging
 from dask_gpuselect.engine import keeping, settings
 from dask_gpuselect.neighbors import kneighbors
-from dask_gpuselect.neighbors.steps import DISTANCE_LIMIT, distance_limit
+from dask_gpuselect.neighbors.search import DISTANCE_LIMIT, distance_limit
 from dask_gpuselect.robust import mad
 from tests.data import normal
 from tests.processes import python

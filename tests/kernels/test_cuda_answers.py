@@ -346,7 +346,7 @@ def test_a_device_guesses_boxes_by_a_sample(
     with np.errstate(all="ignore"):
         a = np.nan_to_num(scale * GUESSED[kind](normal(150_000))).astype(dtype)
     described = {"whis": 1.5, "autorange": False, "max_fliers": 1000, "method": "linear"} | rule
-    question = BoxQuestion(Rule(**described), True, np.dtype(dtype))
+    question = BoxQuestion.of(Rule(**described), np.dtype(dtype), omits_nan=True)
     x = CUPY.asarray(a)
     sample, rate = kernels.sorted_sample(x, x.dtype, 1 << 15)
     there = question.guess_there(sample.size, rate)

@@ -182,7 +182,7 @@ ROWS = {
     ),
     "every load computes the medians of groups again": (
         "robust/questions.py",
-        "median = computed_once(ask(x, question.median, True))",
+        "median = computed_once(ask(x, self.median, True))",
         "median = ask(x, question.median, True)",
     ),
     "a chunk is copied four times": (

@@ -16,7 +16,7 @@ from dask_gpuselect.kernels.cuda.chunk import distances_from
 from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_device
 from dask_gpuselect.kernels.cuda.ordering import counts_at
 from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.maths.candidates import Counter, Counts, Listed, Side, Sort, Survey
+from dask_gpuselect.maths.candidates import Counts, Listed, Side, Sort, Survey
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.keys import from_keys, to_keys
 
@@ -107,11 +107,6 @@ class DeviceCandidates:
         parts = [counts_at(self.elements, values[start : start + size]) for start in starts]
         below, upto = zip(*parts, strict=True)
         return np.concatenate(below), np.concatenate(upto)
-
-    def counter(self, values: NDArray[Any]) -> Counter:
-        distinct, place = np.unique(values, return_inverse=True)
-        counts = dict(zip(("left", "right"), self.counts(distinct), strict=True))
-        return lambda i, side: int(counts[side][place[i]])
 
     def inside(self, low: Any, high: Any) -> None:
         """Return None: all elements are read so few times that dividing them would not pay."""
