@@ -64,11 +64,10 @@ from dask_gpuselect.engine import plans, settings
 from dask_gpuselect.engine.exchange import Stages
 from dask_gpuselect.engine.loads import _find_brackets
 from dask_gpuselect.engine.narrowing import (
-    _bracket_each,
-    _coarse_of_each,
-    _coarse_of_group,
+    _bracket_if_any,
+    _coarse,
     _cuts_of_candidates,
-    _expected_of_each,
+    _expected,
     _proven,
 )
 from dask_gpuselect.engine.partials import Gathered, Proven
@@ -82,12 +81,14 @@ from dask_gpuselect.maths.partition import SortedChunks
 from dask_gpuselect.maths.ragged import bracket_slots
 from dask_gpuselect.maths.sizes import (
     COARSE_EVERY,
+    GROUP_BYTES,
+    IN_GROUP_EVERY,
     PIVOT_BYTES,
     PIVOT_WORK,
     Narrowing,
     merge_levels,
     pivot_count,
-    plan_group_narrowing,
+    plan_narrowing,
 )
 from dask_gpuselect.maths.weights import PIVOT_WORK as WEIGHT_PIVOT_WORK
 from dask_gpuselect.quantiles.weighted import WeightedQuantiles
@@ -160,8 +161,10 @@ def of_plan(x: da.Array, question: Question) -> tuple[int, int, int]:
 
 def of_groups(n_chunks: int, size: int, n_groups: int) -> tuple[int, int, int]:
     """The same of the median of so many groups."""
-    sizes, limit = np.full(n_chunks, size), settings.n_bytes("root-limit")
-    result = plan_group_narrowing(sizes, n_groups, 1, F8.itemsize, limit)
+    about = n_chunks, size, n_groups, n_groups, F8.itemsize + GROUP_BYTES
+    how: dict[str, Any] = {"is_known_large": True, "most_trees": n_groups}
+    result = plan_narrowing(*about, settings.n_bytes("root-limit"), **how)
+    assert result is not None
     return result.gathered, result.work, result.waiting
 
 
@@ -398,25 +401,24 @@ def _tell_cuts(
     in_group = -(-n_chunks // plan.groups)
     cuts = [model.cuts(i) for i in range(in_group)]
     written(cuts, path)
-    mosts = [plan.coarse]
-    few, result = measured(_few_of_group, path, mosts)
+    few, result = measured(_few_of_group, path, plan.coarse)
     tell("cuts of a group, merged", f"{in_group:,} chunks, {in_group * n_pivots:,} pivots", result)
     parts = [few] * COARSE_EVERY
     n_parts = -(-plan.groups // COARSE_EVERY)
     written(parts, path)
-    merged, result = measured(_merge, path, mosts)
+    merged, result = measured(_merge, path, plan.coarse)
     tell("merge", f"{COARSE_EVERY} groups, {sum(map(_n_pivots, parts)):,} pivots", result)
     at_root = [merged] * n_parts
     written(at_root, path)
     # Each part is that of 32 groups, and the last of fewer: of the whole, about.
-    brackets, result = measured(_bracket, path, [question])
+    brackets, result = measured(_bracket, path, question)
     tell("bracket", f"{n_parts} parts, {sum(map(_n_pivots, at_root)):,} pivots", result)
     written(cuts, path)
     expected, result = measured(_expect, path, brackets, n_chunks)
     tell("what is expected of a group's chunks", f"{in_group:,} chunks", result)
-    columns = [expected] * plan.groups
-    written(columns, path)
-    del cuts, columns
+    every = [expected] * plan.groups
+    written(every, path)
+    del cuts, every
     proven, result = measured(_put_together, path, brackets, n_chunks)
     tell("of all chunks", f"{plan.groups * in_group:,} chunks", result)
     # The chunks of one group stand for all where shares are asked for.
@@ -424,28 +426,28 @@ def _tell_cuts(
     _tell_candidates(few_chunks, n_chunks * size, proven, question, plan, path, tell)
 
 
-def _n_pivots(group: list[list[Cuts]]) -> int:
-    return sum(len(cuts.pivots) for column in group for cuts in column)
+def _n_pivots(cuts: Cuts) -> int:
+    return len(cuts.pivots)
 
 
-def _few_of_group(parts: list[Cuts], mosts: list[int]) -> Any:
-    return _coarse_of_group([list(parts)], mosts=mosts)
+def _few_of_group(parts: list[Any], most: int) -> Any:
+    return _coarse(parts, most=most, every=IN_GROUP_EVERY)
 
 
-def _merge(parts: list[Any], mosts: list[int]) -> Any:
-    return _coarse_of_each(parts, mosts)
+def _merge(parts: list[Any], most: int) -> Any:
+    return _coarse(parts, most=most)
 
 
-def _bracket(parts: list[Any], questions: list[Question]) -> Any:
-    return _bracket_each(parts, questions)
+def _bracket(parts: list[Any], question: Question) -> Any:
+    return _bracket_if_any(parts, question)
 
 
 def _expect(parts: list[Cuts], brackets: Any, n_chunks: int) -> Any:
-    return _expected_of_each([list(parts)], brackets, n_chunks=[n_chunks])[0][0]
+    return _expected(parts, brackets, n_chunks=n_chunks)
 
 
 def _put_together(parts: list[Any], brackets: Any, n_chunks: int) -> Proven:
-    proven = _proven(parts, brackets, 0, (n_chunks,), None)
+    proven = _proven(parts, brackets, (n_chunks,), None)
     assert proven is not None
     return proven
 
@@ -479,7 +481,7 @@ def _tell_candidates(
     few, result = measured(_few_candidates, path, proven, plan.coarse)
     tell("candidates of a group", f"{len(uniform):,} of {n_candidates:,}", result)
     written([few] * COARSE_EVERY, path)
-    merged, result = measured(_merge, path, [plan.coarse])
+    merged, result = measured(_merge, path, plan.coarse)
     tell("merge", f"{COARSE_EVERY} groups, {COARSE_EVERY * _n_pivots(few):,} pivots", result)
     left = n_candidates
     for _ in range(plan.rounds):
@@ -506,7 +508,7 @@ def _tally_of_group(model: Model, brackets: Any, candidates: Any, n: int) -> Gat
 
 
 def _few_candidates(parts: list[Gathered], proven: Proven, most: int) -> Any:
-    return [[_cuts_of_candidates(parts[0], proven, most=most)]]
+    return _cuts_of_candidates(parts[0], proven, most=most)
 
 
 def _selected(parts: list[Gathered], question: Any) -> float:

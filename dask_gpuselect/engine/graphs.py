@@ -399,24 +399,7 @@ def reduced_together(
         (grid,), (last,) = grids, finishes
         how = (last.function, last.name, last.place)
         return [reduced(grid, merge_name, merge, *how, **last.arguments)]
-    return finished_together(bundled(grids, merge_name), merge_name, merge, finishes)
-
-
-def finished_together(
-    bundle: DaskArray,
-    merge_name: str,
-    merge: Callable[[list[Any]], Any],
-    finishes: Sequence[Finish],
-) -> list[DaskArray]:
-    """Reduce a bundle of grids by one tree of merges, and finish each grid.
-
-    Parameters
-    ----------
-    bundle : dask array
-        Result of `bundled`.
-    merge_name, merge, finishes
-        As for `reduced_together`.
-    """
+    bundle = bundled(grids, merge_name)
     names = tokenize(bundle.name, [last.name for last in finishes])
     merge_each = partial(merge_columns, merge=merge)
     whole = reduced(bundle, merge_name, merge_each, merge_each, f"{merge_name}-all-{names}")
@@ -555,6 +538,21 @@ def grouped(
         tasks[name, i] = Task((name, i), quietly(function), group)
     graph = extended(grid.dask, name, tasks, {grid.name})
     return objects(graph, name, (len(tasks),))
+
+
+def grouped_together(
+    grids: Sequence[DaskArray], size: int, function: Callable[[list[Any]], Any], label: str
+) -> list[DaskArray]:
+    """Apply a function to lists of objects of each grid, as `grouped` does.
+
+    The grids have the same groups, which tie them together as `reduced_together` does.
+    """
+    grid = grids[0] if len(grids) == 1 else bundled(grids, label)
+    name = f"{label}-groups-{tokenize(grid.name, size)}"
+    if len(grids) == 1:
+        return [grouped(grid, size, function, name)]
+    groups = grouped(grid, size, partial(merge_columns, merge=function), name)
+    return [column_of(groups, i, -(-each.npartitions // size)) for i, each in enumerate(grids)]
 
 
 # --- Workers --------------------------------------------------------------------------------------

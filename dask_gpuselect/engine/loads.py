@@ -273,9 +273,9 @@ def _all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> 
         return graphs.reduced_together(cuts, CUTS_MERGE, merge_any, finishes)
     groups = cuts_in_groups(begun)
     if narrowings[0] is not None and narrowings[0].stretches > 1:  # and there is one array alone
-        in_stretches = brackets_of_stretches(groups, begun[0].question, narrowings[0])
-        return proven_by(groups, in_stretches, begun, label)
-    return in_tree(groups, begun, label)
+        in_stretches = brackets_of_stretches(groups[0], begun[0].question, narrowings[0])
+        return [proven_by(groups[0], in_stretches, begun[0], label)]
+    return [in_tree(*each, label) for each in zip(groups, begun, strict=True)]
 
 
 def _find_brackets(

@@ -68,146 +68,85 @@ from dask_gpuselect.maths.stretches import (
 
 LABEL = "quantile-narrowing"
 
-Column = list[Cuts | None]
+
+def cuts_in_groups(begun: Sequence[FirstLoad]) -> list[DaskArray]:
+    """Collect the cuts of each of some arrays in groups of chunks, unmerged."""
+    grids = [each.cuts for each in begun]
+    size = 1
+    if begun[0].order is None:  # else they are those of groups already
+        most = max(each.narrowing.groups for each in begun if each.narrowing)
+        size = graphs.size_of_groups(max(grid.npartitions for grid in grids), most)
+    return graphs.grouped_together(grids, size, _some, LABEL)
 
 
-def cuts_in_groups(begun: Sequence[FirstLoad]) -> DaskArray:
-    """Collect the cuts of some arrays in groups of chunks, one bundle for each."""
-    are_groups = begun[0].order is not None
-    most = 0 if are_groups else max(each.narrowing.groups for each in begun if each.narrowing)
-    return _grouped([each.cuts for each in begun], most)
-
-
-def _grouped(grids: Sequence[DaskArray], most: int) -> DaskArray:
-    """Collect the cuts of each array in at most `most` groups of chunks.
-
-    With 0, each cuts is a group of its own.
-    """
-    alone = len(grids) == 1
-    grid = grids[0] if alone else graphs.bundled(grids, LABEL)
-    size = graphs.size_of_groups(grid.npartitions, most) if most else 1
-    name = f"{LABEL}-groups-{tokenize(grid.name, size)}"
-    return graphs.grouped(grid, size, _column if alone else _columns, name)
-
-
-def _column(cuts: Column) -> list[Column]:
-    return [cuts]
-
-
-def _columns(bundles: list[list[Column]]) -> list[Column]:
-    return [list(itertools.chain(*parts)) for parts in zip(*bundles, strict=True)]
-
-
-def _bracket_each(
-    parts: list[list[Column]], questions: Sequence[Question]
-) -> list[Brackets | None]:
-    """Find the brackets of each question by the cuts of its array, if there are any."""
-    columns = graphs.merge_columns(parts, merge_any)
-    return [
-        question.bracket(cuts) if (cuts := next(iter(column), None)) is not None else None
-        for column, question in zip(columns, questions, strict=True)
-    ]
-
-
-def _merged(column: Column) -> Column:
-    return [merge_any(column)] if column else []
+def _some(parts: list[Cuts | None]) -> list[Cuts]:
+    return [cuts for cuts in parts if cuts is not None]
 
 
 # --- In a tree of merges that hand on few pivots --------------------------------------------------
 
 
-def in_tree(groups: DaskArray, begun: Sequence[FirstLoad], label: str) -> list[DaskArray]:
-    """Find the brackets and expected counts of each question, by a tree of merges.
+def in_tree(groups: DaskArray, begun: FirstLoad, label: str) -> DaskArray:
+    """Find the brackets and expected counts of a question, by a tree of merges.
 
     Cuts that are too many are merged coarsely, at some of their pivots. `groups` are those of
     `cuts_in_groups`.
     """
-    narrowings, questions = [each.narrowing for each in begun], [each.question for each in begun]
-    mosts = [None if each is None else each.coarse for each in narrowings]
-    merge_coarsely = partial(_coarse_of_each, mosts=mosts)
-    few = graphs.each_chunk(
-        _coarse_of_group, f"{LABEL}-few-{tokenize(groups.name, mosts)}", [groups], mosts=mosts
+    question, narrowing = begun.question, begun.narrowing
+    most = None if narrowing is None else narrowing.coarse
+    name = f"{LABEL}-few-{tokenize(groups.name, most)}"
+    few = graphs.each_chunk(_coarse, name, [groups], most=most, every=IN_GROUP_EVERY)
+    name = f"{LABEL}-brackets-{tokenize(few.name, question)}"
+    merge = partial(_coarse, most=most)
+    how = few, f"{LABEL}-few-merge", merge, _bracket_if_any, name
+    return proven_by(groups, graphs.reduced(*how, question=question), begun, label)
+
+
+def proven_by(groups: DaskArray, brackets: DaskArray, begun: FirstLoad, label: str) -> DaskArray:
+    """Add the expected counts of all chunks to the brackets of a question."""
+    token = tokenize(groups.name, brackets.name, begun.grid, begun.turns)
+    name, n_chunks = f"{LABEL}-expects-{token}", math.prod(begun.grid)
+    expected = graphs.each_chunk(_expected, name, [groups], [brackets], n_chunks=n_chunks)
+    return graphs.reduced(
+        expected,
+        f"{LABEL}-expects-merge",
+        merge_any,
+        _proven,
+        f"{label}-bracket-{token}",
+        brackets=TaskRef((brackets.name,)),
+        numblocks=begun.grid,
+        turns=begun.turns,
     )
-    name = f"{LABEL}-brackets-{tokenize(few.name, questions)}"
-    how = few, f"{LABEL}-few-merge", merge_coarsely, _bracket_each, name
-    brackets = graphs.reduced(*how, questions=questions)
-    return proven_by(groups, brackets, begun, label)
 
 
-def proven_by(
-    groups: DaskArray, ranges: DaskArray, begun: Sequence[FirstLoad], label: str
-) -> list[DaskArray]:
-    """Add the expected counts of its chunks to the brackets of each question.
-
-    `ranges` is one list of the brackets of all questions.
-    """
-    token = tokenize(groups.name, ranges.name)
-    n_chunks = [math.prod(each.grid) for each in begun]
-    expected = graphs.each_chunk(
-        _expected_of_each, f"{LABEL}-expects-{token}", [groups], [ranges], n_chunks=n_chunks
-    )
-    finishes = [
-        graphs.Finish(
-            _proven,
-            f"{label}-bracket-{tokenize(token, i, each.grid, each.turns)}",
-            {
-                "ranges": TaskRef((ranges.name,)),
-                "which": i,
-                "numblocks": each.grid,
-                "turns": each.turns,
-            },
-        )
-        for i, each in enumerate(begun)
-    ]
-    return graphs.finished_together(expected, f"{LABEL}-expects-merge", merge, finishes)
+def _coarse(
+    parts: list[Cuts | None], *, most: int | None, every: int = COARSE_EVERY
+) -> Cuts | None:
+    """Merge the cuts of some chunks exactly, or at about `most` of their pivots."""
+    some = _some(parts)
+    return merged_coarsely(some, most, every) if some and most is not None else merge_any(some)
 
 
-def _coarse_of_group(
-    group: list[Column], *, mosts: Sequence[int | None], every: int = IN_GROUP_EVERY
-) -> list[Column]:
-    return [_coarse(column, most, every) for column, most in zip(group, mosts, strict=True)]
+def _bracket_if_any(parts: list[Cuts | None], question: Question) -> Brackets | None:
+    cuts = merge_any(parts)
+    return None if cuts is None else question.bracket(cuts)
 
 
-def _coarse_of_each(parts: list[list[Column]], mosts: Sequence[int | None]) -> list[Column]:
-    columns = [list(itertools.chain(*each)) for each in zip(*parts, strict=True)]
-    return _coarse_of_group(columns, mosts=mosts, every=COARSE_EVERY)
-
-
-def _coarse(column: Column, most: int | None, every: int) -> Column:
-    """Merge cuts exactly, or at about `most` of their pivots."""
-    some = [cuts for cuts in column if cuts is not None]
-    if most is None or not some:
-        return _merged(column)
-    return [merged_coarsely(some, most, every)]
-
-
-def _expected_of_each(
-    group: list[Column], ranges: list[Brackets | None], *, n_chunks: Sequence[int]
-) -> list[list[Expected]]:
-    columns: list[list[Expected]] = []
-    for column, brackets, n in zip(group, ranges, n_chunks, strict=True):
-        cuts = merge_any(column)
-        if brackets is None or cuts is None:
-            columns.append([])
-        else:
-            columns.append([expected_of(cuts, brackets, n)])
-    return columns
+def _expected(group: list[Cuts], brackets: Brackets | None, *, n_chunks: int) -> Expected | None:
+    cuts = merge_any(group)
+    return None if brackets is None or cuts is None else expected_of(cuts, brackets, n_chunks)
 
 
 def _proven(
-    parts: list[Expected],
-    ranges: list[Brackets | None],
-    which: int,
+    parts: list[Expected | None],
+    brackets: Brackets | None,
     numblocks: tuple[int, ...],
     turns: IntArray | None,
 ) -> Proven | None:
-    brackets = ranges[which]
-    if brackets is None:
+    expected = merge_any(parts)
+    if brackets is None or expected is None:
         return None  # a pilot has the answer
-    expected = merge(parts)
-    if turns is not None:
-        expected = of_chunks(expected, turns)
-    return Proven(brackets, expected, numblocks)
+    return Proven(brackets, expected if turns is None else of_chunks(expected, turns), numblocks)
 
 
 # --- Candidates that wait -------------------------------------------------------------------------
@@ -216,19 +155,13 @@ def _proven(
 def candidates_in_groups(loads: Sequence[DaskArray], most: int, label: str) -> list[DaskArray]:
     """Collect what loads of some arrays have gathered in about `most` groups of chunks.
 
-    There the candidates wait. Several arrays have the same groups, which tie them together as
-    `graphs.reduced_together` does.
+    There the candidates wait.
     """
-    sizes = [load.npartitions for load in loads]
-    if len(loads) == 1 and sizes[0] <= most:
+    largest = max(load.npartitions for load in loads)
+    if len(loads) == 1 and largest <= most:
         return list(loads)
-    size = graphs.size_of_groups(max(sizes), most)
-    grid = loads[0] if len(loads) == 1 else graphs.bundled(loads, f"{label}-candidates")
-    name = f"{label}-candidates-groups-{tokenize(grid.name, size)}"
-    if len(loads) == 1:
-        return [graphs.grouped(grid, size, Gathered.merge, name)]
-    groups = graphs.grouped(grid, size, partial(graphs.merge_columns, merge=Gathered.merge), name)
-    return [graphs.column_of(groups, i, -(-n // size)) for i, n in enumerate(sizes)]
+    size, label = graphs.size_of_groups(largest, most), f"{label}-candidates"
+    return graphs.grouped_together(loads, size, Gathered.merge, label)
 
 
 def narrowed_candidates(
@@ -245,7 +178,7 @@ def narrowed_candidates(
         few = graphs.each_chunk(
             _cuts_of_candidates, f"{label}-candidates-few-{token}", [load], [bracket], most=most
         )
-        merge = partial(_merged_coarsely, most=most)
+        merge = partial(_coarse, most=most)
         narrower = graphs.reduced(
             few,
             f"{label}-candidates-few-merge",
@@ -273,11 +206,6 @@ def _cuts_of_candidates(gathered: Gathered, known: Known, *, most: int) -> Cuts 
     if gathered.tally is None or known.brackets is None:
         return None  # a third load was not needed
     return cuts_of_tally(known.brackets, gathered.tally, most)
-
-
-def _merged_coarsely(parts: list[Cuts | None], *, most: int) -> Cuts | None:
-    some = [cuts for cuts in parts if cuts is not None]
-    return merged_coarsely(some, most) if some else None
 
 
 def _narrower_bracket(parts: list[Cuts | None], known: Known, question: Question) -> Known:
@@ -315,7 +243,7 @@ MERGE = f"{STRETCHES}-merge"
 
 
 def brackets_of_stretches(groups: DaskArray, question: Question, narrowing: Narrowing) -> DaskArray:
-    """Find the brackets of all stretches of ranks, joined, as a list of one item.
+    """Find the brackets of all stretches of ranks, joined.
 
     Parameters
     ----------
@@ -337,7 +265,7 @@ def brackets_of_stretches(groups: DaskArray, question: Question, narrowing: Narr
     )
     arguments = [{"question": part} for part in parts]
     how = MERGE, merge, _bracket, f"{STRETCHES}-brackets-{token}"
-    return graphs.reduced_items(few, *how, arguments, _joined)
+    return graphs.reduced_items(few, *how, arguments, joined)
 
 
 def stretches_of(question: Question, narrowing: Narrowing) -> list[Question]:
@@ -408,19 +336,14 @@ def _arguments_of_each(parts: Sequence[Question], each: DaskArray) -> list[dict[
     return [{"question": part, "each": brackets, "i": i} for i, part in enumerate(parts)]
 
 
-def _cuts_of(group: list[Column]) -> list[Cuts]:
-    (column,) = group
-    return [cuts for cuts in column if cuts is not None]
+def _few_of_all(group: list[Cuts], *, most: int) -> Cuts:
+    return merged_coarsely(group, most, IN_GROUP_EVERY)
 
 
-def _few_of_all(group: list[Column], *, most: int) -> Cuts:
-    return merged_coarsely(_cuts_of(group), most, IN_GROUP_EVERY)
-
-
-def _few_of_each(group: list[Column], rough: list[Brackets], *, most: int) -> list[Cuts]:
-    cuts, ranges = _cuts_of(group), map(Ranges.around_all, rough)
+def _few_of_each(group: list[Cuts], rough: list[Brackets], *, most: int) -> list[Cuts]:
     return [
-        merged_coarsely([own.around(some) for some in cuts], most, IN_GROUP_EVERY) for own in ranges
+        merged_coarsely([own.around(cuts) for cuts in group], most, IN_GROUP_EVERY)
+        for own in map(Ranges.around_all, rough)
     ]
 
 
@@ -431,10 +354,6 @@ def _brackets_of_stretches(cuts_of_groups: list[Cuts], parts: list[Question]) ->
 
 def _bracket(parts: list[Cuts], question: Question) -> Brackets:
     return question.bracket(merge(parts))
-
-
-def _joined(each: list[Brackets]) -> list[Brackets]:
-    return [joined(each)]
 
 
 def _in_order(parts: list[list[Gathered]]) -> list[Gathered]:

@@ -80,19 +80,19 @@ def test_one_place_holds_no_more_than_the_limit(name: str, monkeypatch: pytest.M
         patch.setattr(loads, "_find_brackets", measured(loads._find_brackets))
         plain = ask(x).compute(scheduler="sync")
     assert peaks.pop("_find_brackets") > 1.2 * limit
-    monkeypatch.setattr(narrowing, "_bracket_each", measured(narrowing._bracket_each))
+    monkeypatch.setattr(narrowing, "_bracket_if_any", measured(narrowing._bracket_if_any))
     monkeypatch.setattr(loads, "_resolve", measured(loads._resolve))
     with dask.config.set({"dask_gpuselect.root-limit": limit}):
         answer = ask(x)
     np.testing.assert_array_equal(answer.compute(scheduler="sync"), plain)
-    assert peaks.keys() == {"_bracket_each", "_resolve"}
+    assert peaks.keys() == {"_bracket_if_any", "_resolve"}
     assert max(peaks.values()) <= limit
 
 
 @pytest.mark.slow
 def test_no_task_of_the_tree_holds_more_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     peaks: dict[str, int] = {}
-    tasks = {"_coarse_of_group", "_bracket_each", "_expected_of_each", "_cuts_of_candidates"}
+    tasks = {"_coarse", "_bracket_if_any", "_expected", "_cuts_of_candidates"}
     for name in tasks:
         monkeypatch.setattr(narrowing, name, measuring(peaks, getattr(narrowing, name)))
     x, limit = lazy(400), 1_100_000
