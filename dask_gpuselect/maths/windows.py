@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
@@ -80,10 +80,14 @@ class Frame:
         size, step = (tuple(each[axis] for axis in axes) for each in (self.size, self.step))
         return replace(self, size=size, step=step, footprint=footprint)
 
-    def slabs(self, padded: Shape, most: int) -> Iterator[tuple[Corner, Corner]]:
+    def slabs(
+        self, padded: Shape, most: int, outside: Sequence[tuple[int, int]] | None = None
+    ) -> Iterator[tuple[Corner, Corner]]:
         """Yield parts of the padded array with the places of their answers, about `most` each.
 
-        They are cut along axes of size 1 in the window, if that is enough.
+        They are cut along axes of size 1 in the window, if that is enough. `outside` says how many
+        elements are padding at both ends of each axis: windows that reach it are parts of their
+        own, if they are few.
         """
         answers = self.shape(padded)
         length, left = list(answers), math.prod(answers)
@@ -93,10 +97,19 @@ class Frame:
             others = left // answers[axis]
             length[axis] = max(1, most // max(others, 1))
             left = others * length[axis]
-        starts = (range(0, n, max(each, 1)) for n, each in zip(answers, length, strict=True))
-        for corner in itertools.product(*starts):
-            ends = (min(i + n, stop) for i, n, stop in zip(corner, length, answers, strict=True))
-            out = tuple(slice(i, end) for i, end in zip(corner, ends, strict=True))
+        inner = [(0, n) for n in answers]
+        if outside is not None:
+            about = list(zip(padded, outside, self.size, self.step, strict=True))
+            own = [(-(-a // step), (n - b - size) // step + 1) for n, (a, b), size, step in about]
+            if 2 * math.prod(max(b - a, 0) for a, b in own) > math.prod(answers):
+                inner = own
+        along = (
+            [0, *range(start, stop, max(each, 1)), stop, n]
+            for (start, stop), each, n in zip(inner, length, answers, strict=True)
+        )
+        pieces = ([(a, b) for a, b in itertools.pairwise(points) if a < b] for points in along)
+        for corner in itertools.product(*pieces):
+            out = tuple(slice(*piece) for piece in corner)
             given = zip(out, self.size, self.step, strict=True)
             yield (
                 tuple(slice(o.start * s, (o.stop - 1) * s + size) for o, size, s in given),

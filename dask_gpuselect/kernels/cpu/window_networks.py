@@ -31,6 +31,7 @@ FEW = 4  # numbers of valid elements that share a network
 LEAST_RUN = 16  # windows in a row; with fewer, blocks are faster
 ROW = 4096  # bytes of elements that are compared together
 FEWEST = 9  # elements of windows whose networks are short for any number of missing ones
+RARE = 256  # one of as many windows may have fewer elements than its network assumes
 ROUND = 2 * VECTOR  # bytes to whose multiples a run is rounded
 
 Node = tuple[int, int]
@@ -271,12 +272,23 @@ def elements(
     outs = ranks.room(math.prod(shape), words.dtype)
     sizes = np.empty(0, np.int64) if n_valid is None else np.ascontiguousarray(n_valid)
     about = (np.array(shape), *_places(words.shape, frame), frame.size[-1] - 1)
-    width = (ROW + ROUND) // words.itemsize + 2 * (frame.size[-1] - 1)
-    network = address_of(made, words.itemsize, width), width, made.n_rows, made.places
     flat = [each.reshape(-1) for each in outs]
     given = words.reshape(-1), *coding
+    network = _as_code(made, words, frame)
     _compare_windows(*given, about, sizes, network, tuple(ranks), (flat[0], flat[-1]))
     return outs
+
+
+def _as_code(
+    made: Network, words: NDArray[Any], frame: Frame
+) -> tuple[int, int, int, NDArray[np.int64]]:
+    """Return the address of a network's code, the width and the number of its rows, and places.
+
+    All rows begin where a vector does.
+    """
+    size = words.itemsize
+    width = -(-(ROW + ROUND + 2 * (frame.size[-1] - 1) * size) // VECTOR) * VECTOR // size
+    return address_of(made, size, width), width, made.n_rows, made.places
 
 
 @lru_cache(maxsize=16)
@@ -307,6 +319,14 @@ def _flip(keys: Any) -> Any:
     """Return what turns keys into those that are compared, and back, by exclusive or."""
     flip = np.int64(-(1 << 63)) if keys.dtype == types.int64 else keys.dtype(0)
     return lambda keys: flip
+
+
+@called_by_kernels
+def _rows(n: Any, like: Any) -> Any:
+    """Make zeros that begin where a vector does: a sixth less time than anywhere."""
+    every = np.zeros(n + _per_byte(like, VECTOR), like.dtype)
+    ahead = -every.ctypes.data % VECTOR // like.itemsize
+    return every[ahead : ahead + n]
 
 
 @called_by_kernels
@@ -369,7 +389,7 @@ def _compare_windows(
     out_lower, out_upper = _ordered(outs[0]), _ordered(outs[1])
     flip = _flip(out_lower)
     room, turn = _per_byte(words, ROW), _per_byte(words, ROUND)
-    rows = np.zeros(n_rows * width, out_lower.dtype)
+    rows = _rows(n_rows * width, out_lower)
     as_key = out_lower.dtype.type
     from_lower, from_upper = _starts(lower, places, width), _starts(upper, places, width)
     length = shape[d - 1]
@@ -419,7 +439,7 @@ def floats(
 ) -> NDArray[Any] | None:
     """Answer windows that lack some elements, all at once, ``(n_answers, n_windows)``.
 
-    Return None if another kernel must answer: if windows of fewer elements than is assumed occur.
+    Return None if another kernel must answer: if many windows have fewer elements than is assumed.
 
     Parameters
     ----------
@@ -445,12 +465,11 @@ def floats(
     shape = frame.shape(words.shape)
     out = np.empty((order.n_answers, math.prod(shape)), words.dtype)
     about = (np.array(shape), *_places(words.shape, frame), frame.size[-1] - 1)
-    width = (ROW + ROUND) // words.itemsize + 2 * (frame.size[-1] - 1)
-    network = address_of(made, words.itemsize, width), width, made.n_rows, made.places
     lower, upper, weights = ranks_by_count(order, n)
     marks = np.empty(0, np.uint8) if keeps is None else keeps.reshape(-1).view(np.uint8)
     rules = needed, assumed, order.mixes, order.skips_missing
     given = words.reshape(-1), marks, *coding
+    network = _as_code(made, words, frame)
     is_answered = _answer_floats(*given, about, network, (lower, upper, weights), rules, out)
     return out if is_answered else None
 
@@ -470,8 +489,8 @@ def _answer_floats(
     """Run a network over windows in runs, and answer them by the elements that they have.
 
     `rules` says how many elements a window needs, how many are assumed if it has as many, how two
-    of them make an answer, and whether missing ones are left out. Return False, unfinished, if a
-    window has fewer than are assumed.
+    of them make an answer, and whether missing ones are left out. A few windows with fewer than are
+    assumed, such as those at the ends, are sorted. Return False, unfinished, if there are more.
     """
     shape, strides, row_places, reach = layout
     address, width, n_rows, places = network
@@ -481,11 +500,11 @@ def _answer_floats(
     compared = _ordered(out)
     flip = _flip(compared)
     room, turn = _per_byte(words, ROW), _per_byte(words, ROUND)
-    rows = np.zeros(n_rows * width, compared.dtype)
-    as_key, as_word, last = compared.dtype.type, words.dtype.type, ~words.dtype.type(0)
+    rows = _rows(n_rows * width, compared)
+    as_key, last = compared.dtype.type, ~words.dtype.type(0)
     from_lower, from_upper = _starts(lower, places, width), _starts(upper, places, width)
-    lacks, counts = np.empty(width, np.int32), np.empty(width, np.int32)
-    some = np.empty((2, width), words.dtype)
+    keys, some = np.empty((2, width), compared.dtype), np.empty((2, width), words.dtype)
+    lacks, counts = np.empty(width, compared.dtype), np.empty(width, compared.dtype)
     values = as_floats(some)
     answers = as_floats(out)
     kind = values.dtype.type
@@ -494,6 +513,8 @@ def _answer_floats(
     n_runs = 1
     for a in range(d - 1):
         n_runs *= shape[a]
+    n_left = n_runs * length // RARE + 4 * size  # windows that may be sorted
+    window = np.empty(size, words.dtype)
     for row in range(n_runs):
         first = _place_of(row, shape, strides)
         for start in range(0, length, room):
@@ -514,51 +535,98 @@ def _answer_floats(
                         is_left_out = marks[j] == 0
                         lacks[j] += is_left_out and (source[j] & ~sign) <= infinity
                         own[j] = as_key(last) ^ flip if is_left_out else own[j]
-            total, n_lacking = 0, 0
-            for j in range(reach):
-                total += lacks[j]
-            for j in range(stop):
-                total += lacks[j + reach]
-                counts[j] = size - total
-                total -= lacks[j]
-            for j in range(stop):
-                n_lacking += counts[j] < size
-                if skips and needed <= counts[j] < assumed:
-                    return False
+            fewest, most = _count(lacks[: stop + reach], size, counts[:stop])
+            has_few = skips and fewest < assumed
+            for j in range(stop if has_few else 0):
+                n_left -= needed <= counts[j] < assumed
+            if n_left < 0:
+                return False
             run_code(address, rows.ctypes.data, n * words.itemsize)
             to = row * length + start
+            fewest, most = max(fewest, assumed), max(most, assumed)
             for question in range(lower.shape[0]):
-                for side in range(1 + (mixes > 0)):
-                    begins, own = (from_upper if side else from_lower)[question], some[side]
-                    if n_lacking == 0:
-                        whole = rows[begins[size] :]
-                        for j in range(stop):
-                            own[j] = _word_of(whole[j] ^ flip, sign)
-                        continue
-                    if size - assumed < FEWEST:  # vectors of all counts take less than gathering
-                        for count in range(assumed, size + 1):
-                            some_keys = rows[begins[count] :]
+                is_one = fewest == most and not has_few
+                is_one &= from_lower[question, most] == from_upper[question, most]
+                how = 0 if is_one else mixes
+                for side in range(1 + (how > 0)):
+                    begins, own = (from_upper if side else from_lower)[question], keys[side]
+                    own[:stop] = rows[begins[fewest] : begins[fewest] + stop]
+                    if most - fewest < FEWEST:  # vectors of all counts take less than gathering
+                        for count in range(fewest + 1, most + 1):
+                            if begins[count] == begins[count - 1]:
+                                continue
+                            some_keys, at_least = rows[begins[count] :], as_key(count)
                             for j in range(stop):
-                                word = as_word(_word_of(some_keys[j] ^ flip, sign))
-                                own[j] = word if counts[j] >= count or count == assumed else own[j]
-                        continue
+                                own[j] = some_keys[j] if counts[j] >= at_least else own[j]
+                    else:
+                        for j in range(stop):
+                            own[j] = rows[begins[max(counts[j], assumed)] + j]
+                    for j in range(stop if has_few else 0):
+                        if needed <= counts[j] < assumed:
+                            layout_of = first + start + j, row_places, reach
+                            _sort_window(words, keeps, (sign, infinity), layout_of, window)
+                            rank = (upper if side else lower)[question, counts[j]]
+                            own[j] = as_key(window[rank]) ^ flip
                     for j in range(stop):
-                        key = rows[begins[max(counts[j], assumed)] + j]
-                        own[j] = _word_of(key ^ flip, sign)
+                        some[side, j] = _word_of(own[j] ^ flip, sign)
                 a, b = values[0], values[1]
-                if mixes == 1:
+                if how == 1:
                     for j in range(stop):
                         a[j] = mean_of(a[j], b[j])
-                elif mixes == 2:
+                elif how == 2:
                     for j in range(stop):
                         if a[j] != b[j]:
-                            weight = weights[question, max(counts[j], assumed)]
+                            weight = weights[question, counts[j]]
                             a[j] = kind(between(np.float64(a[j]), np.float64(b[j]), weight))
                 own_answers = answers[question, to : to + stop]
                 enough = needed if skips else size
                 for j in range(stop):
                     own_answers[j] = a[j] if counts[j] >= enough else kind(np.nan)
     return True
+
+
+@called_by_kernels
+def _sort_window(words: Any, keeps: Any, coding: Any, layout: Any, window: Any) -> None:
+    """Sort the keys of the valid elements of one window by insertion."""
+    sign, infinity = coding
+    first, row_places, reach = layout
+    n = 0
+    for i in range(row_places.size):
+        begin = first + row_places[i]
+        for place in range(begin, begin + reach + 1):
+            is_left_out = keeps.size > 0 and keeps[place] == 0
+            if is_left_out or (words[place] & ~sign) > infinity:
+                continue
+            key = key_of(words[place], 1, sign)
+            j = n
+            while j > 0 and window[j - 1] > key:
+                window[j] = window[j - 1]
+                j -= 1
+            window[j] = key
+            n += 1
+
+
+@called_by_kernels
+def _count(lacks: Any, size: Any, counts: Any) -> Any:
+    """Count the elements of windows by those that each place lacks; return the fewest and most."""
+    total, kind = 0, counts.dtype.type
+    for j in range(lacks.size):
+        total += lacks[j]
+    if total == 0:
+        counts[:] = size
+        return size, size
+    reach = lacks.size - counts.size
+    behind, total = lacks[reach:], kind(0)
+    for j in range(reach):
+        total += lacks[j]
+    for j in range(counts.size):
+        total += behind[j]
+        counts[j] = kind(size) - total
+        total -= lacks[j]
+    fewest, most = counts[0], counts[0]
+    for j in range(counts.size):
+        fewest, most = min(fewest, counts[j]), max(most, counts[j])
+    return np.int64(fewest), np.int64(most)
 
 
 @called_by_kernels

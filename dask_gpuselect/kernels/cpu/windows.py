@@ -8,6 +8,8 @@ elements by their keys.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,9 +23,57 @@ from dask_gpuselect.kernels.cpu.window_networks import between, key_of, mean_of
 from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.maths.keys import are_float64, selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
-from dask_gpuselect.maths.windows import Frame, RowWindows, WindowOrder, ranks_by_count
+from dask_gpuselect.maths.windows import Frame, RowWindows, Sides, WindowOrder, ranks_by_count
 
 SLAB = 1 << 21  # bytes of windows' elements that are answered together: they stay in the cache
+MIXED = 32  # bytes of a window where answers are made of elements
+
+
+@dataclass(frozen=True, eq=False)
+class Edged(Accompanied):
+    """A chunk that ends within its windows; parts of it are padded as they are taken.
+
+    Parameters
+    ----------
+    outside : sequence of tuple of int
+        Number of elements beyond the ends along each axis, which are left out.
+    """
+
+    outside: Sequence[tuple[int, int]] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        sizes = zip(self.values.shape, self.outside, strict=True)
+        return tuple(n + sum(more) for n, more in sizes)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a part by the slices of places, with its padding."""
+        inner, outside = [], []
+        for each, n, (before, _) in zip(index, self.values.shape, self.outside, strict=True):
+            start, stop = each.start - before, each.stop - before
+            own = slice(min(max(start, 0), n), min(max(stop, 0), n))
+            inner.append(own)
+            outside.append((min(own.start, stop) - start, stop - max(own.stop, start)))
+        part = self.values[tuple(inner)]
+        if self.keeps is not None:
+            part = Accompanied(part, self.keeps[tuple(inner)])
+        return reference.with_outside(part, outside)
+
+
+def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
+    """Pad a chunk by what its windows reach; see `reference.windows.padded`."""
+    outside = [each.outside for each in sides]
+    if fill is not None or not any(map(any, outside)):
+        return reference.padded(chunk, sides, fill)
+    chunk = reference.padded(chunk, [each._replace(outside=(0, 0)) for each in sides])
+    keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
+    return Edged(values_of(chunk), keeps, outside=outside)
+
+
+def valid_counts(chunk: Any, frame: Frame) -> Any:
+    """Count the valid elements of each window; see `reference.windows.valid_counts`."""
+    every = tuple(slice(0, n) for n in chunk.shape)
+    return reference.valid_counts(chunk[every], frame)
 
 
 @until_compiled(reference.answer)
@@ -31,17 +81,29 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     """Answer a question for each window, in kind; see `reference.windows.answer`."""
     if order.deviates and (order.dtype.itemsize < 4 or not are_float64(values_of(chunk))):
         return reference.answer(chunk, dtype, frame, order)
-    answers = None
-    if _is_in_place(dtype, frame, order):  # then no slabs need to limit scratch
+    if isinstance(chunk, Edged):
+        n_windows = math.prod(frame.shape(chunk.shape))
+        most = max(SLAB // max(dtype.itemsize, order.dtype.itemsize), frame.n)
+        slabs = frame.slabs(chunk.shape, most, chunk.outside if n_windows > most // 4 else None)
+        return reference.in_slabs(_answer_part, chunk, dtype, frame, order, slabs)
+    return _answer_part(chunk, dtype, frame, order)
+
+
+def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
+    """Answer the windows of a chunk or of a slab that is padded."""
+    answers, is_in_place = None, _is_in_place(dtype, frame, order)
+    if is_in_place:  # then no slabs need to limit scratch
         answers = _answer_whole(chunk, dtype, frame, order)
-    if answers is None and _is_plain_float(dtype, order):
+    if answers is None:
         answers = _answer_floats(chunk, dtype, frame, order)
     if answers is not None:
         return answers
     # A mask is often of the ends alone: then few slabs have one.
     n_bytes = SLAB // 4 if isinstance(chunk, Accompanied) else SLAB
-    most = max(n_bytes // dtype.itemsize, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
-    return reference.in_slabs(_answer_slab, chunk, dtype, frame, order, most)
+    itemsize = dtype.itemsize if is_in_place else MIXED
+    most = max(n_bytes // itemsize, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
+    slabs = frame.slabs(tuple(chunk.shape), max(1, most))
+    return reference.in_slabs(_answer_slab, chunk, dtype, frame, order, slabs)
 
 
 def _is_in_place(dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> bool:
@@ -75,15 +137,22 @@ def _answer_whole(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowO
 
 def _answer_floats(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
     """Answer windows that lack elements by a network; return None if there is none."""
+    is_half = dtype.kind == "f" and dtype.itemsize == 2 and order.mixes < 2  # the mean of two of
+    is_half &= order.dtype == dtype.newbyteorder("=") and not order.deviates  # them is a float32
+    if not (is_half or _is_plain_float(dtype, order)):
+        return None
     words = _words(chunk, dtype)
     keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
     if keeps is None and not _has_missing(words, dtype):
         return None
+    if is_half:
+        dtype = np.dtype(np.float32)
+        words = _words(values_of(chunk).astype(dtype), dtype)
     keeps = None if keeps is None else np.ascontiguousarray(keeps)
     answers = window_networks.floats(words, keeps, _kind_of(dtype)[1:], frame, order)
     if answers is None:
         return None
-    answers = answers.view(dtype.newbyteorder("="))
+    answers = answers.view(dtype.newbyteorder("=")).astype(order.dtype, copy=False)
     return order.finished(answers, None).reshape(-1, *frame.shape(words.shape))
 
 

@@ -6,7 +6,7 @@ array is masked if it has no values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.ranks import MEDIAN
-from dask_gpuselect.maths.windows import Frame, RowWindows, Sides, WindowOrder
+from dask_gpuselect.maths.windows import Corner, Frame, RowWindows, Sides, WindowOrder
 
 TILE = 1 << 20  # elements of windows that are unfolded together
 
@@ -37,7 +37,7 @@ def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
     values = _extended(values_of(chunk), sides)
     if isinstance(chunk, Accompanied) and chunk.keeps is not None:
         values = Accompanied(values, _extended(chunk.keeps, sides))
-    return _with_outside(values, [each.outside for each in sides], fill)
+    return with_outside(values, [each.outside for each in sides], fill)
 
 
 def _extended(array: Any, own: Sequence[Sides]) -> Any:
@@ -64,7 +64,7 @@ def _extended(array: Any, own: Sequence[Sides]) -> Any:
     return array[tuple(each.needed for each in own)]
 
 
-def _with_outside(chunk: Any, outside: Sequence[tuple[int, int]], fill: Any) -> Any:
+def with_outside(chunk: Any, outside: Sequence[tuple[int, int]], fill: Any = None) -> Any:
     """Widen a chunk by elements beyond the ends, of one value or masked.
 
     `outside` says how many come before and behind it along each axis.
@@ -205,7 +205,8 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
         The question for each window.
     """
     values = values_of(chunk)
-    return like(in_slabs(_answer_part, chunk, dtype, frame, order, TILE // frame.n), values)
+    slabs = frame.slabs(tuple(chunk.shape), max(1, TILE // frame.n))
+    return like(in_slabs(_answer_part, chunk, dtype, frame, order, slabs), values)
 
 
 def answer_rows(
@@ -241,11 +242,11 @@ def in_slabs(
     dtype: np.dtype[Any],
     frame: Frame,
     order: WindowOrder,
-    most: int,
+    slabs: Iterable[tuple[Corner, Corner]],
 ) -> Any:
-    """Call a function with slabs of a chunk, about `most` windows each, and join its answers."""
+    """Call a function with slabs of a chunk, as `Frame.slabs` has them, and join its answers."""
     padded, answers = tuple(chunk.shape), None
-    for part, out in frame.slabs(padded, max(1, most)):
+    for part, out in slabs:
         some = answer_of(_without_mask(chunk[part]), dtype, frame, order)
         if answers is None:
             if some.shape[1:] == frame.shape(padded):
