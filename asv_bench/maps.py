@@ -68,8 +68,8 @@ class Maps:
             file.write(b".")
         if self.stored is not None:
             return self.stored[index]
-        first = index[0].start
-        return self.made[first % 16 : first % 16 + 1] + np.float32(first % 97)
+        each = np.arange(index[0].start, index[0].stop)
+        return self.made[(each % 16, *index[1:])] + np.float32(each[:, None, None] % 97)
 
     def lazy(self, chunks: tuple[int, ...] | None = None) -> da.Array:
         meta = np.empty((0, 0, 0), "f4")
@@ -196,10 +196,10 @@ VARIANTS: dict[str, tuple[Callable[[Maps], da.Array], Callable[[da.Array], Any]]
     "box plots": (as_it_is, boxes),
     "whis=(5, 95)": (as_it_is, lambda x: boxes(x, whis=(5, 95))),
     "mask": (as_it_is, lambda x: median(x, where=x > 290)),
-    "weights": (as_it_is, lambda x: median(x, weights=np.arange(1.0, len(x) + 1)[:, None, None])),
+    "weights": (as_it_is, lambda x: median(x, weights=np.arange(1.0, len(x) + 1))),
     **{
         f"{name} of {dtype}": (of(dtype), ask)
-        for dtype in ("f8", "i2", "u2")
+        for dtype in ("f8", "f2", "i2", "u2")
         for name, ask in (("a median", median), ("box plots", boxes))
     },
     "chunks of two maps": (lambda maps: maps.lazy((2, *maps.shape[1:])), median),
