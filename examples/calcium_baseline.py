@@ -90,6 +90,8 @@ def main(argv: list[str] | None = None) -> int:
         "--output", type=Path, default=Path("calcium_baseline.png"), help="picture, PNG or JPEG"
     )
     given = parser.parse_args(argv)
+    import matplotlib  # noqa: F401 -- or raise before anything is computed
+
     if given.frames < WINDOW or given.size < 32:
         parser.error(f"needs {WINDOW} frames, and 32 pixels a side")
     movie = make(given.frames, given.size)

@@ -96,6 +96,8 @@ def main(arguments: list[str] | None = None) -> int:
     add("--chunks", type=int, default=100, help="number of chunks (100)")
     add("--threads", type=int, default=2, help="number of threads (2)")
     options = parser.parse_args(arguments)
+    import matplotlib  # noqa: F401 -- or raise before anything is computed
+
     if min(options.gigabytes, options.device_gb) <= 0 or min(options.chunks, options.threads) < 1:
         parser.error("needs data, device memory, a chunk and a thread")
     limit = int(options.device_gb * 1e9)

@@ -100,6 +100,8 @@ def main(arguments: list[str] | None = None) -> int:
     add("--output", type=Path, default=Path("robust_scaling.png"), help="picture, PNG or JPEG")
     add("--rows", type=int, default=300_000, help="number of rows (300,000)")
     options = parser.parse_args(arguments)
+    import matplotlib  # noqa: F401 -- or raise before anything is computed
+
     if options.rows < 1000:
         parser.error("needs a thousand rows")
     x = make(options.rows, 8)
