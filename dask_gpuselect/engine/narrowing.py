@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -54,17 +54,11 @@ from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.maths.cached import tally_by
 from dask_gpuselect.maths.candidates import HostCandidates
-from dask_gpuselect.maths.coarse import cuts_of_tally, merged_coarsely, narrower
+from dask_gpuselect.maths.coarse import cuts_of_tally, joined, merged_coarsely, narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, merge, merge_any
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.sizes import COARSE_EVERY, IN_GROUP_EVERY, Narrowing
-from dask_gpuselect.maths.stretches import (
-    cuts_of_counts,
-    cuts_of_stretches,
-    joined,
-    tally_of_stretch,
-)
 
 LABEL = "quantile-narrowing"
 
@@ -228,7 +222,11 @@ def _narrower_tally(
 
 # --- Very many ranks ------------------------------------------------------------------------------
 
-# They are split into stretches that each have a tree of merges of their own; see `maths.stretches`.
+# A merge in a tree that hands on K pivots makes each bracket wider by one in K of the elements that
+# the tree is about (see `coarse`). With P ranks in a tree, brackets hold P / K of all elements. So
+# if there are more ranks than a small part of K, they are divided into stretches of neighbouring
+# ranks, each with a tree of its own. That tree is about the elements between the first and the last
+# rank of its stretch, so a bracket gets wider only by one in K of these.
 #
 #     groups ──few──> merge ──> where each stretch is
 #        │                           │
@@ -256,7 +254,11 @@ def brackets_of_stretches(groups: DaskArray, question: Question, narrowing: Narr
     token = tokenize(groups.name, parts, narrowing)
     merge = partial(merged_coarsely, most=narrowing.coarse)
     few_of_all = graphs.each_chunk(
-        _few_of_all, f"{STRETCHES}-few-of-all-{token}", [groups], most=narrowing.coarse
+        _coarse,
+        f"{STRETCHES}-few-of-all-{token}",
+        [groups],
+        most=narrowing.coarse,
+        every=IN_GROUP_EVERY,
     )
     name = f"{STRETCHES}-rough-{token}"
     rough = graphs.reduced(few_of_all, MERGE, merge, _brackets_of_stretches, name, parts=parts)
@@ -264,7 +266,7 @@ def brackets_of_stretches(groups: DaskArray, question: Question, narrowing: Narr
         _few_of_each, f"{STRETCHES}-few-{token}", [groups], [rough], most=narrowing.coarse
     )
     arguments = [{"question": part} for part in parts]
-    how = MERGE, merge, _bracket, f"{STRETCHES}-brackets-{token}"
+    how = MERGE, merge, _bracket_if_any, f"{STRETCHES}-brackets-{token}"
     return graphs.reduced_items(few, *how, arguments, joined)
 
 
@@ -336,10 +338,6 @@ def _arguments_of_each(parts: Sequence[Question], each: DaskArray) -> list[dict[
     return [{"question": part, "each": brackets, "i": i} for i, part in enumerate(parts)]
 
 
-def _few_of_all(group: list[Cuts], *, most: int) -> Cuts:
-    return merged_coarsely(group, most, IN_GROUP_EVERY)
-
-
 def _few_of_each(group: list[Cuts], rough: list[Brackets], *, most: int) -> list[Cuts]:
     return [
         merged_coarsely([own.around(cuts) for cuts in group], most, IN_GROUP_EVERY)
@@ -350,10 +348,6 @@ def _few_of_each(group: list[Cuts], rough: list[Brackets], *, most: int) -> list
 def _brackets_of_stretches(cuts_of_groups: list[Cuts], parts: list[Question]) -> list[Brackets]:
     cuts = merge(cuts_of_groups)
     return [part.bracket(cuts) for part in parts]
-
-
-def _bracket(parts: list[Cuts], question: Question) -> Brackets:
-    return question.bracket(merge(parts))
 
 
 def _in_order(parts: list[list[Gathered]]) -> list[Gathered]:
@@ -378,14 +372,17 @@ def _counts_of(chunks: list[Gathered]) -> Tally:
 
 def _by_counts(tallies: list[Tally], together: Brackets, parts: list[Question]) -> list[Brackets]:
     """Narrow the joined brackets to those of each stretch, by the counts at every end."""
-    cuts = cuts_of_counts(together, Tally.merge(tallies))
+    whole = Tally.merge(tallies)
+    counts = whole.below, whole.upto, whole.n_valid, whole.n_missing
+    cuts = Cuts.of_chunk(together.ends, *counts)
     return [narrower(together, part.bracket(cuts)) for part in parts]
 
 
 def _few_candidates(
     chunks: list[Gathered], together: Brackets, each: list[Brackets], *, most: int
 ) -> list[Cuts]:
-    return cuts_of_stretches(together, _tallies(chunks), each, most)
+    tallies = _of_stretches(chunks, together, each)
+    return [cuts_of_tally(*pair, most) for pair in zip(each, tallies, strict=True)]
 
 
 def _narrower(parts: list[Cuts], question: Question, each: list[Brackets], i: int) -> Brackets:
@@ -393,8 +390,20 @@ def _narrower(parts: list[Cuts], question: Question, each: list[Brackets], i: in
 
 
 def _left(chunks: list[Gathered], together: Brackets, each: list[Brackets]) -> list[Tally]:
+    return list(_of_stretches(chunks, together, each))
+
+
+def _of_stretches(
+    chunks: list[Gathered], together: Brackets, each: list[Brackets]
+) -> Iterator[Tally]:
+    """Yield the tally of some chunks together for each stretch.
+
+    It follows from the tallies at the brackets of all stretches. All together are as large as all
+    candidates.
+    """
     tallies = _tallies(chunks)
-    return [tally_of_stretch(together, tallies, own) for own in each]
+    for own in each:
+        yield Tally.merge([tally_by(together, tally, own) for tally in tallies])
 
 
 def _resolved(parts: list[Tally], question: Question, each: list[Brackets], i: int) -> Any:

@@ -55,11 +55,10 @@ def coarsened(cuts: Cuts, most: int) -> Cuts:
         return _coarsened_slots(cuts, most)
     of_weights = WeightEnvelope.of(cuts) if cuts.weighs else None
     envelope = of_weights.counts if of_weights else Envelope.of(cuts)
-    if of_weights is None:
-        some = _spread(envelope.lower, envelope.least, most)
-    else:
-        measures, half = (envelope, of_weights.weights), max(most // 2, 1)
-        some = np.union1d(*(_spread(each.lower, each.least, half) for each in measures))
+    measures = [envelope, *([of_weights.weights] if of_weights else [])]
+    few = max(most // len(measures), 1)
+    places = [_spread(each.lower, each.least, few) for each in measures]
+    some = places[0] if len(places) == 1 else np.union1d(*places)
     upper = envelope.upper[some]
     pivots, below = envelope.values[some], upper - envelope.ties[some]
     merged = Cuts.of_chunk(pivots, below, upper, envelope.least, int(cuts.n_missing.sum()))
@@ -217,6 +216,15 @@ def narrower(brackets: Brackets, ranges: Brackets) -> Brackets:
         return Brackets(ends, wanted, spared=brackets.spared)
     summed = (brackets.summed[before] | was_wanted & ranges.summed[now]) & ~wanted
     return Brackets(ends, wanted, summed=summed, spared=brackets.spared)
+
+
+def joined(each: Sequence[Brackets]) -> Brackets:
+    """Merge the brackets of all stretches of ranks, which may overlap."""
+    ends = np.unique(np.concatenate([own.ends for own in each]))
+    wanted = np.zeros(len(ends) + 1, np.bool_)
+    for own in each:
+        wanted |= own.wanted[cells_of(own, ends)]
+    return Brackets(ends, wanted)
 
 
 def narrower_slots(about: Bracketed, cuts: Cuts, ranks: RanksOfLanes) -> Bracketed:
