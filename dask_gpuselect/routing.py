@@ -228,3 +228,24 @@ def _array_method(name: str) -> Callable[..., Any]:
 
 
 replacements = Replacements()
+
+
+def replaces(name: str, *owners: type) -> Callable[[Callable[..., Any]], Any]:
+    """Decorate a function that replaces a method of some classes while `enable` is in force.
+
+    It takes the replaced method first, or None if there is none, and then the method's arguments.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        def routed(original: Callable[..., Any] | None) -> Callable[..., Any]:
+            @wraps(original or function)
+            def method(self: Any, *args: Any, **how: Any) -> Any:
+                return function(original, self, *args, **how)
+
+            return method
+
+        for owner in owners:
+            replacements.add(owner, name, routed)
+        return function
+
+    return decorate

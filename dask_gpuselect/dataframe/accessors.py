@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Sequence
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 import dask.dataframe as dd
@@ -40,7 +40,7 @@ from dask_gpuselect.quantiles.columns import (
     Description,
 )
 from dask_gpuselect.quantiles.functions import probabilities
-from dask_gpuselect.routing import approximate_instead, replacements
+from dask_gpuselect.routing import approximate_instead, replaces
 
 Q = ArrayLike
 
@@ -737,88 +737,73 @@ def _empty(result: Any) -> Any:
 # --- In place of dask's methods -------------------------------------------------------------------
 
 
-def _routed_quantile(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the method that replaces dask's `quantile`.
+@replaces("quantile", dd.Series, dd.DataFrame)
+def quantile(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Replace dask's `quantile`.
 
     dask's own answers for rows (``axis=1``), and if an approximate method is asked for.
     """
-
-    @wraps(original)
-    def quantile(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if len(args) > len(_ORDER[self.ndim]):
-            return original(self, *args, **kwargs)  # which raises
-        arguments = dict(zip(_ORDER[self.ndim], args, strict=False)) | kwargs
-        method = arguments.pop("method", "default")
-        if method in ("dask", "tdigest") or arguments.get("axis", 0) not in (0, "index"):
-            return original(self, *args, **kwargs)
-        if method != "default":
-            arguments["method"] = method
-        try:
-            return _exact(self).quantile(**arguments)
-        except TypeError as error:
-            original(self, *args, **kwargs)  # may raise dask's own error
-            raise approximate_instead(error, 'method="dask"') from error
-
-    return quantile
+    if len(args) > len(_ORDER[self.ndim]):
+        return original(self, *args, **kwargs)  # which raises
+    arguments = dict(zip(_ORDER[self.ndim], args, strict=False)) | kwargs
+    method = arguments.pop("method", "default")
+    if method in ("dask", "tdigest") or arguments.get("axis", 0) not in (0, "index"):
+        return original(self, *args, **kwargs)
+    if method != "default":
+        arguments["method"] = method
+    try:
+        return _exact(self).quantile(**arguments)
+    except TypeError as error:
+        original(self, *args, **kwargs)  # may raise dask's own error
+        raise approximate_instead(error, 'method="dask"') from error
 
 
 _ORDER = {1: ("q", "method"), 2: ("q", "axis", "numeric_only", "method")}
 """Positional arguments of dask's own methods, by the dimensions of the collection."""
 
 
-def _routed_median(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the method that replaces dask's `median`, which raises for columns.
+@replaces("median", dd.Series, dd.DataFrame)
+def median(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Replace dask's `median`, which raises for columns.
 
     dask's own answers for rows (``axis=1``).
     """
-
-    @wraps(original)
-    def median(self: Any, *args: Any, **kwargs: Any) -> Any:
-        arguments = dict(zip(("axis", "numeric_only"), args, strict=False)) | kwargs
-        if arguments.get("axis", 0) not in (0, "index"):
-            return original(self, *args, **kwargs)
-        return _exact(self).median(**arguments)
-
-    return median
+    arguments = dict(zip(("axis", "numeric_only"), args, strict=False)) | kwargs
+    if arguments.get("axis", 0) not in (0, "index"):
+        return original(self, *args, **kwargs)
+    return _exact(self).median(**arguments)
 
 
-def _routed_describe(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the method that replaces dask's `describe` for columns of numbers.
+@replaces("describe", dd.Series, dd.DataFrame)
+def describe(
+    original: Any,
+    self: Any,
+    split_every: Any = False,
+    percentiles: Any = None,
+    percentiles_method: str = "default",
+    include: Any = None,
+    exclude: Any = None,
+) -> Any:
+    """Replace dask's `describe` for columns of numbers.
 
     dask's own answers for other columns, with a warning if it is approximate.
     """
-
-    @wraps(original)
-    def describe(
-        self: Any,
-        split_every: Any = False,
-        percentiles: Any = None,
-        percentiles_method: str = "default",
-        include: Any = None,
-        exclude: Any = None,
-    ) -> Any:
-        own = partial(
-            original, self, split_every, percentiles, percentiles_method, include, exclude
-        )
-        if percentiles_method != "default":
-            return own()
-        meta = self._meta.to_frame() if self.ndim == 1 else self._meta
-        numbers = meta.select_dtypes("number", exclude=["timedelta"])
-        dates = meta.select_dtypes(["datetime", "datetimetz", "timedelta"])
-        is_all = (
-            len(numbers.columns) == len(meta.columns) if self.ndim == 1 else not len(dates.columns)
-        )
-        if include is None is exclude and len(numbers.columns) and is_all:
-            return _exact(self).describe(percentiles)
-        if len(numbers.columns) or len(dates.columns):
-            warnings.warn(
-                "dask computes describe() of this collection, and its percentiles are approximate: "
-                "type x.exact.describe() for exact ones of the columns of numbers",
-                stacklevel=2,
-            )
+    own = partial(original, self, split_every, percentiles, percentiles_method, include, exclude)
+    if percentiles_method != "default":
         return own()
-
-    return describe
+    meta = self._meta.to_frame() if self.ndim == 1 else self._meta
+    numbers = meta.select_dtypes("number", exclude=["timedelta"])
+    dates = meta.select_dtypes(["datetime", "datetimetz", "timedelta"])
+    is_all = len(numbers.columns) == len(meta.columns) if self.ndim == 1 else not len(dates.columns)
+    if include is None is exclude and len(numbers.columns) and is_all:
+        return _exact(self).describe(percentiles)
+    if len(numbers.columns) or len(dates.columns):
+        warnings.warn(
+            "dask computes describe() of this collection, and its percentiles are approximate: "
+            "type x.exact.describe() for exact ones of the columns of numbers",
+            stacklevel=3,
+        )
+    return own()
 
 
 def _exact(collection: Any) -> Any:
@@ -828,7 +813,3 @@ def _exact(collection: Any) -> Any:
 
 register_series_accessor("exact")(ExactSeries)
 register_dataframe_accessor("exact")(ExactDataFrame)
-for owner in (dd.Series, dd.DataFrame):
-    replacements.add(owner, "quantile", _routed_quantile)
-    replacements.add(owner, "median", _routed_median)
-    replacements.add(owner, "describe", _routed_describe)

@@ -227,7 +227,7 @@ class DeviationQuestion(Question, LaneQuestion):
         )
         unscaled = ask(distances, self.distances, False)
         deviations: DaskArray = map_blocks(
-            partial(_finished_known, question=self),
+            partial(_finished, question=self),
             unscaled,
             median,
             name=f"{label}-scaled-{tokenize(unscaled.name, median.name, self)}",
@@ -264,14 +264,14 @@ def _distances(
     return kernels.deviations(chunk, centre, question.dtype)
 
 
-def _finished_known(deviations: Any, median: KnownChunks, question: DeviationQuestion) -> Any:
-    """Divide the medians of distances by the scale, with medians that know their chunks."""
-    return _finished(deviations, median.value, question)
-
-
 @quiet()
 def _finished(deviations: Any, median: Any, question: DeviationQuestion) -> Any:
-    """Divide the medians of distances by the scale; NaN where the median is not finite."""
+    """Divide the medians of distances by the scale; NaN where the median is not finite.
+
+    Medians that know their chunks are a `KnownChunks`.
+    """
+    if isinstance(median, KnownChunks):
+        median = median.value
     if isinstance(deviations, np.ma.MaskedArray):
         return masked(_finished(deviations.data, np.ma.getdata(median), question), deviations.mask)
     xp = namespace(deviations)

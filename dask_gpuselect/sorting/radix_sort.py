@@ -15,7 +15,6 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -111,7 +110,8 @@ def radix_sort(x: DaskArray, *, bits: int = MOST_BITS) -> DaskArray:
     radix.check_kind(x._meta)
     dtype = result_dtype(x.dtype, METHODS["lower"], weak_q=True)
     keys = each_chunk(radix.keys_of, f"radix-sort-keys-{tokenize(x.name)}", [x], dtype=dtype)
-    in_order = _is_in_order(keys)
+    runs = each_chunk(radix.run_of, f"radix-sort-runs-{tokenize(keys.name)}", [keys])
+    in_order = in_one_place(runs, _ascends, f"radix-sort-ascends-{tokenize(runs.name)}")
     for shift in range(0, radix.key_bits(dtype), bits):
         keys = _one_pass(keys, in_order, shift, bits)
     name = f"radix-sort-{tokenize(keys.name)}"
@@ -119,12 +119,6 @@ def radix_sort(x: DaskArray, *, bits: int = MOST_BITS) -> DaskArray:
     sizes = tuple(math.prod(block) for block in itertools.product(*x.chunks))
     meta = meta_from_array(x._meta, ndim=1, dtype=dtype)
     return DaskArray(elements.dask, name, (sizes,), meta=meta)
-
-
-def _is_in_order(keys: DaskArray) -> DaskArray:
-    """Return a task that finds out whether the keys are in order already."""
-    runs = each_chunk(radix.run_of, f"radix-sort-runs-{tokenize(keys.name)}", [keys])
-    return in_one_place(runs, _ascends, f"radix-sort-ascends-{tokenize(runs.name)}")
 
 
 def _ascends(runs: list[Run]) -> bool:
@@ -151,7 +145,30 @@ def _one_pass(keys: DaskArray, in_order: DaskArray, shift: int, bits: int) -> Da
         shift=shift,
         bits=bits,
     )
-    return _exchange(pieces, cuts, stages, token, shift, bits)
+    # The exchange has a task for each piece, which the scheduler moves to the worker that needs it,
+    # as the simple shuffle of dask.dataframe does. Dask's own shuffles cannot be used:
+    #
+    # - dask.array.shuffle, slicing and rechunking (P2P or not) need each element's destination when
+    #   the graph is built. Here it is known after the scan.
+    # - The shuffles of dask.dataframe take the destination from a column of the data: one number
+    #   more for each key, in pandas' memory and not the GPU's. P2P needs no P² tasks, but it runs
+    #   only on distributed, and joins pieces as they arrive, while the sort by a digit must keep
+    #   the order.
+    # - The stages of dask.dataframe join pieces for several chunks in the order of their arrival.
+    #   Ours keep the order of the chunks: see `exchange.Stages`.
+    return exchanged(
+        pieces,
+        stages,
+        f"radix-sort-placed-{token}",
+        f"radix-sort-piece-{token}",
+        _place,
+        shift,
+        bits,
+        not stages.n_batches,
+        regroup=_regroup,
+        cuts=TaskRef((cuts.name,)),
+        grouping=stages,
+    )
 
 
 def _histogram(keys: Any, in_order: bool, *, shift: int, bits: int) -> IntArray | None:
@@ -205,35 +222,6 @@ def _regroup(
         radix.joined([piece[of[j] : of[j + 1]] for piece, of in zip(pieces, ends, strict=True)])
         for j in range(stop - first)
     ]
-
-
-# The exchange has a task for each piece, which the scheduler moves to the worker that needs it, as
-# the simple shuffle of dask.dataframe does. Dask's own shuffles cannot be used:
-#
-# - dask.array.shuffle, slicing and rechunking (P2P or not) need each element's destination when the
-# graph is built. Here it is known after the scan. - The shuffles of dask.dataframe take the
-# destination from a column of the data: one number more for each key, in pandas' memory and not the
-# GPU's. P2P needs no P² tasks, but it runs only on distributed, and joins pieces as they arrive,
-# while the sort by a digit must keep the order. - The stages of dask.dataframe join pieces for
-# several chunks in the order of their arrival; ours keep the order of the chunks. See
-# `exchange.Stages`.
-def _exchange(
-    pieces: DaskArray, cuts: DaskArray, stages: Stages, token: Hashable, shift: int, bits: int
-) -> DaskArray:
-    """Move the pieces to their chunks, and put each chunk in order."""
-    return exchanged(
-        pieces,
-        stages,
-        f"radix-sort-placed-{token}",
-        f"radix-sort-piece-{token}",
-        _place,
-        shift,
-        bits,
-        not stages.n_batches,
-        regroup=_regroup,
-        cuts=TaskRef((cuts.name,)),
-        grouping=stages,
-    )
 
 
 def _place(pieces: list[Any], shift: int, bits: int, are_ordered: bool) -> Any:  # noqa: FBT001

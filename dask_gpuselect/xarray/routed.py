@@ -5,8 +5,6 @@ They are weighted quantiles, and medians and quantiles of groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,7 @@ from xarray.core.groupby import DataArrayGroupBy, DatasetGroupBy
 from xarray.core.resample import DataArrayResample, DatasetResample
 
 from dask_gpuselect.quantiles import functions as quantiles
-from dask_gpuselect.routing import replacements
+from dask_gpuselect.routing import replaces
 from dask_gpuselect.xarray.groups import ExactGroupBy, all_dims, grouped_object, groups_of
 from dask_gpuselect.xarray.reductions import Dims, answered, keeps_attrs_by_default
 
@@ -26,53 +24,45 @@ except ImportError:  # before 2025.4
     from xarray.core.weighted import Weighted  # type: ignore[import-not-found, no-redef]
 
 
-def _routed_weighted(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the method that replaces ``a.weighted(w).quantile``.
+@replaces("quantile", Weighted)
+def quantile(
+    original: Any,
+    self: Any,
+    q: Any,
+    *,
+    dim: Dims = None,
+    keep_attrs: bool | None = None,
+    skipna: bool | None = True,
+) -> Any:
+    """Replace ``a.weighted(w).quantile``.
 
     It calls this package for lazy arrays, because xarray's own does not support chunked dimensions.
     """
+    options: dict[str, Any] = {"dim": dim, "keep_attrs": keep_attrs, "skipna": skipna}
+    if not any(map(is_dask_collection, (self.obj, self.weights))):
+        return original(self, q, **options)
+    if isinstance(self.obj, xr.Dataset):
 
-    @wraps(original)
-    def quantile(
-        self: Any,
-        q: Any,
-        *,
-        dim: Dims = None,
-        keep_attrs: bool | None = None,
-        skipna: bool | None = True,
-    ) -> Any:
-        options: dict[str, Any] = {"dim": dim, "keep_attrs": keep_attrs, "skipna": skipna}
-        if not any(map(is_dask_collection, (self.obj, self.weights))):
-            return original(self, q, **options)
-        if isinstance(self.obj, xr.Dataset):
+        def of_variable(array: xr.DataArray) -> xr.DataArray:
+            answer: xr.DataArray = quantile(original, array.weighted(self.weights), q, **options)
+            return answer
 
-            def of_variable(array: xr.DataArray) -> xr.DataArray:
-                answer: xr.DataArray = quantile(array.weighted(self.weights), q, **options)
-                return answer
-
-            return self.obj.map(of_variable, keep_attrs=keep_attrs)
-        if self.obj.dtype.kind not in "iuf":
-            return original(self, q, **options)
-        array, weights = xr.align(self.obj, self.weights, join="inner", copy=False)
-        array = array.broadcast_like(weights)
-        how: dict[str, Any] = {"method": "linear", "where": weights != 0}
-        skips = array.dtype.kind == "f" and skipna is not False
-        if array.dtype.kind == "f" and not skips:
-            # For xarray, a NaN of weight 0 makes the answer NaN too.
-            how["where"] = how["where"] | array.isnull()
-            weights = weights.where(array.notnull(), 1)
-        function = quantiles.nanquantile if skips else quantiles.quantile
-        keeps = keeps_attrs_by_default() if keep_attrs is None else keep_attrs
-        shares = np.atleast_1d(np.asarray(q, np.float64))
-        answer = answered(
-            array, function, dim, how | {"weights": weights, "keep_attrs": keeps}, shares
-        )
-        return answer.squeeze()
-
-    return quantile
-
-
-replacements.add(Weighted, "quantile", _routed_weighted)
+        return self.obj.map(of_variable, keep_attrs=keep_attrs)
+    if self.obj.dtype.kind not in "iuf":
+        return original(self, q, **options)
+    array, weights = xr.align(self.obj, self.weights, join="inner", copy=False)
+    array = array.broadcast_like(weights)
+    how: dict[str, Any] = {"method": "linear", "where": weights != 0}
+    skips = array.dtype.kind == "f" and skipna is not False
+    if array.dtype.kind == "f" and not skips:
+        # For xarray, a NaN of weight 0 makes the answer NaN too.
+        how["where"] = how["where"] | array.isnull()
+        weights = weights.where(array.notnull(), 1)
+    function = quantiles.nanquantile if skips else quantiles.quantile
+    keeps = keeps_attrs_by_default() if keep_attrs is None else keep_attrs
+    shares = np.atleast_1d(np.asarray(q, np.float64))
+    answer = answered(array, function, dim, how | {"weights": weights, "keep_attrs": keeps}, shares)
+    return answer.squeeze()
 
 
 # --- Groups ---------------------------------------------------------------------------------------
@@ -87,40 +77,36 @@ TAKEN = {"median": {*"biufSU"}, "quantile": {*"iuf"}}
 medians, and raises for quantiles of bool, which this package leaves out."""
 
 
-def _routed_groups(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the method that replaces one of xarray's groups.
-
-    It calls this package for lazy data. dask has no median of groups, and flox only if chunks match
-    the groups.
-    """
-    name = original.__name__
-
-    @wraps(original)
-    def method(self: Any, *args: Any, **how: Any) -> Any:
-        obj = grouped_object(self)
-        variables = obj.data_vars.values() if isinstance(obj, xr.Dataset) else [obj]
-        if not any(is_dask_collection(each.data) for each in (*variables, self.encoded.codes)):
-            return original(self, *args, **how)
-        groups = groups_of(self)
-        dim = how.get("dim", args[-1] if len(args) > (name == "quantile") else None)
-        dims = set(all_dims(dim, obj, groups))
-        kinds = {each.dtype.kind for each in variables if not dims.isdisjoint(each.dims)}
-        is_ours = how.keys() <= OURS[name] and dims >= {*groups.dims} and kinds <= TAKEN[name]
-        if is_ours:
-            return getattr(ExactGroupBy(obj, groups), name)(*args, **how)
-        # With flox the answer would be wrong where chunks do not match the groups.
-        with xr.set_options(use_flox=False):  # type: ignore[no-untyped-call]
-            return original(self, *args, **how)
-
-    return method
-
-
 def _home(kind: type, name: str) -> type:
     """Return the class that defines a method that others inherit."""
     return next(each for each in kind.__mro__ if name in vars(each))
 
 
-for _name in ("median", "quantile"):
-    _kinds = (DataArrayGroupBy, DatasetGroupBy, DataArrayResample, DatasetResample)
-    for _owner in {_home(kind, _name) for kind in _kinds}:
-        replacements.add(_owner, _name, _routed_groups)
+_KINDS = (DataArrayGroupBy, DatasetGroupBy, DataArrayResample, DatasetResample)
+
+
+def _of_groups(original: Any, self: Any, *args: Any, **how: Any) -> Any:
+    """Replace a method of xarray's groups.
+
+    It calls this package for lazy data. dask has no median of groups, and flox only if chunks match
+    the groups.
+    """
+    name = original.__name__
+    obj = grouped_object(self)
+    variables = obj.data_vars.values() if isinstance(obj, xr.Dataset) else [obj]
+    if not any(is_dask_collection(each.data) for each in (*variables, self.encoded.codes)):
+        return original(self, *args, **how)
+    groups = groups_of(self)
+    dim = how.get("dim", args[-1] if len(args) > (name == "quantile") else None)
+    dims = set(all_dims(dim, obj, groups))
+    kinds = {each.dtype.kind for each in variables if not dims.isdisjoint(each.dims)}
+    is_ours = how.keys() <= OURS[name] and dims >= {*groups.dims} and kinds <= TAKEN[name]
+    if is_ours:
+        return getattr(ExactGroupBy(obj, groups), name)(*args, **how)
+    # With flox the answer would be wrong where chunks do not match the groups.
+    with xr.set_options(use_flox=False):  # type: ignore[no-untyped-call]
+        return original(self, *args, **how)
+
+
+for _name in OURS:
+    replaces(_name, *{_home(kind, _name) for kind in _KINDS})(_of_groups)

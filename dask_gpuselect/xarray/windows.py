@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import partial, update_wrapper
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from dask.base import is_dask_collection
 from dask_gpuselect.arguments import unexpected
 from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.quantiles.documentation import as_method
-from dask_gpuselect.routing import replacements
+from dask_gpuselect.routing import replaces
 from dask_gpuselect.windows import Rolling, rolling
 from dask_gpuselect.xarray.reductions import (
     Pair,
@@ -144,29 +144,19 @@ class ExactRolling(Advising):
 # --- xarray's own methods, while enabled ----------------------------------------------------------
 
 
-def _routed(name: str) -> Callable[[Any], Any]:
-    """Return a function that replaces a method of xarray's windows, for lazy arrays of numbers."""
-
-    def routed(original: Callable[..., Any] | None) -> Callable[..., Any]:
-        ours = getattr(ExactRolling, name)
-
-        @wraps(original or ours)
-        def method(self: Any, *args: Any, **how: Any) -> Any:
-            obj = self.obj
-            variables = obj.data_vars.values() if isinstance(obj, xr.Dataset) else [obj]
-            some = [each for each in variables if any(dim in each.dims for dim in self.dim)]
-            is_ours = any(is_dask_collection(each.data) for each in some) and all(
-                each.dtype.kind in "iuf" for each in some
-            )
-            if original is None or (is_ours and not args and how.keys() <= {"keep_attrs"}):
-                return ours(ExactRolling(self), *args, **how)
-            return original(self, *args, **how)
-
-        return method
-
-    return routed
+def _own(name: str, original: Any, self: Any, *args: Any, **how: Any) -> Any:
+    """Replace a method of xarray's windows, for lazy arrays of numbers."""
+    obj = self.obj
+    variables = obj.data_vars.values() if isinstance(obj, xr.Dataset) else [obj]
+    some = [each for each in variables if any(dim in each.dims for dim in self.dim)]
+    is_ours = any(is_dask_collection(each.data) for each in some) and all(
+        each.dtype.kind in "iuf" for each in some
+    )
+    if original is None or (is_ours and not args and how.keys() <= {"keep_attrs"}):
+        return getattr(ExactRolling(self), name)(*args, **how)
+    return original(self, *args, **how)
 
 
-for _owner in (DataArrayRolling, DatasetRolling):
-    for _name in ("median", "quantile"):
-        replacements.add(_owner, _name, _routed(_name))
+for _name in ("median", "quantile"):
+    _like_ours = update_wrapper(partial(_own, _name), getattr(ExactRolling, _name))
+    replaces(_name, DataArrayRolling, DatasetRolling)(_like_ours)
