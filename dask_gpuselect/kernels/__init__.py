@@ -352,14 +352,13 @@ def moments(
     return all_sums[0] if len(all_sums) == 1 else Moments.merge(all_sums)
 
 
-def weighted_moments_ahead(chunk: Accompanied, dtype: np.dtype[Any]) -> Callable[[], Moments]:
-    """Start to sum a chunk with weights on its device; return a function that waits for `moments`.
+weighted_moments_ahead: Callable[..., Callable[[], Moments]] = _kernel(
+    "weighted_moments_ahead", "weighing.moments_ahead", _checked
+)
+"""Start to sum a chunk with weights on its device; return a function that waits for `moments`.
 
-    On the host the function does everything.
-    """
-    chunk = checked_chunk(chunk, dtype)
-    wait: Callable[[], Moments] = backend_for(chunk).weighing.moments_ahead(chunk, dtype)
-    return wait
+Its arguments are the chunk and its dtype. On the host the function does everything.
+"""
 
 
 def _elements_in_cells(part: Any, ends: NDArray[Any], cells: NDArray[np.bool_], kernel: Any) -> Any:
@@ -751,19 +750,11 @@ See `reference.lane_passes.tally`.
 """
 
 
-@one_way
-def lane_tails(
-    chunks: Sequence[Any],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    brackets: None,
-    sizes: TailSizes,
-) -> LaneTails:
-    """Return the tails of every lane: its least and largest elements. `brackets` is ignored."""
-    del brackets
-    backend, parts = _in_parts(chunks, dtype, axes)
-    answer: LaneTails = backend.lane_passes.tails(parts, sizes)
-    return answer
+lane_tails: Callable[..., LaneTails] = _kernel("lane_tails", "lane_passes.tails", _in_parts, 3)
+"""Return the tails of every lane: its least and largest elements.
+
+Its arguments are those of `lane_tally`, whose brackets are ignored, and the sizes of the tails.
+"""
 
 
 @one_way

@@ -246,18 +246,12 @@ def _of_integers(ends: LaneEnds, dtype: np.dtype[Any]) -> LaneEnds:
             whole[values == other] = stands_for
         return whole
 
-    def outermost(side: Outermost) -> Outermost:
-        return replace(side, elements=integers(side.elements))
-
-    return replace(
-        ends,
-        least=integers(ends.least),
-        most=integers(ends.most),
-        low=integers(ends.low),
-        high=integers(ends.high),
-        beyond_low=outermost(ends.beyond_low),
-        beyond_high=outermost(ends.beyond_high),
-    )
+    own: dict[str, Any]
+    own = {name: integers(getattr(ends, name)) for name in ("least", "most", "low", "high")}
+    for name in ("beyond_low", "beyond_high"):
+        side: Outermost = getattr(ends, name)
+        own[name] = replace(side, elements=integers(side.elements))
+    return replace(ends, **own)
 
 
 @dataclass(frozen=True)

@@ -42,33 +42,16 @@ __device__ __forceinline__ void add_valid(Mine& mine, const Word (&words)[N]) {
 
 // --- Distances ----------------------------------------------------------------------------------
 
-constexpr int NONE = 0;
-constexpr int BY_VALUE = 1;
-constexpr int BY_KEY = 2;
-constexpr int BY_LOG = 3;
+#define NONE 0
+#define BY_VALUE 1
+#define BY_KEY 2
+#define BY_LOG 3
 
 // The sum of some distances. Of keys of 32 bits it is an integer: 2^31 of them for a thread fit.
-struct DoubleSum {
-    double sum;
-    __device__ __forceinline__ void add(double distance) { sum += distance; }
-    __device__ __forceinline__ double get() const { return sum; }
-};
-
-struct WholeSum {
-    u64 sum;
-    __device__ __forceinline__ void add(u32 distance) { sum += distance; }
-    __device__ __forceinline__ double get() const { return (double)sum; }
-};
-
-template <int BY>
-struct SumOf {
-    typedef DoubleSum Sum;
-};
-#if BITS < 64
-template <>
-struct SumOf<BY_KEY> {
-    typedef WholeSum Sum;
-};
+#if SPACE == BY_KEY && BITS < 64
+typedef u64 Distances;
+#else
+typedef double Distances;
 #endif
 
 __device__ __forceinline__ double coordinate(Word word, double origin) {
@@ -83,7 +66,7 @@ struct Point {
     double at, origin;  // the pivot's coordinate
     u32 n_below, n_above, n_missing;
     Key previous, next;
-    SumOf<SPACE>::Sum low, high;
+    Distances low, high;
 
     template <int N>
     __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
@@ -98,20 +81,14 @@ struct Point {
         if (is_below) previous = max(previous, key);
         if (is_above) next = min(next, key);
         if (SPACE == BY_KEY) {
-            if (is_below) low.add(distance(pivot - key));
-            if (is_above) high.add(distance(key - pivot));
+            if (is_below) low += (Distances)(pivot - key);
+            if (is_above) high += (Distances)(key - pivot);
         } else if (SPACE != NONE) {
             double d = coordinate(word, origin) - at;
-            if (is_below) low.add(-d);
-            if (is_above) high.add(d);
+            if (is_below) low += (Distances)-d;
+            if (is_above) high += (Distances)d;
         }
     }
-
-#if BITS < 64
-    __device__ __forceinline__ u32 distance(Key apart) const { return apart; }
-#else
-    __device__ __forceinline__ double distance(Key apart) const { return (double)apart; }
-#endif
 
     __device__ __forceinline__ void pause() {}
 };
@@ -133,15 +110,15 @@ extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) point(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64 pivot, double at, double origin,
     Counted* counted, double* sums
 ) {
-    Point mine = {(Key)pivot, at, origin, 0, 0, 0, Key(0), (Key)~Key(0), {0}, {0}};
+    Point mine = {(Key)pivot, at, origin, 0, 0, 0, Key(0), (Key)~Key(0), 0, 0};
     visit_all<MEASURE_THREADS, EACH>(chunk, n, layout, keeps, mine);
     add_over_warp(&counted->n_below, mine.n_below);
     add_over_warp(&counted->n_above, mine.n_above);
     add_over_warp(&counted->n_missing, mine.n_missing);
     add_extremes(counted, mine.next, mine.previous);
     if (SPACE == NONE) return;
-    double low = sum_of_block<MEASURE_THREADS>(mine.low.get());
-    double high = sum_of_block<MEASURE_THREADS>(mine.high.get());
+    double low = sum_of_block<MEASURE_THREADS>((double)mine.low);
+    double high = sum_of_block<MEASURE_THREADS>((double)mine.high);
     if (threadIdx.x == 0) {
         sums[2 * blockIdx.x] = low;
         sums[2 * blockIdx.x + 1] = high;

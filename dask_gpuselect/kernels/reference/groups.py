@@ -36,18 +36,13 @@ def cuts(parts: Parts, n_groups: int, share: int) -> Cuts:
     at, run = even_places(n, pivot_counts(n, share))
     value = ordered[at]
     is_first = np.append(np.True_, (run[1:] != run[:-1]) | (value[1:] != value[:-1]))[: len(at)]
-    value, run, at = value[is_first], run[is_first], at[is_first]
-    # Find the first and last of equal elements of a run from the places where values change.
-    of_each = np.repeat(np.arange(len(groups)), n)
-    begins = np.flatnonzero(
-        np.append(np.True_, (of_each[1:] != of_each[:-1]) | (ordered[1:] != ordered[:-1]))[
-            : len(ordered)
-        ]
+    value, run = value[is_first], run[is_first]
+    stop = np.cumsum(n)[run]
+    start = stop - n[run]
+    below, upto = (
+        _places_of_ends(ordered, start, stop, value, is_behind) - start
+        for is_behind in (np.less, np.less_equal)
     )
-    tied = np.searchsorted(begins, at, side="right")
-    start = (np.cumsum(n) - n)[run]
-    below = begins[tied - 1] - start
-    upto = np.append(begins, len(ordered))[tied] - start
     sizes = np.bincount(run, minlength=len(groups)).astype(np.int64)
     return Cuts.of_runs(groups, sizes, n, n_missing[groups], value, below, upto)
 
