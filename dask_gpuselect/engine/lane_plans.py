@@ -291,16 +291,12 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
         loads, _, best = (
             min(plans, key=itemgetter(1)) if x.is_in_memory else nearest_to_the_best(plans)
         )
-    if best is None or loads >= least_loads():
-        written = _plan_scratch(lanes, limit, loads)
-        if written is not None:
-            return written
-        if best is not None:
-            best = replace(best, advice=_room_advice(lanes))
-    if best is None:
-        return None
-    advice = _advice(lanes) + _clause(best.advice) + _clause(_advice_on_labels(lanes))
-    return replace(best, advice=advice.removeprefix("; "))
+    is_often = best is None or loads >= least_loads()
+    if is_often and (written := _plan_scratch(lanes, limit, loads)) is not None:
+        return written
+    room = _room_advice(lanes) if is_often else ""
+    advice = _advice(lanes), room, _advice_on_labels(lanes)
+    return best and replace(best, advice="; ".join(filter(None, advice)))
 
 
 # Bytes of a tile, at most: of a year of hourly maps of (721, 1440) float32, five rows of each map.

@@ -84,7 +84,7 @@ from dask_gpuselect.strategies.known import Sorting
 def _kernel(
     name: str, path: str, bound: Callable[..., tuple[Backend, Any]], n_bound: int = 0
 ) -> Callable[..., Any]:
-    """Make the function of a name that passes its arguments on to a kernel, such as "lanes.lanes".
+    """Make the function of a name that passes its arguments on to a kernel, as "lanes.box_lanes".
 
     `bound` maps the first three arguments to the backend, and to what its kernel takes as the first
     argument. The kernel does not take the next `n_bound` arguments.
@@ -765,12 +765,7 @@ def merge_lane_tails(parts: Sequence[LaneTails], sizes: TailSizes) -> LaneTails:
     kernels = backend_for(parts[0].elements).lane_passes
     n_unused = np.sum([part.n_unused for part in parts], axis=0)
     tails = kernels.tails([part.elements for part in parts], sizes, n_unused)
-    counts = {
-        name: np.sum([getattr(part, name) for part in parts], axis=0)
-        for name in ("n_valid", "n_missing")
-    }
-    answer: LaneTails = replace(tails, **counts)
-    return answer
+    return LaneTails(tails.elements, *lane_cuts_.known_of_all(parts))
 
 
 @one_way

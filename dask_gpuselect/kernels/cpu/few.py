@@ -97,7 +97,7 @@ def _answer_itself(values: NDArray[Any], question: LaneOrder, answers: NDArray[A
 
 
 def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
-    """Find the elements of some ranks in every lane; see `reference.lanes.lanes`."""
+    """Find the elements of some ranks in every lane; see `cpu.lanes.lanes`."""
     return join(
         [
             replace(lanes_, lower=lanes_.lower.copy(), upper=lanes_.upper.copy())
@@ -287,7 +287,7 @@ def tiles(
     Parameters
     ----------
     parts : sequence of parts
-        Parts of lanes as for `reference.lanes.lanes`, or whatever `put` takes.
+        Parts of lanes as for `reference.lanes.sorted_lanes`, or whatever `put` takes.
     put : callable
         ``(tile, piece of a part)``: writes the piece into the tile. By default `lay`.
     most : int, optional

@@ -115,7 +115,7 @@ def weights_of(chunk: Accompanied) -> NDArray[Any]:
 
 
 def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
-    """Find the elements of some ranks in every lane; see `reference.lanes.lanes`.
+    """Find the elements of some ranks in every lane; `parts` are as for `sorted_lanes`.
 
     Lanes are copied side by side into a tile that stays in the cache, and sorted there by NumPy's
     vectorised sort, which puts NaN and NaT last and releases the GIL. Four cases are faster
@@ -124,8 +124,6 @@ def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
     and two bytes by counting. Scratch: the tile, or three lanes if that is more.
     """
     n_answers = len(ranks(np.ones(1, np.int64))[0])
-    if isinstance(parts[0], Accompanied):
-        return join([_pick(table, ranks) for table in _tables(parts, n_answers)])
     if few.is_few(parts):
         return few.lanes(parts, ranks)
     n = sum(part.shape[-1] for part in parts)

@@ -47,7 +47,7 @@ def cuts(parts: Sequence[Array], brackets: Any | None, m: int) -> Any:
     Parameters
     ----------
     parts : sequence of arrays, shape (*lanes, n_i)
-        As for `lanes.lanes`.
+        As for `lanes.sorted_lanes`.
     brackets : LaneBrackets, or those by weight, optional
         Brackets of an earlier pass.
     m : int
@@ -86,7 +86,7 @@ def tails(parts: Sequence[Array], sizes: TailSizes, n_unused: IntArray | None = 
     Parameters
     ----------
     parts : sequence of arrays, shape (*lanes, n_i)
-        As for `lanes.lanes`.
+        As for `lanes.sorted_lanes`.
     sizes : TailSizes
         Sizes of the tails.
     n_unused : ndarray of int64, shape (n_lanes,), optional

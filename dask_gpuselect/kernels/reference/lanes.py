@@ -28,7 +28,7 @@ from dask_gpuselect.kernels.reference.at_once import box_alone as box_alone
 from dask_gpuselect.kernels.reference.at_once import box_lanes as box_lanes
 from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, RanksOfLanes, join
+from dask_gpuselect.maths.lane_cuts import LaneOrder, join
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
 
@@ -60,27 +60,9 @@ def answer_lanes(column: ChunkColumn, question: LaneOrder) -> Array:
     question : LaneOrder
         The order statistics to find.
     """
-    answer = question.lane_answer(lanes(parts_of(column), question.lane_ranks))
-    return like(answer, column.chunks[0])
-
-
-@with_companions(host.lanes)
-def lanes(parts: Sequence[Array], ranks: RanksOfLanes) -> Lanes:
-    """Find the elements of some ranks in every lane.
-
-    Parameters
-    ----------
-    parts : sequence of arrays, shape (*lanes, n_i)
-        The elements of each lane are those of all parts, in any order.
-    ranks : callable
-        See `lane_cuts.RanksOfLanes`.
-
-    Returns
-    -------
-    Lanes
-        In C order of the lanes.
-    """
-    return join([pick(table, ranks) for table in sorted_lanes(parts)])
+    tables = sorted_lanes(parts_of(column))
+    order = join([pick(table, question.lane_ranks) for table in tables])
+    return like(question.lane_answer(order), column.chunks[0])
 
 
 @with_companions(host.sorted_lanes)
@@ -89,8 +71,8 @@ def sorted_lanes(parts: Sequence[Array]) -> Iterator[SortedLanes]:
 
     Parameters
     ----------
-    parts : sequence of arrays
-        As for `lanes`.
+    parts : sequence of arrays, shape (*lanes, n_i)
+        The elements of each lane are those of all parts, in any order.
 
     Yields
     ------
@@ -109,7 +91,7 @@ def lane_ends(parts: Sequence[Array], bounds: Bounds, most: int) -> LaneEnds:
     Parameters
     ----------
     parts : sequence of arrays, shape (*lanes, n_i)
-        As for `lanes`.
+        As for `sorted_lanes`.
     bounds : Bounds
         Bounds of the lanes, in C order.
     most : int
