@@ -26,7 +26,7 @@ from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.windows import Frame, WindowOrder, WindowRanks, ranks_by_count, strides_of
 
 MOST = 121  # elements of a window
-MOST_WORK = 1800  # bytes that are written for a window, twice as many for several sides
+MOST_WORK = 1800  # bytes written for an answer of a window, twice as many for several sides
 FEW = 4  # numbers of valid elements that share a network
 LEAST_RUN = 16  # windows in a row; with fewer, blocks are faster
 ROW = 4096  # bytes of elements that are compared together
@@ -92,7 +92,8 @@ def _fitting(frame: Frame, order: WindowOrder, least: int, itemsize: int) -> Net
     made = network(frame.size, frame.footprint, tuple(wanted))
     work = sum((low >= 0) + (high >= 0) for stage in made.stages for *_, low, high in stage)
     n_sides = sum(n > 1 for n in frame.size)
-    return made if work * itemsize <= MOST_WORK * (1 + (n_sides > 1)) else None
+    most = MOST_WORK * (1 + (n_sides > 1)) * order.n_answers
+    return made if work * itemsize <= most else None
 
 
 @lru_cache(maxsize=64)
@@ -436,8 +437,10 @@ def floats(
     coding: tuple[Any, Any],
     frame: Frame,
     order: WindowOrder,
+    *,
+    may_lack: bool,
 ) -> NDArray[Any] | None:
-    """Answer windows that lack some elements, all at once, ``(n_answers, n_windows)``.
+    """Answer windows that may lack some elements, all at once, ``(n_answers, n_windows)``.
 
     Return None if another kernel must answer: if many windows have fewer elements than is assumed.
 
@@ -451,6 +454,8 @@ def floats(
         The bit of the sign, and infinity.
     frame, order : Frame, WindowOrder
         The windows, and the question.
+    may_lack : bool
+        False if all elements are valid.
     """
     n, needed = frame.n, max(order.least, 1)
     is_known = order.skips_missing or keeps is None or needed == n
@@ -458,7 +463,7 @@ def floats(
         return None
     # A network of few ranks is short.
     assumed = needed if n <= FEWEST else max(needed, n * 3 // 4)
-    assumed = assumed if order.skips_missing else n
+    assumed = assumed if order.skips_missing and may_lack else n
     made = Network.fitting(words, frame, order, None if assumed == n else np.full(1, assumed))
     if made is None:
         return None

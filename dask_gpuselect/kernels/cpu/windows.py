@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.companions import Accompanied, values_of
+from dask_gpuselect.kernels.companions import Accompanied, each_array, values_of
 from dask_gpuselect.kernels.compiling import kernel_of, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu import window_blocks, window_columns, window_networks, window_rows
@@ -26,6 +27,7 @@ from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.windows import Frame, RowWindows, Sides, WindowOrder, ranks_by_count
 
 SLAB = 1 << 21  # bytes of windows' elements that are answered together: they stay in the cache
+MOST_STEP = 31  # of windows whose network answers all windows between
 MIXED = 32  # bytes of a window where answers are made of elements
 
 
@@ -82,15 +84,26 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     if order.deviates and (order.dtype.itemsize < 4 or not are_float64(values_of(chunk))):
         return reference.answer(chunk, dtype, frame, order)
     if isinstance(chunk, Edged):
-        n_windows = math.prod(frame.shape(chunk.shape))
         most = max(SLAB // max(dtype.itemsize, order.dtype.itemsize), frame.n)
-        slabs = frame.slabs(chunk.shape, most, chunk.outside if n_windows > most // 4 else None)
+        is_long = math.prod(frame.shape(chunk.shape)) > most // 4
+        has_few_ends = is_long and sum(map(any, chunk.outside)) == 1
+        slabs = frame.slabs(chunk.shape, most, chunk.outside if has_few_ends else None)
         return reference.in_slabs(_answer_part, chunk, dtype, frame, order, slabs)
     return _answer_part(chunk, dtype, frame, order)
 
 
 def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
     """Answer the windows of a chunk or of a slab that is padded."""
+    if (axes := _turned(chunk, dtype, frame, order)) is not None:
+        slabs = frame.slabs(tuple(chunk.shape), max(SLAB // dtype.itemsize, frame.n))
+        of_slab = partial(_answer_turned, axes)
+        return np.ascontiguousarray(reference.in_slabs(of_slab, chunk, dtype, frame, order, slabs))
+    if (step := frame.step[-1]) > 1:  # a network for all of them takes less than others for some
+        every = replace(frame, step=(*frame.step[:-1], 1))
+        if step <= MOST_STEP and _fits(tuple(chunk.shape), dtype, every, order):
+            n = frame.shape(tuple(chunk.shape))[-1]
+            answers = _answer_part(chunk, dtype, every, order)[..., ::step]
+            return np.ascontiguousarray(answers[..., :n])
     answers, is_in_place = None, _is_in_place(dtype, frame, order)
     if is_in_place:  # then no slabs need to limit scratch
         answers = _answer_whole(chunk, dtype, frame, order)
@@ -104,6 +117,36 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     most = max(n_bytes // itemsize, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
     slabs = frame.slabs(tuple(chunk.shape), max(1, most))
     return reference.in_slabs(_answer_slab, chunk, dtype, frame, order, slabs)
+
+
+def _fits(shape: tuple[int, ...], dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> bool:
+    """Return whether a network answers whole windows of an array."""
+    like = np.broadcast_to(np.empty((), f"u{dtype.itemsize}"), shape)
+    return window_networks.Network.fitting(like, frame, order, None) is not None
+
+
+def _turned(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
+    """Return the order of axes in which a network answers windows along one of them, made last.
+
+    Along the last axis, neighbouring windows share comparisons. Return None if axes may stay.
+    """
+    sides = [axis for axis, size in enumerate(frame.size) if size > 1]
+    if len(sides) != 1 or sides[0] == len(frame.size) - 1 or order.deviates:
+        return None
+    shape = tuple(chunk.shape)
+    axes = (*(axis for axis in range(len(shape)) if axis != sides[0]), sides[0])
+    turned = tuple(shape[axis] for axis in axes)
+    is_worth = _fits(turned, dtype, frame.moved(axes), order)
+    return axes if is_worth and not _fits(shape, dtype, frame, order) else None
+
+
+def _answer_turned(
+    axes: tuple[int, ...], chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder
+) -> Any:
+    """Answer windows of a slab with its axes in another order."""
+    turned = each_array(chunk, lambda array: np.ascontiguousarray(array.transpose(axes)))
+    answers = _answer_part(turned, dtype, frame.moved(axes), order)
+    return answers.transpose(0, *(1 + axis for axis in np.argsort(axes).tolist()))
 
 
 def _is_in_place(dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> bool:
@@ -136,20 +179,20 @@ def _answer_whole(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowO
 
 
 def _answer_floats(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
-    """Answer windows that lack elements by a network; return None if there is none."""
+    """Answer windows by a network that heeds missing elements; return None if there is none."""
     is_half = dtype.kind == "f" and dtype.itemsize == 2 and order.mixes < 2  # the mean of two of
     is_half &= order.dtype == dtype.newbyteorder("=") and not order.deviates  # them is a float32
     if not (is_half or _is_plain_float(dtype, order)):
         return None
     words = _words(chunk, dtype)
     keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
-    if keeps is None and not _has_missing(words, dtype):
-        return None
+    may_lack = keeps is not None or _has_missing(words, dtype)
     if is_half:
         dtype = np.dtype(np.float32)
         words = _words(values_of(chunk).astype(dtype), dtype)
     keeps = None if keeps is None else np.ascontiguousarray(keeps)
-    answers = window_networks.floats(words, keeps, _kind_of(dtype)[1:], frame, order)
+    coding = _kind_of(dtype)[1:]
+    answers = window_networks.floats(words, keeps, coding, frame, order, may_lack=may_lack)
     if answers is None:
         return None
     answers = answers.view(dtype.newbyteorder("=")).astype(order.dtype, copy=False)
