@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -52,6 +52,13 @@ class Halo:
     @property
     def size(self) -> int:
         return self.before + self.after + 1
+
+    def within(self, n: int) -> Halo:
+        """Return the reach along an axis of n elements, beyond whose ends there is nothing."""
+        if self.mode is not None:
+            return self
+        before, after = (min(each, max(n, 1)) for each in (self.before, self.after))
+        return replace(self, before=before, after=after)
 
     def standing(self, places: Places, n: int) -> Places:
         """Return the elements that stand for those at some places along an axis of n.

@@ -296,6 +296,9 @@ def _ask_statistic(
         x = np.ma.getdata(x)  # no window lacks an element, as of an array without a mask
     is_whole = if_all_left_out(x, where, nodata) == "empty"
     array = as_accompanied(x, where, nodata)
+    if not isinstance(reaches, RowWindows):
+        reaches = tuple(map(Halo.within, reaches, np.shape(x)))
+        least = min(least, frame_of(reaches).n + 1)  # which no window has
     method = method if isinstance(method, Method) else check_method(method)
     shares, is_scalar = probabilities(q, 100 if percent else 1)
     about: dict[str, Any] = {"is_one": is_scalar or name == "iqr"}

@@ -71,6 +71,7 @@ TURNED["statistic"] = "nanmedian"
 RANKS = {"size": (1,), "marks": None, "mode": "reflect", "cval": 0, "origin": (0,), "rank": 0}
 SPREAD = ROLLING | {"statistic": "iqr", "window": (2,), "boundary": "wrap", "closed": "left"}
 SPREAD |= {"q": (0.25, 0.75), "scale": "normal", "method": "median_unbiased"}
+COUNTED = ROLLING | {"statistic": "count", "window": (2,), "closed": "left"}
 ONE = ROLLING | {"statistic": "min", "window": (1,), "closed": "both"}
 WINDOWS: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
     # The window of the first column wraps around to the second, and no other column has one.
@@ -83,6 +84,7 @@ WINDOWS: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
         MANY,
         ROLLING | {"statistic": "count", "window": (3,)},
     ),
+    "counts before": ("memory", "rolling extremes", MANY, COUNTED),
     # One element is needed, as `min_periods` is `window` by default, and there is one at least.
     "one": ("right", "rolling extremes", np.arange(30, dtype="i2"), ONE),
     "one asked": ("right", "rolling extremes", np.arange(30, dtype="i2"), ONE | {"min_periods": 1}),

@@ -158,24 +158,17 @@ def sums(marks: Array, frame: Frame) -> Array:
     if frame.footprint is not None:
         every = sum(total[cut] for cut in _shifted(tuple(marks.shape), frame))
         return every + xp.zeros(frame.shape(tuple(marks.shape)), dtype=total.dtype)
+    cumulated = xp.cumulative_sum if hasattr(xp, "cumulative_sum") else xp.cumsum
     for axis, (size, step) in enumerate(zip(frame.size, frame.step, strict=True)):
         if (size, step) == (1, 1):
             continue
         before = (slice(None),) * axis
-        ends = _cumulated(total, axis)
-        n = marks.shape[axis] - size + 1
-        total = ends[(*before, slice(size, size + n, step))] - ends[(*before, slice(0, n, step))]
+        ends = cumulated(total, axis=axis)
+        del total  # a task would take three of these, which are as large as float64
+        n = max(marks.shape[axis] - size + 1, 0)
+        total = xp.asarray(ends[(*before, slice(size - 1, size - 1 + n, step))], copy=True)
+        total[(*before, slice(1, None))] -= ends[(*before, slice(step - 1, max(n - 1, 0), step))]
     return total
-
-
-def _cumulated(values: Array, axis: int) -> Array:
-    """Sum the first 0, 1, ... elements along an axis."""
-    xp = namespace(values)
-    if hasattr(xp, "cumulative_sum"):
-        return xp.cumulative_sum(values, axis=axis, include_initial=True)
-    shape = list(values.shape)
-    shape[axis] = 1
-    return xp.concatenate([xp.zeros(shape, values.dtype), xp.cumsum(values, axis=axis)], axis=axis)
 
 
 def _shifted(padded: tuple[int, ...], frame: Frame) -> list[tuple[slice, ...]]:
