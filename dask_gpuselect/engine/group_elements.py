@@ -119,7 +119,7 @@ class GroupsOfAll(GroupedLanes):
             runs = kernels.sorted_runs(chunks, dtype, self.grouping.number)
             if runs is not None:
                 return ask([runs])
-        each = batches_of(chunks, self.grouping)
+        each = self.pieces(chunks, shape.axes)
         return self.joined([piece.of_groups(ask(piece.parts)) for piece in each], -1)
 
     def restored(self, answers: Any, block: Block, shape: AnswerAxes) -> Any:
@@ -129,24 +129,17 @@ class GroupsOfAll(GroupedLanes):
         # A table with one row a group, as far as answers depend on it.
         return self.of_group.restored(answers, (self.n_groups_of(names), 0), shape.of_rows)
 
-    def measured(
-        self,
-        measure: ForGroups,
-        chunks: Sequence[Any],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        known: Any,
-        **arguments: Any,
-    ) -> Any:
-        """Compute the partial result about all groups, as if each group were a lane.
+    # Each group is a lane of a table.
 
-        `known` is what earlier loads have found of the groups.
-        """
-        assert callable(measure)
-        partials = []
-        for piece in batches_of(chunks, self.grouping):
-            own = None if known is None else some_lanes(known, piece.groups)
-            partials.append(piece.of_groups(measure(piece.parts, dtype, (1,), own, **arguments)))
+    def pieces(self, chunks: Sequence[Any], axes: tuple[int, ...]) -> Iterator[Piece]:
+        return batches_of(chunks, self.grouping)
+
+    @staticmethod
+    def part(known: Any, groups: slice) -> Any:
+        return some_lanes(known, groups)
+
+    @staticmethod
+    def collected(partials: Sequence[Any]) -> Any:
         return join(partials)
 
     @staticmethod
@@ -350,7 +343,7 @@ def batches_of(chunks: Sequence[Accompanied], grouping: Grouping) -> Iterator[Pi
         starts = stops[first:last] - n
         if last - first == 1:
             places = order[starts[0] : stops[first]]
-            yield Piece(groups, elements.pieces(places))
+            yield Piece(groups, elements.pieces(places), (1,))
             continue
         width = int(n.max(initial=0))
         column = np.arange(width)
@@ -359,7 +352,7 @@ def batches_of(chunks: Sequence[Accompanied], grouping: Grouping) -> Iterator[Pi
         is_padded = bool(n_padded.any())
         keeps = column < n[:, None] if is_padded else None
         table = elements.table(order[like(places, order)] if len(order) else places, keeps)
-        yield Piece(groups, [table], n_padded.copy if is_padded else None)
+        yield Piece(groups, [table], (1,), n_padded.copy if is_padded else None)
 
 
 def stretches(sizes: IntArray) -> Iterator[tuple[int, int]]:

@@ -218,14 +218,16 @@ class Piece:
     groups : slice
         Numbers of the groups.
     parts : list of arrays or Accompanied
-        One part for each chunk that has such elements, or one empty part. Axes are those of the
-        chunks.
+        One part for each chunk that has such elements, or one empty part.
+    axes : tuple of int
+        Axes of the parts along which lanes extend: those of the chunks, or of a table.
     n_others : callable, optional
         Function that counts the elements in each lane that are masked and in none of the groups.
     """
 
     groups: slice
     parts: list[Any]
+    axes: tuple[int, ...]
     n_others: Callable[[], IntArray] | None = None
 
     def of_groups(self, answer: Any) -> Any:
@@ -255,7 +257,7 @@ def pieces_of_groups(
     for group, of_group in enumerate(zip(*places, strict=True)):
         some = [_taken(*each, axes[0]) for each in zip(flat, of_group, strict=True) if len(each[1])]
         own = slice(group, group + 1)
-        yield Piece(own, some or [_taken(flat[0], of_group[0], axes[0])])
+        yield Piece(own, some or [_taken(flat[0], of_group[0], axes[0])], axes)
 
 
 def _masked_piece(chunks: Sequence[Accompanied], axes: tuple[int, ...], group: int) -> Piece:
@@ -273,7 +275,7 @@ def _masked_piece(chunks: Sequence[Accompanied], axes: tuple[int, ...], group: i
         n: IntArray = sum(to_host(count).astype(np.int64) for count in counts)
         return n.reshape(-1)
 
-    return Piece(slice(group, group + 1), parts, n_others)
+    return Piece(slice(group, group + 1), parts, axes, n_others)
 
 
 def _labels_of(chunk: Accompanied, axes: tuple[int, ...]) -> IntArray:
@@ -514,17 +516,23 @@ class GroupedLanes(LaneQuestion):
         **arguments: Any,
     ) -> Any:
         """Compute the partial result of each group, given the results of earlier loads."""
-        n = self.grouping.number
-        each = zip(
-            _of_each_group(measure, n),
-            self.pieces(chunks, axes),
-            known or (None,) * n,
-            strict=True,
-        )
-        return tuple(
-            piece.of_groups(function(piece.parts, dtype, axes, one, **arguments))
-            for function, piece, one in each
-        )
+        partials = []
+        for piece in self.pieces(chunks, axes):
+            function = measure[piece.groups.start] if isinstance(measure, tuple) else measure
+            own = None if known is None else self.part(known, piece.groups)
+            measured = function(piece.parts, dtype, piece.axes, own, **arguments)
+            partials.append(piece.of_groups(measured))
+        return self.collected(partials)
+
+    @staticmethod
+    def part(known: Any, groups: slice) -> Any:
+        """Return what is known of the groups of a piece."""
+        return known[groups.start]
+
+    @staticmethod
+    def collected(partials: Sequence[Any]) -> Any:
+        """Return the partial result about all groups, from those of all pieces in order."""
+        return tuple(partials)
 
     @staticmethod
     def merged(function: ForGroups, first: Any, *others: PerGroup | None, **how: Any) -> Any:

@@ -95,12 +95,11 @@ def test_no_task_of_the_tree_holds_more_than_the_limit(monkeypatch: pytest.Monke
     tasks = {"_coarse", "_bracket_if_any", "_expected", "_cuts_of_candidates"}
     for name in tasks:
         monkeypatch.setattr(narrowing, name, measuring(peaks, getattr(narrowing, name)))
-    x, limit = lazy(400), 1_100_000
+    x, q, limit = lazy(400), [0.25, 0.5, 0.75], 1_100_000
     with dask.config.set({"dask_gpuselect.root-limit": limit}):
-        plan = explain(x, [0.25, 0.5, 0.75])
-        answer = quantile(x, [0.25, 0.5, 0.75])
+        plan, answer = explain(x, q), quantile(x, q)
     assert plan.root_bytes <= limit
-    right = quantile(x, [0.25, 0.5, 0.75]).compute(scheduler="sync")
+    right = quantile(x, q).compute(scheduler="sync")
     np.testing.assert_array_equal(answer.compute(scheduler="sync"), right)
     assert peaks.keys() == tasks
     assert max(peaks.values()) <= limit
