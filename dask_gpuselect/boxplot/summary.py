@@ -21,6 +21,9 @@ from dask_gpuselect.optional import Advising, axes, needs
 
 SHOWN = 40  # boxes that are printed; if there are more, the first and last `SHOWN_ENDS`
 SHOWN_ENDS = 5
+# Plotly's names of statistics, and ours.
+PLOTLY = {"q1": "q1", "median": "med", "q3": "q3", "lowerfence": "whislo", "upperfence": "whishi"}
+PLOTLY |= {"mean": "mean", "sd": "std"}
 # Plotly's names of methods. It takes the medians of two halves, which for an odd number of elements
 # both have the median (inclusive) or not (exclusive). For an even number it interpolates otherwise.
 PLOTLY_METHODS = {"hazen": "linear", "linear": "inclusive", "weibull": "exclusive"}
@@ -314,13 +317,7 @@ class Boxplot(Advising, LazyCollection):
         boxes = computed.boxes
         method = PLOTLY_METHODS.get(self._sources[0].method)
         return ({} if method is None else {"quartilemethod": method}) | {
-            "q1": [box.q1 for box in boxes],
-            "median": [box.med for box in boxes],
-            "q3": [box.q3 for box in boxes],
-            "lowerfence": [box.whislo for box in boxes],
-            "upperfence": [box.whishi for box in boxes],
-            "mean": [box.mean for box in boxes],
-            "sd": [box.std for box in boxes],
+            **{name: [getattr(box, own) for box in boxes] for name, own in PLOTLY.items()},
             "notchspan": [box.cihi - box.med for box in boxes],
             "x": [computed._shown(i, box.label) for i, box in enumerate(boxes)],
         }

@@ -385,40 +385,36 @@ def columns_of(
 def _flat_columns_of(boxes: LaneBoxes) -> dict[str, ColumnOf]:
     """Return a function for each column, in one dimension and in the dtype of the elements."""
 
-    def counted(name: str, most: int | None = None) -> ColumnOf:
-        def count() -> NDArray[Any]:
-            counts: NDArray[Any] = to_host(getattr(boxes, name)).astype(np.int64)
-            return counts if most is None else np.minimum(counts, most)
+    def host(name: str) -> NDArray[Any]:
+        return np.asarray(to_host(getattr(boxes, name)))
 
-        return count
+    def counts(name: str) -> NDArray[Any]:
+        return host(name).astype(np.int64)
+
+    def listed(name: str) -> NDArray[Any]:
+        return np.asarray(np.minimum(counts(name), boxes.most_fliers))
 
     def left_out() -> NDArray[Any]:
-        if boxes.n_left_out is None:
-            return np.zeros(boxes.n_lanes, np.int64)
-        counts: NDArray[Any] = counted("n_left_out")()
-        return counts
-
-    def given(name: str, row: int | None = None) -> ColumnOf:
-        column = getattr(boxes, name)
-        return lambda: np.asarray(to_host(column if row is None else column[row]))
+        none = boxes.n_left_out is None
+        return np.zeros(boxes.n_lanes, np.int64) if none else counts("n_left_out")
 
     columns: dict[str, ColumnOf] = {
-        "n": counted("n_valid"),
-        "n_nan": lambda: boxes.n - counted("n_valid")() - left_out(),
+        "n": partial(counts, "n_valid"),
+        "n_nan": lambda: boxes.n - counts("n_valid") - left_out(),
         "n_left_out": left_out,
-        "min": given("least"),
-        "q1": given("q", 0),
-        "med": given("q", 1),
-        "q3": given("q", 2),
-        "max": given("most"),
-        "mean": given("mean"),
-        "std": given("deviation"),
-        "low": given("low"),
-        "high": given("high"),
-        "n_low": counted("n_low"),
-        "n_high": counted("n_high"),
-        "listed_low": counted("n_low", boxes.most_fliers),
-        "listed_high": counted("n_high", boxes.most_fliers),
+        "min": partial(host, "least"),
+        "q1": lambda: to_host(boxes.q[0]),
+        "med": lambda: to_host(boxes.q[1]),
+        "q3": lambda: to_host(boxes.q[2]),
+        "max": partial(host, "most"),
+        "mean": partial(host, "mean"),
+        "std": partial(host, "deviation"),
+        "low": partial(host, "low"),
+        "high": partial(host, "high"),
+        "n_low": partial(counts, "n_low"),
+        "n_high": partial(counts, "n_high"),
+        "listed_low": partial(listed, "n_low"),
+        "listed_high": partial(listed, "n_high"),
         "fliers": lambda: in_order(*map(to_host, (boxes.fliers, boxes.starts, boxes.counts))),
         "flier_weights": lambda: None,
     }
@@ -430,9 +426,9 @@ def _flat_columns_of(boxes: LaneBoxes) -> dict[str, ColumnOf]:
         return lambda: _lane_by_lane(*(side.sizes for side in sides()), *map(of_side, sides()))
 
     return columns | {
-        "n": given("weight"),
-        "n_low": given("n_low"),
-        "n_high": given("n_high"),
+        "n": partial(host, "weight"),
+        "n_low": partial(host, "n_low"),
+        "n_high": partial(host, "n_high"),
         "listed_low": lambda: sides()[0].sizes,
         "listed_high": lambda: sides()[1].sizes,
         "fliers": of_fliers(lambda side: side.elements),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +27,6 @@ from dask_gpuselect.maths.ranks import (
     remembered,
 )
 from dask_gpuselect.maths.tails import TailSizes
-
-T = TypeVar("T")
-
 
 EMPTY = "an empty array has no quantiles"
 FILL = "quantile, percentile and their nan-variants take fill_value=, the answer in this case"
@@ -90,11 +87,6 @@ class QuantileFields:
     @property
     def n_answers(self) -> int:
         return len(self.q)
-
-    def as_kind(self, kind: Callable[..., T], **changes: Any) -> T:
-        """Return a question of another kind about the same quantiles."""
-        own = {each.name: getattr(self, each.name) for each in fields(QuantileFields)}
-        return kind(**(own | changes))
 
 
 @dataclass(frozen=True)

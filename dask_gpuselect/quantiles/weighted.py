@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -120,13 +120,18 @@ class WeightedQuantiles(QuantileFields, Question, LaneQuestion):
         if self.is_of_slot:
             return self.of_all(InOrder.of(brackets, tally))
         # The question without weights has the answer for no elements.
-        plain = self.as_kind(Quantiles)
+        plain = self._unweighted()
         if plain.if_none == "empty" and tally.n_left_out:  # NaN of weight 0
             plain = replace(plain, if_none="missing")
         none = plain.answer_if_none(tally.n_valid, tally.n_missing)
         if none is not None:
             return none
         return self.lane_values(self.of_all(InOrder.of(brackets, tally)))[:, 0]
+
+    def _unweighted(self, **changes: Any) -> Quantiles:
+        """Return the question about the same quantiles without weights."""
+        own = {each.name: getattr(self, each.name) for each in fields(QuantileFields)}
+        return Quantiles(**(own | changes))
 
     @property
     def of_slot(self) -> Question:
@@ -172,7 +177,7 @@ class WeightedQuantiles(QuantileFields, Question, LaneQuestion):
         if self.method != "inverted_cdf":
             dtype = self.dtype
         # The question of the discrete method only warns of lanes without an answer.
-        chosen = self.as_kind(Quantiles, method="inverted_cdf", source_dtype=dtype)
+        chosen = self._unweighted(method="inverted_cdf", source_dtype=dtype)
         return chosen, replace(order, lower=lower, upper=lower)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dask_gpuselect.maths.fits.concentration import Criterion, MedianSquares, TrimmedSquares
+from dask_gpuselect.maths.fits.concentration import MedianSquares, TrimmedSquares
 from dask_gpuselect.maths.fits.scales import median_scale, trimmed_scale
 from dask_gpuselect.quantiles.documentation import documented_like
 from dask_gpuselect.robust.fitting import Fitted
@@ -123,12 +123,10 @@ class LeastTrimmedSquares(RobustRegressor):
     (array([3.]), 1.0, 541)
     """
 
-    def _criterion(self) -> Criterion:
-        return TrimmedSquares()
+    _criterion = TrimmedSquares()
 
-    def _describe(self, fitted: Fitted, n: int, p: int) -> None:
-        super()._describe(fitted, n, p)
-        scale = trimmed_scale(
+    def _scale(self, fitted: Fitted, n: int, p: int) -> float:
+        return trimmed_scale(
             float(fitted.objective),
             fitted.half.h,
             n,
@@ -136,7 +134,6 @@ class LeastTrimmedSquares(RobustRegressor):
             coverage=self.coverage,
             has_intercept=bool(self.fit_intercept),
         )
-        self.scale_ = scale / fitted.design.y_scale
 
 
 @documented_like(LeastTrimmedSquares)
@@ -218,14 +215,11 @@ class LeastMedianOfSquares(RobustRegressor):
 
     refine: bool = True
 
+    _criterion = MedianSquares()
+
     @property
     def _improves(self) -> bool:
         return bool(self.refine)
 
-    def _criterion(self) -> Criterion:
-        return MedianSquares()
-
-    def _describe(self, fitted: Fitted, n: int, p: int) -> None:
-        super()._describe(fitted, n, p)
-        scale = median_scale(math.sqrt(fitted.objective), fitted.half.h, n, p)
-        self.scale_ = scale / fitted.design.y_scale
+    def _scale(self, fitted: Fitted, n: int, p: int) -> float:
+        return median_scale(math.sqrt(fitted.objective), fitted.half.h, n, p)

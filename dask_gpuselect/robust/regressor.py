@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from dask.base import is_dask_collection, tokenize
@@ -50,6 +50,8 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     max_iter: int = 100
     tol: float = 1e-10
     random_state: Any = None
+
+    _criterion: ClassVar[Criterion]
 
     @public("X", "y")
     def fit(self, X: Any, y: Any) -> Self:
@@ -191,8 +193,8 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """Whether fits are improved by steps."""
         return True
 
-    def _criterion(self) -> Criterion:
-        """Return the criterion of the fit."""
+    def _scale(self, fitted: Fitted, n: int, p: int) -> float:
+        """Estimate the standard deviation of the errors, in the units of the design."""
         raise NotImplementedError
 
     def _describe(self, fitted: Fitted, n: int, p: int) -> None:
@@ -202,11 +204,12 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         # Dividing twice, because the square of a scale may be beyond the largest float64.
         self.objective_ = float(fitted.objective) / design.y_scale / design.y_scale
         self.n_iter_ = max(fitted.n_iter, 1)
+        self.scale_: float = self._scale(fitted, n, p) / design.y_scale
 
     def _search(self) -> StartSettings:
         """Return how starts are searched."""
         return StartSettings(
-            self._criterion(),
+            self._criterion,
             bool(self.fit_intercept),
             self.n_starts,
             self.n_best,

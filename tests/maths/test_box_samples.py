@@ -9,7 +9,7 @@ import pytest
 
 from dask_gpuselect.boxplot.questions import BoxQuestion
 from dask_gpuselect.kernels.reference.selection import valid_in
-from dask_gpuselect.maths.boxes import Rule, box_guess, rungs_of
+from dask_gpuselect.maths.boxes import Rule, rungs_of
 
 
 @pytest.mark.parametrize("n_missing", [0, 1, 700])
@@ -26,8 +26,7 @@ def test_places_follow_from_the_elements_that_are_no_nan(size: int, n_missing: i
 @pytest.mark.parametrize("whis", [0.0, 1.5, 3.0, (0.05, 0.95)])
 def test_what_a_device_is_told(whis: Any, size: int) -> None:
     rule = Rule(whis, autorange=False, max_fliers=10, method="weibull")
-    order = BoxQuestion.of(rule, np.dtype("f4"), omits_nan=True)
-    guess = box_guess(rule, order, size, 0.01)
+    guess = BoxQuestion.of(rule, np.dtype("f4"), omits_nan=True).guess_there(size, 0.01)
     if isinstance(whis, tuple) or size <= 100:
         assert guess is None
         return
