@@ -16,7 +16,6 @@ from dask_gpuselect.kernels.compiling import one_way
 from dask_gpuselect.kernels.radix import check_kind
 from dask_gpuselect.kernels.reference.ordering import Dealt as Dealt
 from dask_gpuselect.kernels.registry import backend_for
-from dask_gpuselect.maths.cuts import IntArray
 
 
 def words_of(chunk: Array, dtype: np.dtype[Any]) -> Array:
@@ -57,21 +56,12 @@ def stable_order(keys: Array) -> Array:
 
 
 @one_way
-def dealt(
-    values: Array,
-    marks: NDArray[Any],
-    dtype: np.dtype[Any],
-    *,
-    has_order: bool,
-    known: tuple[IntArray, IntArray],
-    ends: IntArray | None = None,
-) -> Dealt:
+def dealt(values: Array, marks: NDArray[Any], dtype: np.dtype[Any], **how: Any) -> Dealt:
     """Order elements, or keys, so that they can be cut into pieces at `marks`.
 
-    See `reference.ordering.dealt`.
+    The parameters are those of `reference.ordering.dealt`.
     """
-    own = backend_for(values).ordering
-    answer: Dealt = own.dealt(values, marks, dtype, has_order=has_order, known=known, ends=ends)
+    answer: Dealt = backend_for(values).ordering.dealt(values, marks, dtype, **how)
     return answer
 
 

@@ -15,7 +15,8 @@ from dask_gpuselect.kernels.compiling import Kernel, by_types, kernel, renamed, 
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.bits import key_of
 from dask_gpuselect.kernels.reference import measures
-from dask_gpuselect.maths.keys import extreme_keys, to_keys
+from dask_gpuselect.maths.cuts import extremes_of
+from dask_gpuselect.maths.keys import to_keys
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.spaces import element
 
@@ -48,8 +49,7 @@ def _extent(values: NDArray[Any], probe: probes.Extent) -> probes.ExtentResult:
 
 def _ends(dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the largest number and the least, the starting values of a minimum and a maximum."""
-    least, largest = (element(key, dtype) for key in extreme_keys(dtype))
-    return np.array([largest, least], dtype)
+    return np.array(extremes_of(dtype)[::-1], dtype)
 
 
 def _bits(values: NDArray[Any]) -> NDArray[Any]:

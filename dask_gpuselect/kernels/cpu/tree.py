@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import called_by_kernels
 from dask_gpuselect.kernels.cpu import typed as t
+from dask_gpuselect.maths.cuts import extremes_of
 
 RUN = 512  # elements of a run: 4 KiB of float64 and 2 KiB of cells
 
@@ -30,8 +31,7 @@ def tree_of(pivots: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], int]:
     """
     levels = len(pivots).bit_length()
     n_cells = 1 << levels
-    largest = np.inf if pivots.dtype.kind == "f" else np.iinfo(pivots.dtype).max
-    padded = np.full(n_cells, largest, pivots.dtype)
+    padded = np.full(n_cells, extremes_of(pivots.dtype)[1])
     padded[: len(pivots)] = pivots
     tree = padded.copy()
     for level in range(levels):

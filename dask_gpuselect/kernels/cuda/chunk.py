@@ -108,6 +108,14 @@ def as_selected(values: Array) -> Array:
     return values.astype(selection_dtype(values.dtype), copy=False)
 
 
+def floating(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return a floating dtype that represents all elements of a dtype; None if there is none."""
+    if dtype.kind == "f":
+        return dtype.newbyteorder("=")
+    sizes = {1: "f4", 2: "f4", 4: "f8"}
+    return np.dtype(sizes[dtype.itemsize]) if dtype.itemsize in sizes else None
+
+
 def on_host(chunk: Elements) -> NDArray[Any]:
     """Return the unmasked elements on the host, flat, in any order, in the dtype kernels return."""
     if isinstance(chunk, Several):

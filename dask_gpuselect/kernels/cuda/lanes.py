@@ -19,7 +19,7 @@ from dask_gpuselect.arrays import any_true
 from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, with_companions
 from dask_gpuselect.kernels.cpu import lanes as host
 from dask_gpuselect.kernels.cuda import lane_boxes, plain_lanes, weighed_lanes
-from dask_gpuselect.kernels.cuda.chunk import distances_from
+from dask_gpuselect.kernels.cuda.chunk import distances_from, floating
 from dask_gpuselect.kernels.cuda.launch import Array, launch
 from dask_gpuselect.kernels.reference.lanes import parts_of
 from dask_gpuselect.maths.boxes import Rule
@@ -149,13 +149,9 @@ def _floating(column: ChunkColumn) -> np.dtype[Any] | None:
 
     None if there is none, and where the host answers.
     """
-    dtype = column.dtype
     if column.chunks[0].weights is not None or not column.size:
         return None
-    if dtype.kind == "f":
-        return dtype.newbyteorder("=")
-    sizes = {1: "f4", 2: "f4", 4: "f8"}
-    return np.dtype(sizes[dtype.itemsize]) if dtype.itemsize in sizes else None
+    return floating(column.dtype)
 
 
 def _keeps(chunk: Accompanied) -> Array:

@@ -27,7 +27,7 @@ from dask_gpuselect.kernels.cuda.moments import N_DIGITS, N_SUMS, moments, momen
 from dask_gpuselect.kernels.cuda.only_lane import BOX_RESULTS
 from dask_gpuselect.kernels.cuda.source import cut_for
 from dask_gpuselect.maths.candidates import HostCandidates
-from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
+from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.moments import Moments
 
@@ -339,21 +339,10 @@ def blank_sheet(layout: Layout) -> Any:
     """Make a record of the layout, with spans that hold all elements."""
     sheet = np.zeros((), layout.dtype)
     dtype = sheet["bounds"].dtype
-    least, most = _extremes(dtype)
+    least, most = extremes_of(dtype)
     # A span of nothing, if none is left: what is below it is also up to it.
-    sheet["bounds"] = most, _before(most, dtype)
+    sheet["bounds"] = most, np.nextafter(most, least) if dtype.kind == "f" else most - dtype.type(1)
     n_spans = len(layout.spans)
     sheet["bounds"][:n_spans] = least, most
     sheet["segments"][:n_spans] = np.array(layout.spans, np.int32).reshape(-1, 2)
     return sheet
-
-
-def _extremes(dtype: np.dtype[Any]) -> tuple[Any, Any]:
-    if dtype.kind == "f":
-        return -np.inf, np.inf
-    return np.iinfo(dtype).min, np.iinfo(dtype).max
-
-
-def _before(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return the next smaller number of a dtype."""
-    return np.nextafter(dtype.type(value), dtype.type(-np.inf)) if dtype.kind == "f" else value - 1

@@ -16,9 +16,9 @@ import cupy
 import numpy as np
 
 from dask_gpuselect.arrays import all_true, any_true, namespace
-from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn
+from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, unstretched
 from dask_gpuselect.kernels.cuda import plain_lanes, source
-from dask_gpuselect.kernels.cuda.chunk import as_float64
+from dask_gpuselect.kernels.cuda.chunk import as_float64, floating
 from dask_gpuselect.kernels.cuda.lane_boxes import FLIERS_SHARE
 from dask_gpuselect.kernels.cuda.lane_stack import Part, parts_in_three
 from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared
@@ -178,15 +178,6 @@ def _in_dtype(values: Array, dtype: np.dtype[Any]) -> Array:
     return values.astype(dtype, copy=False)
 
 
-def _sorted_as(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Choose the floats as which elements of a dtype are sorted."""
-    if dtype.kind == "f":
-        return np.dtype(f"f{max(dtype.itemsize, 4)}")
-    if dtype.itemsize <= 4:
-        return np.dtype("f4" if dtype.itemsize <= 2 else "f8")
-    return None
-
-
 class Weighed(NamedTuple):
     """The lanes of some chunks together.
 
@@ -259,7 +250,7 @@ def _weights_of(chunk: Accompanied) -> tuple[Array, Any]:
     once.
     """
     assert chunk.weights is not None
-    own = _once(chunk.weights)
+    own: Array = unstretched(chunk.weights)
     once = as_weights(own.get() if own.size <= FEW_WEIGHTS else own)
     if once.dtype.kind == "f" and any_true(namespace(once).signbit(once)):
         once = once + 0  # without -0.0
@@ -271,11 +262,6 @@ def _weights_of(chunk: Accompanied) -> tuple[Array, Any]:
 
 def _masked(weights: Array, keeps: Array | None) -> Array:
     return weights if keeps is None else cupy.where(keeps, weights, weights.dtype.type(-0.0))
-
-
-def _once(array: Array) -> Array:
-    """Take each element of a broadcast array once."""
-    return array[tuple(slice(None if step else 1) for step in array.strides)]
 
 
 class _Layout(NamedTuple):
@@ -421,11 +407,12 @@ def _sorted(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
     given, n_lanes = layout.arguments(), layout.n_lanes
     how: dict[str, Any] = {"is_side_by_side": layout.is_side_by_side}
     kernel = source.sort_kernel(dtype, table.n, most_shared(cupy.cuda.Device().id), **how)
-    kind = _sorted_as(dtype)
+    kind = floating(dtype)
     if kernel is not None:
         counts, places = cupy.empty((2, n_lanes), np.int64), cupy.empty((n_lanes, table.n), "u4")
         layout.start(kernel, "sort_and_place", *given, places, *counts)
     elif kind is not None:
+        kind = np.promote_types(kind, np.float32)
         tiles = zip(*(_order(tile, kind) for tile in _tiles(table)), strict=True)
         places, counts = (cupy.concatenate(each, axis=-1) for each in tiles)
     else:

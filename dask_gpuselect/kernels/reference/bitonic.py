@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import to_host
+from dask_gpuselect.maths.cuts import extremes_of
 
 
 def bitonic_sorted(values: Any, sub_array: int) -> NDArray[Any]:
@@ -26,14 +27,10 @@ def bitonic_sorted(values: Any, sub_array: int) -> NDArray[Any]:
         return host.copy()
     size = min(sub_array, 1 << max(n - 1, 1).bit_length())
     n_runs = -(-n // size)
-    padded = np.full(n_runs * size, _largest(host.dtype), host.dtype)
+    padded = np.full(n_runs * size, extremes_of(host.dtype)[1], host.dtype)
     padded[:n] = host
     runs = np.ascontiguousarray(_network(padded.reshape(n_runs, size).T).T)
     return _merged_runs(runs.reshape(-1), size)[:n]
-
-
-def _largest(dtype: np.dtype[Any]) -> Any:
-    return np.inf if dtype.kind == "f" else np.iinfo(dtype).max
 
 
 def _network(table: NDArray[Any]) -> NDArray[Any]:

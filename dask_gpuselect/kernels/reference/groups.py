@@ -52,31 +52,24 @@ def tally(parts: Parts, brackets: Brackets) -> CellTally:
     group = np.repeat(np.arange(brackets.n_slots), np.diff(brackets.first_end))
     of_end = np.arange(len(group)) + group  # the cell before each end
     of_group = brackets.first_cell
+    ordered, n_valid, _ = in_groups(parts, brackets.n_slots)
+    stop = np.cumsum(n_valid)
+    start = stop - n_valid
+    below, upto = (
+        _places_of_ends(ordered, start[group], stop[group], brackets.ends, is_behind)
+        for is_behind in (np.less, np.less_equal)
+    )
+    # The elements of a cell are contiguous.
+    begins, stops = np.empty((2, len(brackets.wanted)), np.int64)
+    begins[of_group[:-1]], begins[of_end + 1] = start, upto
+    stops[of_end], stops[of_group[1:] - 1] = below, stop
     counts = np.zeros((len(brackets.wanted), 2), np.int64)
-    candidates, of_cells = [brackets.ends[:0]], [np.empty(0, np.int32)]
-    for part in parts:
-        ordered, n_valid, _ = in_groups([part], brackets.n_slots)
-        stop = np.cumsum(n_valid)
-        start = stop - n_valid
-        below, upto = (
-            _places_of_ends(ordered, start[group], stop[group], brackets.ends, is_behind)
-            for is_behind in (np.less, np.less_equal)
-        )
-        # The elements of a cell are contiguous.
-        begins, stops = np.empty((2, len(counts)), np.int64)
-        begins[of_group[:-1]], begins[of_end + 1] = start, upto
-        stops[of_end], stops[of_group[1:] - 1] = below, stop
-        sizes = stops - begins
-        counts[:, 0] += sizes
-        counts[of_end, 1] += upto - below
-        wanted = np.flatnonzero(brackets.wanted)
-        within = np.repeat(wanted, sizes[wanted])
-        number = np.arange(len(within)) - np.repeat(
-            np.cumsum(sizes[wanted]) - sizes[wanted], sizes[wanted]
-        )
-        candidates.append(ordered[begins[within] + number])
-        of_cells.append(within.astype(np.int32))
-    return CellTally.of_counts(counts, np.concatenate(candidates), np.concatenate(of_cells))
+    counts[:, 0] = stops - begins
+    counts[of_end, 1] = upto - below
+    sizes = np.where(brackets.wanted, counts[:, 0], 0)
+    within = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    number = np.arange(len(within)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return CellTally.of_counts(counts, ordered[begins[within] + number], within)
 
 
 def _places_of_ends(
