@@ -35,7 +35,7 @@ from dask_gpuselect.maths.windows import Frame, RowWindows, Sides, WindowOrder, 
 
 SLAB = 1 << 21  # bytes of windows' elements that are answered together: they stay in the cache
 MOST_STEP = 31  # of windows whose network answers all windows between
-MIXED = 32  # bytes of a window where answers are made of elements
+MIXED = 16  # bytes of a window where answers are made of elements
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +120,8 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
         return answers
     # A mask is often of the ends alone: then few slabs have one.
     n_bytes = SLAB // 4 if isinstance(chunk, Accompanied) else SLAB
-    itemsize = dtype.itemsize if is_in_place else MIXED
+    is_plain = is_in_place and (dtype.kind in "biu" or sum(n > 1 for n in frame.size) > 1)
+    itemsize = dtype.itemsize if is_plain else MIXED
     most = max(n_bytes // itemsize, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
     slabs = frame.slabs(tuple(chunk.shape), max(1, most))
     return reference.in_slabs(_answer_slab, chunk, dtype, frame, order, slabs)
