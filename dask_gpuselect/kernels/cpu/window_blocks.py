@@ -467,9 +467,30 @@ def _distances(
     centre = kind(total / 2 if np.isfinite(total) else a / 2 + b / 2)
     if not np.isfinite(np.float64(centre)):
         return kind(np.nan), kind(np.nan)
+    # Words of which all elements come before the wanted ones are passed as a whole.
+    n_passed, n_low, n_high = 0, n_bits(low), n_bits(high)
+    while n_passed + n_low + n_high <= wanted:
+        is_low = high == 0
+        if low != 0 and high != 0:
+            down = centre - values[64 * low_word + first_bit(low)]
+            is_low = down <= values[64 * high_word + last_bit(high)] - centre
+        if is_low:
+            n_passed += n_low
+            low = np.uint64(0)
+            while low == 0 and low_word > 0:
+                low_word -= 1
+                low = words[low_word]
+            n_low = n_bits(low)
+        else:
+            n_passed += n_high
+            high = np.uint64(0)
+            while high == 0 and high_word + 1 < n_words:
+                high_word += 1
+                high = words[high_word]
+            n_high = n_bits(high)
     distance = kind(0)
     first = distance
-    for i in range(upper + 1):
+    for i in range(n_passed, upper + 1):
         is_low = high == 0
         if low != 0:
             down = centre - values[64 * low_word + last_bit(low)]

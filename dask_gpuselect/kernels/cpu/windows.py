@@ -1,8 +1,8 @@
-"""Moving windows of NumPy chunks, slab by slab, by the kernels of four modules.
+"""Moving windows of NumPy chunks, slab by slab, by the kernels of five modules.
 
-`window_networks` takes windows of few elements, `window_columns` larger ones of bytes along several
-axes, `window_blocks` others, and `window_rows` windows of rows whose sizes differ. They find
-elements by their keys.
+`window_networks` and `window_floats` take windows of few elements, `window_columns` larger ones of
+bytes along several axes, `window_blocks` others, and `window_rows` windows of rows whose sizes
+differ. They find elements by their keys.
 """
 
 from __future__ import annotations
@@ -19,8 +19,15 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.companions import Accompanied, each_array, values_of
 from dask_gpuselect.kernels.compiling import kernel_of, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
-from dask_gpuselect.kernels.cpu import window_blocks, window_columns, window_networks, window_rows
-from dask_gpuselect.kernels.cpu.window_networks import between, key_of, mean_of
+from dask_gpuselect.kernels.cpu import (
+    window_blocks,
+    window_columns,
+    window_floats,
+    window_networks,
+    window_rows,
+)
+from dask_gpuselect.kernels.cpu.window_floats import between, mean_of
+from dask_gpuselect.kernels.cpu.window_networks import key_of
 from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.maths.keys import are_float64, selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
@@ -28,7 +35,7 @@ from dask_gpuselect.maths.windows import Frame, RowWindows, Sides, WindowOrder, 
 
 SLAB = 1 << 21  # bytes of windows' elements that are answered together: they stay in the cache
 MOST_STEP = 31  # of windows whose network answers all windows between
-MIXED = 32  # bytes of a window where answers are made of elements
+MIXED = 16  # bytes of a window where answers are made of elements
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +120,8 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
         return answers
     # A mask is often of the ends alone: then few slabs have one.
     n_bytes = SLAB // 4 if isinstance(chunk, Accompanied) else SLAB
-    itemsize = dtype.itemsize if is_in_place else MIXED
+    is_plain = is_in_place and (dtype.kind in "biu" or sum(n > 1 for n in frame.size) > 1)
+    itemsize = dtype.itemsize if is_plain else MIXED
     most = max(n_bytes // itemsize, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
     slabs = frame.slabs(tuple(chunk.shape), max(1, most))
     return reference.in_slabs(_answer_slab, chunk, dtype, frame, order, slabs)
@@ -192,7 +200,7 @@ def _answer_floats(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: Window
         words = _words(values_of(chunk).astype(dtype), dtype)
     keeps = None if keeps is None else np.ascontiguousarray(keeps)
     coding = _kind_of(dtype)[1:]
-    answers = window_networks.floats(words, keeps, coding, frame, order, may_lack=may_lack)
+    answers = window_floats.answers(words, keeps, coding, frame, order, may_lack=may_lack)
     if answers is None:
         return None
     answers = answers.view(dtype.newbyteorder("=")).astype(order.dtype, copy=False)
