@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -211,17 +210,13 @@ class Boxes(Arrays):
         @cache
         def order() -> IntArray | slice:
             """Return the order in which each flier is at the place of its box among all boxes."""
-            first = itertools.accumulate((table.size for table in tables), initial=0)
-            each = [
-                np.arange(start, start + table.size).reshape(table.shape)
-                for start, table in zip(first, tables, strict=False)
-            ]
-            numbers = np.ravel(np.concatenate(each, axis))
-            if (numbers[1:] > numbers[:-1]).all():
+            if math.prod(tables[0].shape[:axis]) == 1:
                 return slice(None)
-            of_box = [np.ravel(table.listed_low + table.listed_high) for table in tables]
-            n = np.concatenate(of_box)
-            starts, n = (np.cumsum(n) - n)[numbers], n[numbers]
+            # A table has runs of boxes that stay together, one for each place before the axis.
+            along = tuple(range(axis, len(tables[0].shape)))
+            of_run = [(table.listed_low + table.listed_high).sum(axis=along) for table in tables]
+            n = np.stack([each.ravel() for each in of_run])
+            starts, n = np.ravel((np.cumsum(n).reshape(n.shape) - n).T), np.ravel(n.T)
             return np.repeat(starts - (np.cumsum(n) - n), n) + np.arange(n.sum())
 
         def ragged(name: str) -> NDArray[Any] | None:

@@ -132,11 +132,12 @@ class Outermost(Arrays):
         """
         if (self.counts == 1).all():
             return self.sizes, self.elements
-        lane = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        starts, some = np.cumsum(self.sizes) - self.sizes, self.sizes > 0
         before = np.cumsum(self.counts) - self.counts
-        times = np.minimum(self.counts, most - (before - before[np.searchsorted(lane, lane)]))
-        sizes = np.zeros_like(self.sizes)
-        np.add.at(sizes, lane, times)
+        of_lane = np.repeat(before[starts[some]], self.sizes[some])
+        times = np.minimum(self.counts, most - (before - of_lane))
+        stops = np.append(0, np.cumsum(times))
+        sizes = stops[starts + self.sizes] - stops[starts]
         return sizes, np.repeat(self.elements, times)
 
 
