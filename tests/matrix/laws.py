@@ -430,14 +430,21 @@ def _permuted(case: Case, name: str, a: Array, axis: int, order: Array) -> Array
 
 def counts_repeat(case: Case) -> None:
     """Weigh by whole numbers, and repeat every element as often without weights."""
-    counts = case.beside["weights"].ravel()
-    row = {**case.row, "measure": "count"}
-    beside = {k: np.repeat(a.ravel(), counts) for k, a in case.beside.items() if k != "weights"}
-    values = np.repeat(case.values.ravel(), counts)
-    n = (len(values) // 2, len(values) - len(values) // 2)
-    other = replace(case, row=row, values=values, beside=beside, chunks=(n,), keepdims=False)
-    wanted = replace(case, keepdims=False)
-    same(_or_error(wanted), _or_error(other), "weights that are counts, repeated")
+    places = np.repeat(np.arange(case.values.size), case.beside["weights"].ravel())
+    other = _taken(case, places, "weights", measure="count")
+    same(_or_error(replace(case, keepdims=False)), _or_error(other), "counts, repeated")
+
+
+def _taken(case: Case, places: Array, but: str, **row: str) -> Case:
+    """Take elements at some places, with their companions but for one, in two chunks."""
+    values = case.values.ravel()[places]
+    beside = {k: a.ravel()[places] for k, a in case.beside.items() if k != but}
+    n = len(values) // 2, len(values) - len(values) // 2
+    about: dict[str, Any] = {"values": values, "beside": beside, "chunks": (n,), "keepdims": False}
+    return replace(case, row={**case.row, **row}, **about)
+
+
+IN_MEMORY = {"home": "memory", "limits": "defaults"}
 
 
 def _or_error(case: Case) -> Any:
@@ -454,16 +461,11 @@ def groups_alone(case: Case) -> None:
     assert about.groups is not None
     actual = answered(case)
     for i, group in enumerate(about.groups):
-        keep = case.beside["labels"].ravel() == group
-        alone = {k: a.ravel()[keep] for k, a in case.beside.items() if k != "labels"}
-        values = case.values.ravel()[keep]
-        if not len(values):
+        places = np.flatnonzero(case.beside["labels"] == group)
+        if not len(places):
             continue
-        row = {**case.row, "slots": "all", "home": "memory", "limits": "defaults"}
-        one = replace(
-            case, row=row, values=values, beside=alone, chunks=((len(values),),), groups=None
-        )
-        wanted = computed(one)
+        one = _taken(case, places, "labels", slots="all", **IN_MEMORY)
+        wanted = computed(replace(one, groups=None))
         if case.question.is_box:
             same_boxes([actual[i]], wanted, f"group {group}")
         else:
@@ -483,15 +485,9 @@ def names_of_labels(case: Case) -> None:
 def masks_compress(case: Case) -> None:
     """Leave out what a mask leaves out before asking."""
     takes_part = case.full("where")
-    assert takes_part is not None
-    keep = takes_part.ravel()
-    if not keep.any():
+    if takes_part is None or not takes_part.any():
         return
-    beside = {k: a.ravel()[keep] for k, a in case.beside.items() if k != "where"}
-    values = case.values.ravel()[keep]
-    row = {**case.row, "home": "memory", "limits": "defaults"}
-    chunks = ((len(values),),)
-    other = replace(case, values=values, beside=beside, chunks=chunks, row=row, keepdims=False)
+    other = _taken(case, np.flatnonzero(takes_part), "where", **IN_MEMORY)
     actual, wanted = _or_error(replace(case, keepdims=False)), _or_error(other)
     if case.question.is_box and not isinstance(actual, np.ndarray):
         same_boxes(actual, wanted, "compressed", but="n_left_out")
@@ -512,8 +508,7 @@ def changes_named(case: Case) -> None:
     _refused_if_undeclared(case, at, random, before)
     if most < 2:
         return
-    rare = [*RARE_CHANGES]
-    others = {name: RARE_CHANGES[name] for name in random.permutation(rare)[:2].tolist()}
+    others = {name: RARE_CHANGES[name] for name in random.permutation([*RARE_CHANGES])[:2].tolist()}
     for name, way in (CHANGES | others).items():
         first = 2 if name in CHANGES else int(random.integers(2, most + 1))
 

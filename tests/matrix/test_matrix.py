@@ -57,10 +57,9 @@ def made_by_tasks(
 @pytest.mark.any_dask
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_strategies_send_what_is_stated(strategy: str) -> None:
-    for values in (np.arange(12.0), np.arange(900.0)):
-        chunks = ((len(values) // 12,) * 12,)
-        asked = {"k": [0, 1, len(values) // 3, -2], "strategy": strategy}
-        case = made_by_tasks("order_statistic", values, chunks, asked)
+    for n in (12, 900):
+        asked = {"k": [0, 1, n // 3, -2], "strategy": strategy}
+        case = made_by_tasks("order_statistic", np.arange(float(n)), ((n // 12,) * 12,), asked)
         assert problem_of(case, "bytes") is None
 
 
@@ -71,20 +70,15 @@ TURNED["statistic"] = "nanmedian"
 RANKS = {"size": (1,), "marks": None, "mode": "reflect", "cval": 0, "origin": (0,), "rank": 0}
 SPREAD = ROLLING | {"statistic": "iqr", "window": (2,), "boundary": "wrap", "closed": "left"}
 SPREAD |= {"q": (0.25, 0.75), "scale": "normal", "method": "median_unbiased"}
-COUNTED = ROLLING | {"statistic": "count", "window": (2,), "closed": "left"}
+COUNTED = ROLLING | {"statistic": "count", "window": (3,)}
 ONE = ROLLING | {"statistic": "min", "window": (1,), "closed": "both"}
 WINDOWS: dict[str, tuple[str, str, Any, dict[str, Any]]] = {
     # The window of the first column wraps around to the second, and no other column has one.
     "unread": ("changes named", "rolling quantile", np.arange(22).reshape(11, 2), TURNED),
     "infinite": ("memory", "rank_filter", np.tile([np.inf, -np.inf], 50), RANKS | {"nan": "omit"}),
     "spreads": ("memory", "rolling spread", MANY, SPREAD),
-    "counts": (
-        "memory",
-        "rolling extremes",
-        MANY,
-        ROLLING | {"statistic": "count", "window": (3,)},
-    ),
-    "counts before": ("memory", "rolling extremes", MANY, COUNTED),
+    "counts": ("memory", "rolling extremes", MANY, COUNTED),
+    "left": ("memory", "rolling extremes", MANY, COUNTED | {"closed": "left", "window": (2,)}),
     # One element is needed, as `min_periods` is `window` by default, and there is one at least.
     "one": ("right", "rolling extremes", np.arange(30, dtype="i2"), ONE),
     "one asked": ("right", "rolling extremes", np.arange(30, dtype="i2"), ONE | {"min_periods": 1}),
