@@ -93,7 +93,7 @@ def is_best_whole(values: Array, times: int = 1) -> bool:
 def whole(values: Elements, ranks: Callable[[int], Any]) -> Tally:
     """Tally a bracket of everything, with the elements of some ranks already selected.
 
-    Reads the array once for each digit. Where `is_best_whole` is always False, none is needed.
+    See `reference.sampling.whole`. Reads the array once for each digit.
     """
     no_ends = np.empty(0, selection_dtype(values.dtype))
     everything = Brackets(no_ends, np.ones(1, np.bool_))

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import Array, like, namespace, to_host
+from dask_gpuselect.kernels.reference.selection import tally
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.cuts import Brackets, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import guess_brackets
@@ -101,3 +102,12 @@ def is_best_whole(values: Array, times: int = 1) -> bool:
     among candidates as ranks do.
     """
     return False
+
+
+def whole(values: Array, ranks: Callable[[int], Any]) -> Tally:
+    """Tally a bracket of everything, for the elements of some ranks."""
+    host = to_host(values).ravel()
+    everything = Brackets(host[:0], np.ones(1, np.bool_))
+    tallied = tally(values, everything, host.size)
+    assert tallied is not None
+    return tallied
