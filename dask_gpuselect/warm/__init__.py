@@ -20,7 +20,14 @@ __all__ = ["SUBJECTS", "warm"]
 _ELEMENTS = ("cells", "draws", "fingerprints", "moments", "rulers", "selection", "spans")
 _LANES = ("lane_ends", "lane_passes", "lane_runs", "long_lanes", "narrow", "window_lanes")
 _WINDOWS = frozenset(
-    {"windows", "window_blocks", "window_columns", "window_networks", "window_rows"}
+    {
+        "windows",
+        "window_blocks",
+        "window_columns",
+        "window_floats",
+        "window_networks",
+        "window_rows",
+    }
 )
 
 SUBJECTS: Mapping[str, frozenset[str]] = {
@@ -49,8 +56,9 @@ def warm(
     """Compile the kernels for NumPy chunks of some dtypes, and cache them on disk.
 
     The call returns when all kernels are compiled. After it, no function of this package compiles
-    anything for these dtypes, in this process or in a later one. Without it, the first calls with
-    large arrays wait for the kernels that they need.
+    anything for these dtypes, in this process or in a later one, but for the comparisons of a
+    moving window, some hundredths of a second for each size of it. Without it, the first calls
+    with large arrays wait for the kernels that they need.
 
     The kernels are cached in the first of these folders that is writable: the folder in the
     environment variable ``NUMBA_CACHE_DIR``, ``__pycache__`` beside the package, and a folder of
@@ -167,6 +175,7 @@ def _compared(dtype: np.dtype[Any]) -> Iterator[tuple[np.dtype[Any], frozenset[s
         yield np.dtype(np.uint16), _WINDOWS
     if dtype.kind in "biu" and size < 8:
         yield np.dtype(np.uint64), _WINDOWS  # distances from medians
+    yield np.dtype(np.uint8), frozenset({"windows"})  # marks
     yield np.dtype(np.int64), frozenset({"groups"})  # places
     yield np.dtype(np.uint32), _SORTING
     yield np.dtype(np.uint64), _SORTING

@@ -155,8 +155,9 @@ def test_no_other_kernel_is_asked_for(dtype: str, monkeypatch: pytest.MonkeyPatc
     warmed = {build.args for build in _kernels([np.dtype(dtype)], SUBJECTS).values()}
     assert isinstance(compiling._kernels, Seen)
     assert len(compiling._kernels.asked) > 20
-    missing = [f"{kernel.__name__} of {of}" for kernel, of, _ in compiling._kernels.asked - warmed]
-    assert missing == []
+    # Networks belong to one window each: LLVM makes them in some hundredths of a second.
+    asked = {key for key in compiling._kernels.asked if key[0] != "network"}
+    assert asked - warmed == set()
 
 
 @pytest.mark.slow
