@@ -81,14 +81,13 @@ from dask_gpuselect.maths.partition import SortedChunks
 from dask_gpuselect.maths.ragged import bracket_slots
 from dask_gpuselect.maths.sizes import (
     COARSE_EVERY,
-    GROUP_BYTES,
     IN_GROUP_EVERY,
     PIVOT_BYTES,
     PIVOT_WORK,
     Narrowing,
     merge_levels,
     pivot_count,
-    plan_narrowing,
+    plan_group_narrowing,
 )
 from dask_gpuselect.maths.weights import PIVOT_WORK as WEIGHT_PIVOT_WORK
 from dask_gpuselect.quantiles.weighted import WeightedQuantiles
@@ -161,10 +160,8 @@ def of_plan(x: da.Array, question: Question) -> tuple[int, int, int]:
 
 def of_groups(n_chunks: int, size: int, n_groups: int) -> tuple[int, int, int]:
     """The same of the median of so many groups."""
-    about = n_chunks, size, n_groups, n_groups, F8.itemsize + GROUP_BYTES
-    how: dict[str, Any] = {"is_known_large": True, "most_trees": n_groups}
-    result = plan_narrowing(*about, settings.n_bytes("root-limit"), **how)
-    assert result is not None
+    sizes, limit = np.full(n_chunks, size), settings.n_bytes("root-limit")
+    result = plan_group_narrowing(sizes, n_groups, 1, F8.itemsize, limit)
     return result.gathered, result.work, result.waiting
 
 

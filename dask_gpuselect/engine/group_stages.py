@@ -201,7 +201,7 @@ def few_cuts(
         merge: Callable[..., Any] = partial(_merged_cuts, most=narrowing.coarse)
         return columns.merge(merge, cuts, COARSE_EVERY), known
     merge = partial(merged_coarsely, most=narrowing.coarse)
-    lots = columns.lots(partial(_each_root, merge=merge), cuts, narrowing.groups, COARSE_EVERY)
+    lots = columns.lots(partial(_each_root, merge=merge), cuts, narrowing.lots, COARSE_EVERY)
     return columns.merge(merge, columns.divide(lots, n_roots), COARSE_EVERY), known
 
 

@@ -62,7 +62,6 @@ from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.kernels.companions import MOST_STACKED
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
-    GROUP_BYTES,
     MORE_LOADS,
     SENT_CANDIDATE,
     TALLIES_EVERY,
@@ -71,9 +70,8 @@ from dask_gpuselect.maths.sizes import (
     Passes,
     nearest_to_the_best,
     pass_cost,
-    pivot_share,
+    plan_group_narrowing,
     plan_merging,
-    plan_narrowing,
     plan_one_pass,
     plan_passes,
     sent_in_one_pass,
@@ -459,22 +457,16 @@ def _plan_groups(lanes: _Lanes, question: GroupedElements) -> LanePlan:
     itemsize, limit = selection_dtype(x.dtype).itemsize, settings.n_bytes("root-limit")
     gathered = work = question.root_bytes_of(sizes, itemsize)
     n_roots, waiting = max(-(-gathered // max(limit, 1)), 1), 0
-    n_groups, n_brackets = question.slots.n, max(question.n_brackets, 1)
-    narrowing = plan_narrowing(
-        len(sizes),
-        sum(sizes) // len(sizes),
-        n_groups * n_brackets,
-        n_groups * pivot_share(n_brackets),
-        itemsize + GROUP_BYTES,
-        limit,
-        is_known_large=True,
-        most_trees=n_groups,
+    narrowing: Narrowing | None
+    in_tree = plan_group_narrowing(
+        np.array(sizes), question.slots.n, max(question.n_brackets, 1), itemsize, limit
     )
-    if narrowing is not None and narrowing.stretches < n_roots:
+    if in_tree.stretches < n_roots:
+        narrowing = in_tree
         n_roots, waiting = narrowing.stretches, narrowing.waiting
         gathered, work = narrowing.gathered * n_roots, narrowing.work * n_roots
     else:
-        narrowing, n_roots = None, min(n_roots, n_groups)
+        narrowing, n_roots = None, min(n_roots, question.slots.n)
     loads = question.loads_in_passes(2)
     why = why_groups_twice(Reads(x), len(parts), n_roots, keeps=question.keeps)
     return LanePlan(

@@ -525,7 +525,7 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
         limit,
         is_known_large=True,
         halves=1 + question.weighs,
-        most_trees=question.n_ranges if among == 1 and question.defines("stretch") else 1,
+        can_divide=among == 1 and question.defines("stretch"),
     )
     if narrowing is not None and not question.narrows_candidates:
         narrowing = replace(narrowing, rounds=0)

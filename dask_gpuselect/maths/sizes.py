@@ -109,6 +109,9 @@ class Narrowing:
         Number of times that candidates are narrowed where they wait, before they come.
     stretches : int
         Number of trees among which the ranges, or groups, are divided.
+    lots : int
+        Largest number of lots in which the cuts of groups come together, if there are several
+        trees.
     """
 
     share: int
@@ -119,6 +122,7 @@ class Narrowing:
     coarse: int = 0
     rounds: int = 0
     stretches: int = 1
+    lots: int = 0
 
 
 def fit_one_place(n_chunks: int, size: int, share: int, limit: int, n_slots: int = 1) -> bool:
@@ -154,7 +158,7 @@ def plan_narrowing(
     *,
     is_known_large: bool = False,
     halves: int = 1,
-    most_trees: int = 1,
+    can_divide: bool = False,
 ) -> Narrowing | None:
     """Plan how to narrow the cuts of chunks of about `size` elements.
 
@@ -177,8 +181,8 @@ def plan_narrowing(
     halves : int
         Number of ways in which the pivots that a merge hands on are spaced evenly: a bracket is
         wider by so many times as much.
-    most_trees : int
-        Most trees among which the ranges can be divided: stretches of them, or groups.
+    can_divide : bool
+        True if each of some stretches of the ranges can have a tree of its own.
 
     Returns
     -------
@@ -189,7 +193,7 @@ def plan_narrowing(
     if not (is_large and n_ranges):
         return None
     n, limit = n_chunks * size, max(limit, 1)
-    if most_trees == 1 and n_ranges > FEW_QUANTILES:
+    if not can_divide and n_ranges > FEW_QUANTILES:
         share = max(share, n_ranges)  # then about as many bytes of cuts wait as of candidates
     pivots = pivot_count(size, share)
     coarse = max(limit // (2 * PIVOT_WORK * COARSE_EVERY), LEAST_COARSE)
@@ -198,7 +202,7 @@ def plan_narrowing(
     merges = merge_levels(-(-of_group // coarse), IN_GROUP_EVERY)
     merges += merge_levels(min(_groups_of(cuts, limit), n_chunks), COARSE_EVERY)
     gathered = COARSE_EVERY * coarse
-    stretches = min(-(-n_ranges // max(coarse // RANKS_SHARE, 1)), most_trees)
+    stretches = -(-n_ranges // max(coarse // RANKS_SHARE, 1)) if can_divide else 1
     in_bracket = 1.09 * FEWER_PIVOTS / pivots + halves * merges / (coarse * stretches)
     candidates = first = itemsize * min(n_ranges * in_bracket, 1) * n
     rounds, narrowing = 0, coarse * stretches / (n_ranges * halves * (merges + 1))
@@ -231,12 +235,72 @@ def _groups_of(waiting: int, limit: int) -> int:
     return min(max(GROUP_SHARE * waiting // limit, LEAST_GROUPS), MOST_GROUPS)
 
 
-# Additional bytes of each candidate of a group: the number of its cell.
+# --- Cuts of few large groups ---------------------------------------------------------------------
+
+# Additional bytes for each pivot of a group, and for each candidate: the number of its group or
+# cell.
 GROUP_BYTES = 4
 # Least number of pivots of a group that a merge hands on.
 LEAST_OF_GROUP = 16
+# Number of pivots of each group that are worth a tree; with fewer, groups are better divided among
+# several.
+ENOUGH_OF_GROUP = 1024
 
-# --- Guesses --------------------------------------------------------------------------------------
+
+def plan_group_narrowing(
+    sizes: NDArray[np.int64],
+    n_groups: int,
+    n_brackets: int,
+    itemsize: int,
+    limit: int,
+) -> Narrowing:
+    """Plan how to narrow the cuts of groups of about as many elements each.
+
+    Parameters
+    ----------
+    sizes : ndarray of int64
+        Number of elements of each part.
+    n_groups : int
+        Number of groups, and so of trees at most; 1 if that is not known.
+    n_brackets : int
+        Number of brackets of each group.
+    itemsize : int
+        Bytes of an element.
+    limit : int
+        Largest number of bytes in one task.
+
+    Returns
+    -------
+    Narrowing
+        With a tree for some of the groups in place of a stretch.
+    """
+    limit = max(limit, 1)
+    coarse = max(limit // (2 * PIVOT_WORK * COARSE_EVERY), LEAST_COARSE)
+    n_roots = min(-(-n_groups // max(coarse // ENOUGH_OF_GROUP, 1)), n_groups)
+    merges = merge_levels(len(sizes), COARSE_EVERY)
+    n, of_each = int(sizes.sum()), max(coarse * n_roots // n_groups, LEAST_OF_GROUP)
+    pivots = max(math.isqrt(int(sizes.mean()) * pivot_share(n_brackets) // n_groups), 1)
+    in_bracket = 1.09 * FEWER_PIVOTS / pivots + merges / of_each
+    of_candidate = itemsize + GROUP_BYTES
+    first = candidates = of_candidate * min(n_brackets * in_bracket, 1) * n
+    rounds, narrowing = 0, of_each / (n_brackets * (merges + 1))
+    while narrowing >= 2 and rounds < MOST_ROUNDS:
+        if CANDIDATE_COPIES * candidates <= limit * n_roots:
+            break
+        rounds, candidates = rounds + 1, candidates / narrowing
+    waiting, cuts = math.ceil(first), PIVOT_BYTES * pivots * n_groups * len(sizes)
+    lots = max(GROUP_SHARE * cuts // limit, LEAST_GROUPS)
+    waits = _groups_of(waiting, limit)
+    in_place = math.ceil(candidates / n_roots)
+    works = PIVOT_WORK * COARSE_EVERY * coarse, CANDIDATE_COPIES * in_place
+    # The candidates of all roots are there twice, as they come and joined, before they are divided.
+    of_lot = WAITING_COPIES * waiting // min(waits, len(sizes))
+    gathered = max(PIVOT_BYTES * COARSE_EVERY * coarse, in_place)
+    work = max(*works, of_lot)
+    waiting = waiting if rounds else 0
+    how = gathered, work, waiting, coarse, rounds, n_roots, lots
+    return Narrowing(pivot_share(n_brackets), waits, *how)
+
 
 # A sample of so many elements brackets a rank to within one part in about 110 of all elements. It
 # is read and sorted in less than a tenth of the time that one read of 1e8 elements takes.
