@@ -86,11 +86,10 @@ def strategy_of(strategy: Strategy | str) -> Strategy:
         if strategy not in STRATEGIES:
             raise ValueError(f"unknown strategy {strategy!r}: choose from {', '.join(STRATEGIES)}")
         return STRATEGIES[strategy]()
-    if not all(
-        hasattr(strategy, name) for name in ("opening", "rounds", "search", "sorts", "reply_bytes")
-    ):
+    members = ("opening", "rounds", "reply_bytes", "search", "sorts")
+    if missing := [name for name in members if not hasattr(strategy, name)]:
         raise TypeError(
             "strategy must be a Strategy or its name, such as 'kelley', not "
-            f"{type(strategy).__name__}"
+            f"{type(strategy).__name__}, which has no {', '.join(missing)}"
         )
     return strategy
