@@ -243,11 +243,9 @@ def test_a_fingerprint_is_of_the_elements_and_not_of_their_memory(
     values = hashed(np.arange(5 * 7 * 3)).reshape(5, 7, 3)
     known = fingerprint(backend.asarray(values), ordered=ordered)
     other = backend.asarray(np.ascontiguousarray(values.transpose(2, 0, 1))).transpose(1, 2, 0)
-    assert fingerprint(other, ordered=ordered) == known
     wide = backend.asarray(np.repeat(values, 2, axis=1))
-    assert fingerprint(wide[:, ::2], ordered=ordered) == known
     back = backend.asarray(np.ascontiguousarray(values[:, ::-1]))
-    assert fingerprint(back[:, ::-1], ordered=ordered) == known
+    assert {*marks_of([other, wide[:, ::2], back[:, ::-1]], ordered=ordered)} == {known}
     assert 0 <= known < 1 << 64
 
 
@@ -255,8 +253,7 @@ def changed(values: NDArray[Any], *places: int) -> NDArray[Any]:
     """The highest bit of elements, which a multiplication leaves alone, is another."""
     copy = values.copy()
     word = copy.view(f"u{copy.itemsize}")
-    is_bool = values.dtype.kind == "b"
-    word[[*places]] ^= word.dtype.type(1 if is_bool else 1 << (8 * copy.itemsize - 1))
+    word[[*places]] ^= word.dtype.type(1 if values.dtype == bool else 1 << 8 * copy.itemsize - 1)
     return copy
 
 

@@ -428,8 +428,7 @@ def test_a_column_gives_its_room_back(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
     files = noted(monkeypatch, scratch.Tile, "read", n_files)
     x = Source((N, 12, 7)).lazy((1, 3, 7))  # four columns
-    limit = limited(N * 3 * 7 * 8 // 8, scratch_directory=where)
-    with limit, dask.config.set(scheduler="sync"):
+    with limited(N * 3 * 7, scratch_directory=where), dask.config.set(scheduler="sync"):
         median(x, axis=0).compute()
     assert max(files) == 1
     assert n_files() == 0
