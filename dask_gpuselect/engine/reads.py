@@ -30,12 +30,14 @@ from dask_gpuselect.engine.source import (
     as_tasks,
     calls,
     divide,
+    done_once,
     extended,
     futures_of,
     in_place,
     is_future,
     optimize,
     reached,
+    stays_in_place,
 )
 from dask_gpuselect.quiet import outside, quiet
 
@@ -67,7 +69,8 @@ class Reads:
         """
         readers: dict[Key, GraphNode] = {}
         for x in self.arrays:
-            readers |= readers_of_shuffles(x, self._tasks)
+            if done_once(x):  # without any, no tasks are made
+                readers |= readers_of_shuffles(x, self._tasks)
         return readers
 
     @cached_property
@@ -92,6 +95,8 @@ class Reads:
     @cached_property
     def shared(self) -> dict[Key, GraphNode]:
         """The tasks that serve several places, such as those of a mask that chunks share."""
+        if all(map(stays_in_place, self.arrays)):
+            return {}
         n_places = Counter(key for read in self.of_places.values() for key in read.tasks)
         return {
             key: task
@@ -132,9 +137,12 @@ class Reads:
     @property
     def take_futures(self) -> bool:
         """True if chunks need data in memory of their own, such as those of a persisted array."""
+        futures = set[Key]().union(*map(futures_of, self.arrays))
+        if not futures:
+            return False
         needs = [set(read.needs) for read in self.of_places.values()]
         own = set().union(*needs).difference(set.intersection(*needs))
-        return any(not own.isdisjoint(futures_of(x)) for x in self.arrays)
+        return not own.isdisjoint(futures)
 
     @property
     def annotations(self) -> list[Mapping[str, Any]]:

@@ -43,6 +43,7 @@ from dask.base import clone_key, get_name_from_key
 from dask.blockwise import Blockwise, blockwise_token
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
+from dask.layers import ArrayBlockwiseDep
 
 from dask_gpuselect.arrays import gpu_of
 
@@ -597,6 +598,46 @@ def divide(x: DaskArray, *, renames: bool = False) -> tuple[list[str], list[str]
 
     reached(x.__dask_layers__(), next_of)
     return reached(shared, dependencies.__getitem__), copied
+
+
+def stays_in_place(x: DaskArray) -> bool:
+    """Return whether the layers to copy show that chunk i needs none of their tasks elsewhere.
+
+    They do if each is blockwise, and takes chunk i of its inputs for chunk i. This makes no tasks,
+    which takes 10 s for 1e5 chunks of three layers. If it is False, the tasks have to be compared.
+    """
+    copied = set(divide(x)[1])
+    layers, dependencies = x.dask.layers, x.dask.dependencies
+    return all(_takes_same_place(layers[name], dependencies[name], copied) for name in copied)
+
+
+def _takes_same_place(layer: Layer, dependencies: set[str], copied: set[str]) -> bool:
+    """Return whether chunk i of a layer depends, among copied layers, only on their chunks i."""
+    # Slices are fused into the tasks before them.
+    if not isinstance(layer, Blockwise) or calls(layer.task, SLICES):
+        return False
+    tokens = set(map(blockwise_token, range(len(layer.indices))))
+    grid = tuple(layer.dims[index] for index in layer.output_indices)
+    chunks: set[Any] = set()
+    inputs: Any = layer.indices
+    for source, index in inputs:
+        if index is None:  # data, or the key of a task that all chunks share
+            if isinstance(source, GraphNode | TaskRef) and not _is_in_place(source, copied):
+                return False
+        elif source in layer.io_deps:
+            if not isinstance(layer.io_deps[source], ArrayBlockwiseDep):
+                return False
+        elif index == layer.output_indices and layer.numblocks[source] == grid:
+            chunks.add(source)
+        else:
+            return False
+    return layer.task.dependencies <= tokens and dependencies & copied <= chunks
+
+
+def _is_in_place(source: GraphNode | TaskRef, copied: set[str]) -> bool:
+    """Return whether what all chunks of a layer share is needed from no copied layer."""
+    keys = {source.key} if isinstance(source, TaskRef) else source.dependencies
+    return all(get_name_from_key(key) not in copied for key in keys)
 
 
 def done_once(x: DaskArray) -> dict[Key, Any]:

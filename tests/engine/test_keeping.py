@@ -28,7 +28,8 @@ from dask_gpuselect import (
     quantile,
     to_gpu,
 )
-from dask_gpuselect.engine import boards, spill
+from dask_gpuselect.engine import boards, reads, spill
+from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.robust import mad
 from tests.backends import CUPY
@@ -115,6 +116,23 @@ def test_explain_says_what_is_kept_or_why_not() -> None:
     with dask.annotate(priority=4):
         y = y + 1
     assert "because tasks that load have different annotations; " in str(explain(y))
+
+
+@pytest.mark.legacy
+def test_layers_show_that_chunks_share_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without tasks, if they take chunk i for chunk i; as their tasks show otherwise."""
+    x = da.zeros((8, 8), chunks=4) + 1
+    y, row = x.map_blocks(np.copy), x.sum(axis=0)
+    apart = [(y,), (x, x + y), (y[::2],), (y.T, y.T + 1), (y[None] + 1,), (y - y.sum(),)]
+    shares = [(y + y.T,), (y, y.T), (y + row.map_blocks(np.copy),)]
+    asked = [Reads(*each).are_apart for each in (*apart, *shares)]
+    assert asked == [True] * len(apart) + [False] * len(shares)
+    monkeypatch.setattr(reads, "stays_in_place", lambda _: False)
+    assert asked == [Reads(*each).are_apart for each in (*apart, *shares)]
+    monkeypatch.undo()
+    made = da.zeros(400, chunks=1).map_blocks(np.copy)
+    assert "once or twice" in str(explain(made))
+    assert not any(layer.is_materialized() for layer in made.dask.layers.values())
 
 
 # --- Where it is kept ---------------------------------------------------------------------------
