@@ -153,6 +153,7 @@ def _along_dimensions() -> None:
         A DataArray has the labels of the data, and is broadcast by the names of its dimensions.
     keep_attrs : bool, optional
         Whether attributes are kept: by default as xarray's options say, and otherwise True.
+        Quantiles keep those of variables wherever xarray's own `quantile` does.
     **how
         Other arguments of `{full}`. The attributes ``_FillValue`` and ``missing_value`` are not
         used.
@@ -309,6 +310,15 @@ def keeps(keep_attrs: bool | None) -> bool:
     if keep_attrs is not None:
         return keep_attrs
     return xr.get_options()["keep_attrs"] is not False  # type: ignore[no-untyped-call]
+
+
+def keeps_in_quantiles(keep_attrs: bool | None) -> bool:
+    """Return whether the quantiles of an array keep its attributes.
+
+    The `quantile` of some versions of xarray, such as 2026.9, keeps them with ``keep_attrs=False``.
+    """
+    probe = xr.DataArray(0.0, attrs={"kept": True})
+    return keeps(keep_attrs) or bool(probe.quantile(0.5, keep_attrs=False).attrs)
 
 
 def keeps_attrs_by_default() -> bool:
