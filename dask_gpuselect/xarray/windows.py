@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
 
-from dask_gpuselect.arguments import unexpected
+from dask_gpuselect.arguments import too_many, unexpected
 from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.quantiles.documentation import as_method
 from dask_gpuselect.routing import replaces
@@ -41,17 +41,28 @@ KEEP_ATTRS = inspect.Parameter("keep_attrs", inspect.Parameter.KEYWORD_ONLY, def
 
 
 def _statistic(pair: Pair, statistic: str) -> Callable[..., Any]:
-    """Return the method for a statistic of each window."""
+    """Return the method for a statistic of each window; its docstring names the statistic."""
 
-    def method(self: ExactRolling, *, keep_attrs: bool | None = None, **how: Any) -> Any:
+    def method(self: ExactRolling, *args: Any, **how: Any) -> Any:
+        if len(args) > len(first):
+            raise too_many(pair.name, first, [each for each in own if each not in first])
         for each in how:
-            if each not in others:
+            if each not in own:
                 raise unexpected(pair.name, each)
-        return self._answered(pair, keep_attrs, how)
+        try:
+            about = signature.bind(self, *args, **how).arguments
+        except TypeError as error:
+            raise TypeError(f"{pair.name}(): {error}") from None
+        given = {name: about[name] for name in own if name in about}
+        keep_attrs = given.pop("keep_attrs", None)
+        return self._answered(pair, keep_attrs, given, *(shares_of(given[name]) for name in first))
 
-    others = inspect.signature(pair.every).parameters
-    summary = f"Return the {statistic} of each window."
-    return as_method(method, pair.every, "ExactRolling", summary, more=[KEEP_ATTRS])
+    summary = f"Return {statistic}."
+    made = as_method(method, pair.every, "ExactRolling", summary, more=[KEEP_ATTRS])
+    signature = inspect.signature(made)
+    own = [*signature.parameters][1:]
+    first = [name for name in own if name == "q"]
+    return made
 
 
 class ExactRolling(Advising):
@@ -96,17 +107,20 @@ class ExactRolling(Advising):
     def _advice(self, name: str) -> str:
         return its_own(type(self._windows), name, "a.rolling(...)") or super()._advice(name)
 
-    median = _statistic(Pair(Rolling.median, Rolling.nanmedian), "median")
-    mad = _statistic(Pair(Rolling.mad, Rolling.nanmad), "median absolute deviation")
-    iqr = _statistic(Pair(Rolling.iqr, Rolling.naniqr), "interquartile range")
-    min = _statistic(Pair(Rolling.min, Rolling.nanmin), "minimum")
-    max = _statistic(Pair(Rolling.max, Rolling.nanmax), "maximum")
-    count = _statistic(Pair(Rolling.count, Rolling.count), "number of elements other than NaN")
-
-    def quantile(self, q: Any, *, method: str = "linear", keep_attrs: bool | None = None) -> Any:
-        """Return quantiles of each window; for several q, a dimension "quantile" comes first."""
-        pair = Pair(Rolling.quantile, Rolling.nanquantile)
-        return self._answered(pair, keep_attrs, {"q": q, "method": method}, shares_of(q))
+    median = _statistic(Pair(Rolling.median, Rolling.nanmedian), "the median of each window")
+    quantile = _statistic(
+        Pair(Rolling.quantile, Rolling.nanquantile),
+        'quantiles of each window; for several q, a dimension "quantile" comes first',
+    )
+    mad = _statistic(
+        Pair(Rolling.mad, Rolling.nanmad), "the median absolute deviation of each window"
+    )
+    iqr = _statistic(Pair(Rolling.iqr, Rolling.naniqr), "the interquartile range of each window")
+    min = _statistic(Pair(Rolling.min, Rolling.nanmin), "the minimum of each window")
+    max = _statistic(Pair(Rolling.max, Rolling.nanmax), "the maximum of each window")
+    count = _statistic(
+        Pair(Rolling.count, Rolling.count), "the number of elements of each window other than NaN"
+    )
 
     def _answered(
         self, pair: Pair, keep_attrs: bool | None, how: Mapping[str, Any], shares: Any = None
