@@ -75,6 +75,7 @@ ELSEWHERE = {
     "interpolation": "NumPy and this package call it method",
     "out": "assign the answer; store a lazy one with answer.to_zarr(path)",
     "overwrite_input": "leave it out; the data are never overwritten",
+    "as_index": "leave it out, and type answer.reset_index() for the keys as columns",
     "axis": "leave it out; for arrays, median, quantile, describe_boxplot, mad, iqr, trimmed_mean "
     "and groupby take one",
     "center": "leave it out; mad takes the deviations from the median",

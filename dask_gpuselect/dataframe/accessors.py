@@ -16,7 +16,7 @@ from dask.dataframe.extensions import (
 )
 from numpy.typing import ArrayLike
 
-from dask_gpuselect.arguments import as_accompanied, check_known, public
+from dask_gpuselect.arguments import as_accompanied, check_known, public, unexpected
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.dataframe.groups import ExactFrameGroupBy, grouped
@@ -496,7 +496,13 @@ class ExactDataFrame(Advising):
         return ExactFrameRolling(frame, columns, rows)
 
     def groupby(
-        self, by: Any, *, sort: bool = True, observed: bool = True, dropna: bool = True
+        self,
+        by: Any,
+        *,
+        sort: bool = True,
+        observed: bool = True,
+        dropna: bool = True,
+        **others: Any,
     ) -> ExactFrameGroupBy:
         """Divide the rows into groups by keys, for quantiles of each group.
 
@@ -511,6 +517,9 @@ class ExactDataFrame(Advising):
             Only categories that occur make groups. False is not supported.
         dropna : bool, default True
             Whether rows whose keys are missing are left out; otherwise they are groups too.
+        **others
+            Not supported: other arguments of pandas, such as `as_index`. An answer has the keys as
+            its index; type ``answer.reset_index()`` for columns.
 
         Returns
         -------
@@ -524,7 +533,7 @@ class ExactDataFrame(Advising):
             For a key that is not a column, or is repeated; for a Series without a name of its own;
             for ``observed=False``.
         TypeError
-            For a lazy key that is not a Series, and for frames of cuDF.
+            For a lazy key that is not a Series, for frames of cuDF, and for `others`.
 
         Notes
         -----
@@ -544,6 +553,8 @@ class ExactDataFrame(Advising):
         b    50.0
         Name: sales, dtype: float64
         """
+        for each in others:
+            raise unexpected("groupby", each)
         check_known(observed, "observed")
         if not observed:
             raise ValueError(

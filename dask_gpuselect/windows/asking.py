@@ -19,6 +19,8 @@ from dask_gpuselect.kernels.radix import check_kind
 from dask_gpuselect.maths.windows import Frame, RowWindows
 from dask_gpuselect.windows.questions import WindowQuestion, answer_windows
 
+FARTHEST = 1 << 31  # each element beyond the ends has an index in a graph
+
 
 def frame_of(reaches: Sequence[Halo], footprint: tuple[bool, ...] | None = None) -> Frame:
     """Return the window that reaches as far as halos say along each axis."""
@@ -76,6 +78,13 @@ def ask_windows(
         assert question is not None
         answers = kernels.answer_row_windows(array, numpy_dtype(array), reaches, question)
         return answers[0] if is_one else answers
+    for axis, (reach, n) in enumerate(zip(reaches, array.shape, strict=True)):
+        if max(reach.before, reach.after) - n > FARTHEST:
+            raise ValueError(
+                f"windows of {reach.size} elements reach too far beyond x, which has {n} elements "
+                f"along axis {axis}: pass a window of at most {FARTHEST}, or for rolling "
+                "boundary=None"
+            )
     new_axes = () if is_one or question is None else (question.n_answers,)
     result = np.dtype(np.int64) if question is None else question.result
     windows: Callable[[Any], Any] = partial(

@@ -84,7 +84,9 @@ def rank_filter(
         If neither `size` nor `footprint` is given; if the number of sizes, modes or origins is not
         the number of axes; for a rank that is not in the window. SciPy raises this type too.
     ValueError
-        For a size below 1, an origin outside the window, an unknown mode, and unknown chunk sizes.
+        For a size below 1, or one that reaches more than 2**31 elements beyond the ends; for an
+        origin outside the window, a `cval` that is no scalar of the dtype of `x`, an unknown mode,
+        and unknown chunk sizes.
 
     See Also
     --------
@@ -264,8 +266,18 @@ def _ask(
         raise ValueError("All-zero footprint is not supported: pass one with a True element")
     places = None if marks is None or marks.all() else tuple(marks.ravel().tolist())
     question = _question(source, rank, frame_of(reaches, places).n, nan == "omit")
-    fill = np.asarray(cval).astype(source)[()]
+    fill = _fill(cval, source)
     return ask_windows(name, x, tuple(reaches), question, footprint=places, fill=fill)
+
+
+def _fill(cval: Any, dtype: np.dtype[Any]) -> Any:
+    """Return the value beyond the ends as an element of the array, or raise."""
+    try:
+        return np.asarray(cval).astype(dtype).reshape(())[()]
+    except (OverflowError, TypeError, ValueError):
+        raise ValueError(
+            f"cval must be a scalar that fits the elements of x, of dtype {dtype}, not {cval!r}"
+        ) from None
 
 
 @lru_cache(maxsize=64, typed=True)  # a small image takes less time than making it

@@ -521,6 +521,11 @@ OF_WINDOWS: Refusals = {
         '"propagate" or "omit"': partial(median_filter, MAP, 3, nan="drop"),
         "mode must be one of": partial(median_filter, MAP, 3, mode="zero"),
         "invalid origin 2": partial(median_filter, MAP, 3, origin=2),
+        "of dtype float64, not 'a'": partial(median_filter, MAP, 3, cval="a"),
+        "pass a window of at most": [
+            partial(median_filter, MAP, 2**70, mode="constant"),
+            rolling(MAP, 2**70, 0, boundary="wrap").median,
+        ],
     },
     TypeError: {
         "window must be an integer, not 2.5": partial(rolling, MAP, 2.5, 0),
