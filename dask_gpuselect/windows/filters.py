@@ -272,7 +272,8 @@ def _ask(
 def _question(source: np.dtype[Any], rank: int | float | None, size: int, omits: bool) -> RankOf:
     """Ask for the element of a rank in windows of `size` elements."""
     how = METHODS["lower"].name, omits, source, source
-    return RankOf((0.0,), *how, source, rank=rank, size=size)
+    about: dict[str, Any] = {"rank": rank, "is_percentage": isinstance(rank, float)}
+    return RankOf((0.0,), *how, source, size=size, **about)
 
 
 def _reach(size: Any, mode: str, origin: Any) -> Halo:

@@ -145,7 +145,10 @@ NETWORKS = [((1, 9), 700), ((3, 3), 5000), ((5, 4), 129), ((7, 1), 64)]
 def test_the_code_of_networks_compares_whole_range(
     monkeypatch: pytest.MonkeyPatch, dtype: str, size: tuple[int, ...], n: int
 ) -> None:
-    """Signs, the largest and least of all, infinities; runs that end within vectors and rows."""
+    """Signs, the largest and least of all, infinities; runs that end within vectors and rows.
+
+    Percentages are no ranks, though 4.0 equals 4.
+    """
     monkeypatch.setattr(compiling, "LARGE", 0)
     random = np.random.default_rng(n)
     x = random.integers(0, 256, (11, n, np.dtype(dtype).itemsize), "u1").view(dtype)[..., 0]
@@ -154,8 +157,10 @@ def test_the_code_of_networks_compares_whole_range(
     # SciPy rounds integers beyond 2**53.
     widths = [(side // 2, side - 1 - side // 2) for side in size]
     expected = np.sort(sliding_window_view(np.pad(x, widths, "edge"), size).reshape(*x.shape, -1))
-    for rank in (0, int(np.prod(size)) // 2, int(np.prod(size)) - 1):
+    most = expected.shape[-1]
+    for rank in (0, most // 2, most - 1):
         same(rank_filter(x, rank, size, mode="nearest"), expected[..., rank])
+        same(percentile_filter(x, rank, size, mode="nearest"), expected[..., most * rank // 100])
     assert networks
 
 
