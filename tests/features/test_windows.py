@@ -25,9 +25,7 @@ pytestmark = pytest.mark.usefixtures("in_this_thread")
 
 ndimage = pytest.importorskip("scipy.ndimage")
 
-SLOW = pytest.mark.slow
 MODES = ("reflect", "constant", "nearest", "mirror", "wrap", "grid-wrap")
-RANDOM = np.random.default_rng(52)
 PADDED = {None: "constant", "reflect": "symmetric"}
 same = np.testing.assert_array_equal
 
@@ -89,7 +87,7 @@ WIDE += [{0: 2, 1: 3, 2: 3}, {0: 1, 2: 31}, {0: 4, 1: 4, 2: 9}]
 
 
 @pytest.mark.parametrize(
-    "dtype", ["f8", *(pytest.param(d, marks=SLOW) for d in ("f4", "u1", "i2"))]
+    "dtype", ["f8", *(pytest.param(d, marks=pytest.mark.slow) for d in ("f4", "u1", "i2"))]
 )
 @pytest.mark.parametrize("windows", WIDE)
 def test_every_kernel_is_exact(way: str, dtype: str, windows: dict[int, int]) -> None:
@@ -107,9 +105,7 @@ SIZES = [(1, 9), (9, 1), (3, 3), (4, 5), (2, 3, 2)]
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 99), st.booleans(), st.sets(st.integers(0, 19)), st.sampled_from(SIZES))
 @example(10, False, {17}, (2, 30))  # comparisons of an earlier stage follow those of a later one
-def test_networks_find_every_rank(
-    seed: int, is_full: bool, ranks: set[int], size: tuple[int, ...]
-) -> None:
+def test_networks_find_every_rank(seed: int, is_full: bool, ranks: set[int], size: Any) -> None:
     """Of zeros and ones, which suffices; footprints of any form, and sets of ranks."""
     random = np.random.default_rng(seed)
     marks = random.random(size) < (1 if is_full else 0.6)
@@ -117,9 +113,9 @@ def test_networks_find_every_rank(
     n = int(marks.sum())
     wanted = sorted({rank % n for rank in ranks} or {n - 1})
     made = window_networks.network(size, tuple(marks.ravel().tolist()), tuple(wanted))
-    height = int(np.prod(size[:-1]))
-    x = random.random((height, 4000)) < random.random((1, 4000)).round(1)
-    rows = [*x, *(np.empty(0, bool) for _ in range(made.n_rows - height))]
+    flat = marks.reshape(-1, size[-1])
+    x = random.random((len(flat), 4000)) < random.random((1, 4000)).round(1)
+    rows = [*x, *(np.empty(0, bool) for _ in range(made.n_rows - len(flat)))]
     for stage in made.stages:
         known: dict[tuple[int, int], NDArray[Any]] = {}
         for first, moved, second, also_moved, low, high in stage:
@@ -133,7 +129,6 @@ def test_networks_find_every_rank(
                 if number in made.rows:  # a stage reads no row that it writes
                     rows[made.rows[number]] = result
     n_windows = 4000 - size[-1] + 1
-    flat = marks.reshape(height, -1)
     every = np.sort([x[row, i : i + n_windows] for row, i in np.argwhere(flat)], axis=0)
     for rank in wanted:
         row, moved = made.places[rank]
@@ -170,7 +165,7 @@ def test_the_code_of_networks_compares_whole_range(
 def test_elements_that_differ_in_their_last_bits(way: str) -> None:
     """Sorting by the highest bits alone leaves them as they came."""
     del way
-    x = np.repeat(1 + RANDOM.permutation(3000) * np.finfo("f8").eps, 2)
+    x = np.repeat(1 + np.random.default_rng(52).permutation(3000) * np.finfo("f8").eps, 2)
     x[::1000] = 1e300
     same(rolling(x, 101).median()[100:], np.median(sliding_window_view(x, 101), -1))
 
@@ -252,8 +247,7 @@ def test_each_chunk_is_loaded_once(chunks: Any) -> None:
 
 def test_names_are_deterministic() -> None:
     def answers_of(x: da.Array) -> list[da.Array]:
-        about = rolling(x, 5, 0)
-        return [about.quantile([0.1, 0.9]), median_filter(x, 3), rolling(x, 3, 1).count()]
+        return [rolling(x, 5, 0).quantile([0, 1]), median_filter(x, 3), rolling(x, 3, 1).count()]
 
     x = da.ones((20, 10), chunks=(6, 5))
     first = answers_of(x)
