@@ -79,7 +79,8 @@ def rank_filter(
     Raises
     ------
     TypeError
-        For arrays that `quantile` does not take, and for sizes and origins that are not integers.
+        For arrays that `quantile` does not take, and for ranks, sizes and origins that are not
+        integers.
     RuntimeError
         If neither `size` nor `footprint` is given; if the number of sizes, modes or origins is not
         the number of axes; for a rank that is not in the window. SciPy raises this type too.
@@ -107,7 +108,8 @@ def rank_filter(
     >>> rank_filter(da.from_array([4, 1, 3, 9, 2], chunks=2), 0, size=3).compute()
     array([1, 1, 1, 2, 2])
     """
-    return _ask("rank-filter", x, rank, size, footprint, mode, cval, origin, axes, nan)
+    own = as_integer(rank, "rank")
+    return _ask("rank-filter", x, own, size, footprint, mode, cval, origin, axes, nan)
 
 
 @same_kind
@@ -284,7 +286,8 @@ def _fill(cval: Any, dtype: np.dtype[Any]) -> Any:
 def _question(source: np.dtype[Any], rank: int | float | None, size: int, omits: bool) -> RankOf:
     """Ask for the element of a rank in windows of `size` elements."""
     how = METHODS["lower"].name, omits, source, source
-    return RankOf((0.0,), *how, source, rank=rank, size=size)
+    about: dict[str, Any] = {"rank": rank, "is_percentage": isinstance(rank, float)}
+    return RankOf((0.0,), *how, source, size=size, **about)
 
 
 def _reach(size: Any, mode: str, origin: Any) -> Halo:

@@ -114,14 +114,17 @@ class RankOf(WindowQuestion):
     Parameters
     ----------
     rank : int, float or None
-        A rank among `size` elements, from the end if it is negative; as a float a percentage; None
-        is the upper one in the middle.
+        A rank among `size` elements, from the end if it is negative; or a percentage; None is the
+        upper one in the middle.
     size : int
         How many elements a whole window holds.
+    is_percentage : bool
+        True if `rank` is. Caches tell questions apart by it, because 10 equals 10.0.
     """
 
     rank: int | float | None
     size: int
+    is_percentage: bool
 
     def __post_init__(self) -> None:
         if isinstance(self.rank, int) and not -self.size <= self.rank < self.size:
@@ -134,7 +137,7 @@ class RankOf(WindowQuestion):
         n = np.asarray(n, np.int64)
         if self.rank is None:
             rank = n // 2
-        elif isinstance(self.rank, float):
+        elif self.is_percentage:
             rank = n - 1 if self.rank == 100 else (n * self.rank / 100.0).astype(np.int64)
         else:
             own = self.rank % self.size

@@ -531,6 +531,7 @@ OF_WINDOWS: Refusals = {
         "window must be an integer, not 2.5": partial(rolling, MAP, 2.5, 0),
         "complex": lambda: rolling(MAP * 1j, 3, 0).median(),
         "iqr needs numbers, not bool": lambda: rolling(MAP > 0, 3, 0).iqr(),
+        "rank must be an integer, not 1.0": partial(rank_filter, MAP, 1.0, 3),
     },
     RuntimeError: {
         "no footprint or filter size": partial(median_filter, MAP),

@@ -212,7 +212,9 @@ class _Comparisons:
             stages += [[] for _ in range(stage + 1 - len(stages))]
             stages[stage].append(step)
             of_value |= dict.fromkeys(results, stage)
-            last |= {number: stage for number, _ in made if of_value[number] < stage}
+            for number, _ in made:  # steps of an earlier stage may follow
+                if of_value[number] < stage:
+                    last[number] = max(stage, last.get(number, 0))
         last |= {number: len(stages) for number, _ in answers.values()}
         rows = {number: number for number in range(self._n_rows)}
         free: list[int] = []
