@@ -249,7 +249,7 @@ def _average(
     high, low, high_times, low_times = np.empty((4, weights.shape[1]))
     for i in range(values.shape[0]):
         n, row = n_valid[i], values[i]
-        if n == 0:
+        if n == 0 or (is_narrow and _average_in_floats(row, weights[i], n, q, high, means[i])):
             continue
         lost = _add_up(weights[i], n, high, low)
         weight, rest = high[n - 1], low[n - 1]
@@ -267,27 +267,24 @@ def _average(
         whole, whole_rest = times(weight, rest, weight, rest)
         other, other_rest = plus(whole, whole_rest, -square, -square_rest)
         inverse, inverse_rest = over(1.0, 0.0, square, square_rest)
-        for j in range(n):
-            high_times[j], low_times[j] = times(high[j], low[j], weight, rest)
         doubt = 64 * LOST + 8 * lost / weight
         share, width, margin, begin = other / weight, square / weight, weight * 2.0**-40, 0
-        times_weight, by_square = weight / square, whole / square
+        by_square, n_times = whole / square, 0
         for k in range(q.size):
             if k and q[k] < q[k - 1]:
-                begin = 0
+                begin = n_times = 0
             first, last = q[k] * share - margin, q[k] * share + width + margin
             while begin < n - 1 and high[begin] <= first:  # the window begins behind these
                 begin += 1
-            if is_narrow:
-                mean, error = _mean(row, high, last - margin, times_weight, by_square, begin, n)
-                means[i, k] = np.float32(mean)
-                if np.float32(mean - error) == np.float32(mean + error):
-                    continue
+            n_times = max(n_times, begin)
             stop, stop_rest = two_product(q[k], other)
             stop, stop_rest = plus(stop, stop_rest + q[k] * other_rest, square, square_rest)
             mean, mean_rest, size = 0.0, 0.0, abs(np.float64(row[begin]))
             j = begin
             while j < n - 1 and high[j] < last:
+                if j == n_times:  # few elements are in a window
+                    high_times[j], low_times[j] = times(high[j], low[j], weight, rest)
+                    n_times += 1
                 part, part_rest = plus(stop, stop_rest, -high_times[j], -low_times[j])
                 if part <= 0:
                     part, part_rest = 0.0, 0.0
@@ -315,21 +312,48 @@ def _average(
 
 
 @called_by_kernels
-def _mean(
-    row: Any, high: Any, stop: Any, times_weight: Any, by_square: Any, begin: Any, n: Any
-) -> Any:
-    """Compute a mean as `_average` does, in single floats, with an error bound, for float32."""
-    mean = np.float64(row[begin])
-    size = abs(mean)
-    j = begin
-    while j < n - 1:
-        part = (stop - high[j]) * times_weight
-        if part <= -(2.0**-40) * by_square:
-            break
-        behind = np.float64(row[j + 1])
-        size = max(size, abs(behind))
-        mean += min(max(part, 0.0), 1.0) * (behind - np.float64(row[j]))
-        j += 1
-    if not SMALL < size < LARGE:
-        return np.nan, 0.0
-    return mean, 2.0**-46 * size * (j - begin + 4 + by_square)
+def _average_in_floats(row: Any, weights: Any, n: Any, q: Any, high: Any, means: Any) -> Any:
+    """Average a lane as `_average` does, in single floats; return whether float32 are certain.
+
+    The sums of weights are nearly as exact as pairs, and that of their squares has a relative error
+    of at most n roundings.
+    """
+    total, rest, square = 0.0, 0.0, 0.0
+    for j in range(n):
+        total, more = two_sum(total, weights[j])
+        rest += more
+        high[j] = total + rest
+        square += weights[j] * weights[j]
+    weight = high[n - 1]
+    if not SMALL < weight < LARGE:
+        return False
+    share, width, slack = (weight * weight - square) / weight, square / weight, 2.0**-40
+    slack += n * 2.0**-50
+    times_weight, by_square = weight / square, weight * weight / square
+    begin = 0
+    for k in range(q.size):
+        if k and q[k] < q[k - 1]:
+            begin = 0
+        first, stop = q[k] * share - slack * weight, q[k] * share + width
+        while begin < n - 1 and high[begin] <= first:  # the window begins behind these
+            begin += 1
+        mean = np.float64(row[begin])
+        size = abs(mean)
+        j = begin
+        while j < n - 1:
+            part = (stop - high[j]) * times_weight
+            if part <= -slack * by_square:
+                break
+            behind = np.float64(row[j + 1])
+            size = max(size, abs(behind))
+            mean += min(max(part, 0.0), 1.0) * (behind - np.float64(row[j]))
+            j += 1
+        if row[j] == row[begin]:
+            means[k] = row[begin]
+            continue
+        error = 2.0**-46 * size * (j - begin + 4 + by_square + n / 8)
+        means[k] = np.float32(mean)
+        is_one = np.float32(mean - error) == np.float32(mean + error)
+        if not (is_one and SMALL < size < LARGE):
+            return False
+    return True
