@@ -26,13 +26,16 @@ from dask_gpuselect.kernels.cpu.pairs import (
     two_product,
     two_sum,
 )
-from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from, is_missing
+from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from
 from dask_gpuselect.maths import lane_weights
 from dask_gpuselect.maths.exact_sums import taken
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, leave_out_missing
 from dask_gpuselect.maths.weights import check_some_weigh
+
+NARROW = 1 << 12
+"""Length of lanes up to which keys of elements of four bytes have room for enough bits of these."""
 
 MOVES = 8  # places an element of a lane may move, on average, until the lane is sorted otherwise
 
@@ -54,30 +57,32 @@ def sorted_with_weights(
     n_lanes, n = values.shape
     if values.dtype.kind in "mM" or weights.dtype.kind == "i":
         return SortedLanes.weighed(values, weights, keeps)
-    elements = values if values.dtype.itemsize >= 4 else values.astype(np.int32)
-    size = elements.dtype.itemsize
-    counts, is_sorted = np.zeros((3, n_lanes), np.int64), np.ones(n_lanes, np.bool_)
-    given = elements, weights, np.empty((0, n), np.bool_) if keeps is None else keeps
-    keys, shifts = np.empty((n_lanes, n), f"u{size}"), np.empty(n_lanes, np.int64)
+    n_left_out = np.zeros(n_lanes, np.int64)
+    if keeps is not None:
+        n_left_out += n - np.count_nonzero(keeps, axis=1)
+        weights = weights * keeps
+    dtype = values.dtype
+    if n > NARROW and 8 * dtype.itemsize + n.bit_length() > 32:
+        dtype = np.dtype(f"{dtype.kind}8")
+    elements, size = values.astype(dtype, copy=False), dtype.itemsize
+    keys, shifts = np.empty((n_lanes, n), f"u{max(size, 4)}"), np.empty(n_lanes, np.int64)
+    n_valid, n_missing = counts = np.empty((2, n_lanes), np.int64)
+    given = elements, weights
     _make_keys(given, elements.view(f"i{size}"), keys, shifts, counts)
     keys.sort(axis=1)
-    ordered = np.empty_like(elements), np.empty_like(weights)
-    _by_keys(given, keys, shifts, counts[0], ordered, is_sorted)
+    ordered, is_sorted = (np.empty_like(elements), np.empty_like(weights)), np.empty(n_lanes, "?")
+    _by_keys(given, keys, shifts, n_valid, ordered, is_sorted)
     left = np.flatnonzero(~is_sorted)
     if left.size:
-        some = SortedLanes.weighed(
-            elements[left], weights[left], keeps[left] if keeps is not None else None
-        )
+        some = SortedLanes.weighed(elements[left], weights[left])
         ordered[0][left], ordered[1][left] = some.values, some.weights
-    n_valid, n_missing, n_left_out = counts
     leave_out_missing(n_left_out, n_valid + n_missing, values, keeps)
     in_order = ordered[0].astype(values.dtype, copy=False)
     return SortedLanes(in_order, n_valid, n_missing, n_left_out, ordered[1])
 
 
-Given = tuple[t.Table, t.FloatTable, t.StridedFlagRows]
-"""Elements, weights and masks of lanes; there are no masks if these have no rows."""
-Ordered = tuple[t.Table, t.FloatTable]
+Given = tuple[t.Table, t.FloatTable]
+"""Elements and weights of lanes."""
 
 NONE = np.uint64(2**64 - 1)
 
@@ -88,59 +93,57 @@ def _bits_of_places(n: Any) -> Any:
     return last_bit(np.uint64(n)) + 1 if n else 1
 
 
-@kernel_of("f8 i8 u8 f4 i4 u4")
+@kernel_of("f8 i8 u8 f4 i4 i2 i1 u4 u2 u1")
 def _make_keys(
     given: Given, bits: t.BitTable, keys: t.WordTable, shifts: t.Ints, counts: t.IntTable
 ) -> None:
     """Write integers nearly in the order of the elements, with the place of each in the last bits.
 
     The keys of elements that are not valid or have no weight come last. `counts` gets the numbers
-    of valid, missing and masked elements; of weight 0 only those that are masked. `shifts` gets the
-    numbers of bits that the keys of a lane lack.
+    of valid and missing elements that have one, and `shifts` how many bits the keys of a lane lack.
     """
-    values, weights, keeps = given
+    values, weights = given
     n = values.shape[1]
     n_bits = _bits_of_places(n)
     room = 8 * keys.itemsize - n_bits
     for i in range(values.shape[0]):
-        n_valid, n_missing, n_left_out = 0, 0, 0
-        least, most = NONE, np.uint64(0)
-        for j in range(n):
-            is_kept = not keeps.shape[0] or keeps[i, j]
-            weighs = is_kept & (weights[i, j] > 0)
-            is_none = is_missing(values[i, j])
-            takes = weighs & (not is_none)
-            n_left_out += not is_kept
-            n_missing += weighs & is_none
-            n_valid += takes
-            key = key_of(values[i, j], bits[i, j])
-            least = min(least, key if takes else NONE)
-            most = max(most, key if takes else np.uint64(0))
-        counts[0, i], counts[1, i], counts[2, i] = n_valid, n_missing, n_left_out
-        width = last_bit(most - least) + 1 if n_valid and most > least else 0
-        shift = np.uint64(max(width - room, 0))
+        least, shift = np.uint64(0), np.uint64(0)
+        if room < 8 * values.itemsize:
+            least, most = NONE, np.uint64(0)
+            for j in range(n):
+                value = values[i, j]
+                takes = (weights[i, j] > 0) & (value == value)
+                key = key_of(value, bits[i, j])
+                least = min(least, key if takes else NONE)
+                most = max(most, key if takes else np.uint64(0))
+            width = last_bit(most - least) + 1 if most > least else 0
+            shift = np.uint64(max(width - room, 0))
         shifts[i] = shift
+        n_weighing, n_valid = 0, 0
         for j in range(n):
-            is_kept = not keeps.shape[0] or keeps[i, j]
-            takes = is_kept & (weights[i, j] > 0) & (not is_missing(values[i, j]))
-            key = (key_of(values[i, j], bits[i, j]) - least) >> shift
+            value, weighs = values[i, j], weights[i, j] > 0
+            takes = weighs & (value == value)
+            n_weighing += weighs
+            n_valid += takes
+            key = (key_of(value, bits[i, j]) - least) >> shift
             keys[i, j] = key << np.uint64(n_bits) | np.uint64(j) if takes else NONE
+        counts[0, i], counts[1, i] = n_valid, n_weighing - n_valid
 
 
-@kernel_of("f8 i8 u8 f4 i4 u4")
+@kernel_of("f8 i8 u8 f4 i4 i2 i1 u4 u2 u1")
 def _by_keys(
     given: Given,
     keys: t.WordTable,
     shifts: t.Ints,
     n_valid: t.StridedInts,
-    ordered: Ordered,
+    ordered: Given,
     is_sorted: t.FlagsOut,
 ) -> None:
     """Write elements and weights in the order of their keys, and mend it where keys lack bits.
 
     Lanes for which that takes long are left.
     """
-    values, weights, _ = given
+    values, weights = given
     elements, own = ordered
     mask = (np.uint64(1) << np.uint64(_bits_of_places(values.shape[1]))) - np.uint64(1)
     for i in range(keys.shape[0]):
