@@ -197,16 +197,19 @@ class Parameter:
         "A" if it need not be contiguous.
     is_read : bool, optional
         True if the kernel does not write to it.
+    least : int, optional
+        Least number of bits of "int" and "uint".
     """
 
     dtype: str = ""
     ndim: int = 1
     layout: str = "C"
     is_read: bool = False
+    least: int = 0
 
     def type_of(self, scalar: Any) -> Any:
         """Return Numba's type of the parameter for elements of a type."""
-        width = scalar.bitwidth if self.dtype in ("int", "uint") else ""
+        width = max(scalar.bitwidth, self.least) if self.dtype in ("int", "uint") else ""
         own: Any = getattr(types, f"{self.dtype}{width}") if self.dtype else scalar
         layout: Any = self.layout
         return types.Array(own, self.ndim, layout, readonly=self.is_read) if self.ndim else own

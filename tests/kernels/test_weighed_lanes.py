@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.cpu import lane_ends as ends_by_kernels
 from dask_gpuselect.kernels.cpu import weighed_lanes
@@ -22,7 +21,6 @@ from dask_gpuselect.quiet import quiet
 
 LANES = 12
 Q = (0.5, 0.1, 1 / 3, 0.0, 1.0, 1e-300, 1 - 2.0**-53)
-MANY = tuple(np.linspace(0, 1, 21))
 rng = np.random.default_rng(49)
 
 VALUES = {
@@ -30,6 +28,9 @@ VALUES = {
     "few integers": lambda n: rng.integers(-3, 4, (LANES, n)),
     "eighths": lambda n: rng.integers(-100, 100, (LANES, n)) / 8,
     "all magnitudes": lambda n: np.exp(20 * rng.standard_normal((LANES, n))),
+    "descending but one": lambda n: np.where(
+        np.arange(n) == 1, -1e30, 35 * (1 - 2.0**-52 * np.arange(n)) * np.ones((LANES, 1))
+    ),
     "close together": lambda n: rng.standard_normal((LANES, n)) * 1e-9 + 1e6,
     "tiny": lambda n: rng.standard_normal((LANES, n)) * 1e-310,
     "huge": lambda n: rng.standard_normal((LANES, n)) * 1e300,
@@ -50,21 +51,14 @@ WEIGHTS = {
 }
 
 
-def values_of(name: str, n: int, dtype: str) -> NDArray[Any]:
-    values = np.asarray(VALUES[name](n))
-    if dtype[0] != "f":
-        limits = np.iinfo(dtype)
-        values = np.clip(
-            np.nan_to_num(values), max(limits.min, -(2.0**60)), min(limits.max, 2.0**60)
-        )
-    with quiet():
-        return values.astype(dtype)
-
-
-def drawn(values: str, weights: str, n: int, dtype: str) -> tuple[Any, ...]:
+def drawn(name: str, weights: str, n: int, dtype: str) -> tuple[Any, ...]:
     """Values, weights and a mask."""
-    make = WEIGHTS[weights]
-    return values_of(values, n, dtype), make and make(n), rng.random((LANES, n)) < 0.8
+    values, make = np.asarray(VALUES[name](n)), WEIGHTS[weights]
+    if dtype[0] != "f":
+        ends = np.clip([np.iinfo(dtype).min, np.iinfo(dtype).max], -(2.0**60), 2.0**60)
+        values = np.clip(np.nan_to_num(values), *ends)
+    with quiet():
+        return values.astype(dtype), make and make(n), rng.random((LANES, n)) < 0.8
 
 
 def numbers(value: Any) -> Any:
@@ -72,7 +66,7 @@ def numbers(value: Any) -> Any:
 
 
 SIZES = [1, 2, 7, 33]
-DTYPES = ["f8", "f4", "i8", "f4", "u1"]
+DTYPES = ["f8", "u1", "i8", "f4", "f8", "f8", "f8", "f4", "f4", "i8"]  # of VALUES
 
 
 @pytest.mark.few(1)
@@ -81,7 +75,10 @@ DTYPES = ["f8", "f4", "i8", "f4", "u1"]
 def test_what_answers_is_what_integers_say(weights: str, method: str) -> None:
     for name, dtype in zip(VALUES, itertools.cycle(DTYPES)):
         for n in SIZES:
-            lanes = SortedLanes.weighed(*drawn(name, weights, n, dtype))
+            given = drawn(name, weights, n, dtype)
+            lanes = SortedLanes.weighed(*given)
+            by_keys = weighed_lanes.sorted_with_weights(*given)
+            np.testing.assert_equal(order_of(by_keys), order_of(lanes))
             for answer in ("f8", "f4", "f2") if dtype == "f4" else ("f8",):
                 wanted = WantedQuantiles(Q, method, np.dtype(answer))
                 with quiet():
@@ -92,9 +89,16 @@ def test_what_answers_is_what_integers_say(weights: str, method: str) -> None:
                             weighed_lanes.pick(lanes, wanted)
                         continue
                     actual = weighed_lanes.pick(lanes, wanted)
-                some = lanes.n_valid > 0
-                np.testing.assert_array_equal(actual.lower[some], expected.lower[some])
-                np.testing.assert_array_equal(actual.upper[some], expected.upper[some])
+                answers = ((x.lower, x.upper) for x in (actual, expected))
+                np.testing.assert_equal(*(np.stack(x)[:, lanes.n_valid > 0] for x in answers))
+
+
+def order_of(lanes: SortedLanes) -> list[Any]:
+    """Return the counts, the valid elements, and their weights, those of ties ascending."""
+    is_valid = np.arange(lanes.values.shape[1]) < lanes.n_valid[:, None]
+    values, own = (np.where(is_valid, x, 0) for x in (lanes.values, lanes.weights))
+    own = np.take_along_axis(own, np.lexsort((own, values)), axis=1)
+    return [lanes.n_valid, lanes.n_missing, lanes.n_left_out, values, own]
 
 
 @pytest.mark.few(1)
@@ -117,22 +121,19 @@ def test_ends_are_what_integers_say(weights: str) -> None:
                     expected = lane_ends.ends_of_sorted(*about, most)
                     for are_whole in (False, True):
                         kernel = ends_by_kernels.ends_of_sorted
-                        assert_same(kernel(*about, most, are_whole=are_whole), expected, most)
+                        ends = kernel(*about, most, are_whole=are_whole)
+                        np.testing.assert_equal(*(columns_of(x, most) for x in (ends, expected)))
 
 
-def assert_same(actual: LaneEnds, expected: LaneEnds, most: int) -> None:
+def columns_of(ends: LaneEnds, most: int) -> list[Any]:
+    columns = [ends.moments.mean_and_std()]
     for each in fields(LaneEnds):
-        mine, theirs = (getattr(ends, each.name) for ends in (actual, expected))
-        if each.name == "moments":
-            np.testing.assert_array_equal(mine.mean_and_std(), theirs.mean_and_std())
-        elif not each.name.startswith("beyond"):
-            np.testing.assert_array_equal(numbers(mine), numbers(theirs))
+        value = getattr(ends, each.name)
+        if not each.name.startswith("beyond"):
+            columns += [numbers(value)] if each.name != "moments" else []
+        elif value.weights is None:
+            columns += [value.measure, *value.repeated(most)]
         else:
-            np.testing.assert_array_equal(numbers(mine.measure), numbers(theirs.measure))
-            if theirs.weights is None:
-                for one, other in zip(mine.repeated(most), theirs.repeated(most), strict=True):
-                    np.testing.assert_array_equal(one, other)
-                continue
-            for column in ("sizes", "elements", "counts", "weights"):
-                one, other = (numbers(getattr(side, column)) for side in (mine, theirs))
-                np.testing.assert_array_equal(one, other)
+            names = ("measure", "sizes", "elements", "counts", "weights")
+            columns += [numbers(getattr(value, name)) for name in names]
+    return columns

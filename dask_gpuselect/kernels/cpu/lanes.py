@@ -32,7 +32,6 @@ from dask_gpuselect.maths.lane_cuts import (
     Lanes,
     RanksOfLanes,
     join,
-    last_of,
 )
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
@@ -40,6 +39,7 @@ from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
 Part = Any
 """An array of lanes ``(*lanes, n)``, with masks and weights if it has some."""
 
+BLOCK = 1 << 9  # bytes of a lane that are masked at once, so that temporaries stay in the cache
 WEIGHED = 1 << 18  # elements that are sorted together with their weights
 
 
@@ -276,21 +276,33 @@ def _left_out(part: Accompanied) -> IntArray:
 
 
 def _put(tile: NDArray[Any], part: Accompanied) -> None:
-    """Write elements into a tile, and the last value of the dtype for masked ones.
+    """Write elements into a tile, and a value that sorts behind them for masked ones.
 
-    It works on bits without branches, and in the layout that the chunk and the mask share. That
-    takes a fifth of the time of a masked copy, which is slowest where the mask is random.
+    It works without branches, in the layout that the chunk and the mask share, and in blocks that
+    stay in the cache. That takes less than half of the time of a masked copy, which is slowest
+    where the mask is random.
     """
     if part.keeps is None:
         lay(tile, part.values)
         return
-    size = tile.dtype.itemsize
-    bits = part.values.view(f"u{size}")
-    is_left_out = (part.keeps.view(np.int8) - np.int8(1)).astype(f"i{size}").view(f"u{size}")
-    chosen = bits ^ np.asarray(last_of(tile.dtype), tile.dtype).view(f"u{size}")
-    chosen &= is_left_out
-    chosen ^= bits
-    lay(tile.view(f"u{size}"), chosen)
+    n, word = tile.shape[-1], f"i{tile.itemsize}"
+    choose: Any = np.bitwise_or
+    none = 0
+    if tile.dtype.kind == "i":
+        choose, none = np.maximum, np.iinfo(word).min
+    elif tile.dtype.kind in "mM":
+        choose, none = np.minimum, np.iinfo(word).max
+    step = n if part.values.strides[-1] == tile.itemsize else BLOCK // tile.itemsize
+    for start in range(0, n, max(step, 1)):
+        some = part[..., start : start + step]
+        keeps = unstretched(some.keeps)  # a mask of one map, or of times, is repeated
+        flags = (keeps.view(np.int8) - np.int8(1)).astype(word)
+        # `none` leaves an element as it is. Its complement makes the largest integer, NaT, or all
+        # bits set, which is NaN or the largest unsigned integer.
+        flags ^= none
+        out = flags if flags.shape == some.shape else None
+        chosen = choose(some.values.view(word), flags, out=out)
+        lay(tile[..., start : start + step].view(word), chosen)
 
 
 def sort_rows(rows: NDArray[Any]) -> NDArray[Any]:

@@ -20,6 +20,7 @@ StridedRows = Annotated[Any, Parameter(ndim=2, layout="A")]
 Table = Annotated[Any, Parameter(ndim=2)]
 Stack = Annotated[Any, Parameter(ndim=3)]
 StridedStack = Annotated[Any, Parameter(ndim=3, layout="A")]
+WordTable = Annotated[Any, Parameter("uint", 2, least=32)]
 BitTable = Annotated[Any, Parameter("int", 2)]
 Bits = Annotated[Any, Parameter("int", is_read=True)]
 
