@@ -298,8 +298,7 @@ def _ask_statistic(
     is_whole = if_all_left_out(x, where, nodata) == "empty"
     array = as_accompanied(x, where, nodata)
     if not isinstance(reaches, RowWindows):
-        shape = x.shape if hasattr(x, "shape") else np.shape(x)
-        reaches = tuple(map(Halo.within, reaches, shape))
+        reaches = tuple(map(Halo.within, reaches, array.shape))
         least = min(least, frame_of(reaches).n + 1)  # which no window has
     method = method if isinstance(method, Method) else check_method(method)
     shares, is_scalar = probabilities(q, 100 if percent else 1)
