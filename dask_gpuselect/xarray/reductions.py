@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 
 import numpy as np
@@ -317,8 +317,14 @@ def keeps_in_quantiles(keep_attrs: bool | None) -> bool:
 
     The `quantile` of some versions of xarray, such as 2026.9, keeps them with ``keep_attrs=False``.
     """
+    return keeps(keep_attrs) or _quantiles_keep()
+
+
+@cache
+def _quantiles_keep() -> bool:
+    """Return whether quantiles of the installed xarray keep attributes against ``keep_attrs``."""
     probe = xr.DataArray(0.0, attrs={"kept": True})
-    return keeps(keep_attrs) or bool(probe.quantile(0.5, keep_attrs=False).attrs)
+    return bool(probe.quantile(0.5, keep_attrs=False).attrs)
 
 
 def keeps_attrs_by_default() -> bool:
