@@ -28,6 +28,14 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_keys(
     }
 }
 
+// Convert keys back to elements.
+extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_values(
+    const u64* keys, i64 n, Word* words
+) {
+#pragma unroll 4
+    for (i64 i = own_thread(); i < n; i += all_threads()) words[i] = word_of((Key)keys[i]);
+}
+
 // Find the pivots of runs, one thread for each. A run begins at its `start`, and its pivots are at even
 // ranks from its least to its largest key; `first` is the number of its first pivot. For each pivot,
 // write its key, how many keys of the run are below it and up to it, and whether it differs from the

@@ -14,6 +14,27 @@ extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments(
     write<MOMENTS_THREADS>(digits, out);
 }
 
+// Sum every run of contiguous elements; `upto` is the number of elements up to the end of each. Each
+// block takes an equal share of all elements. A run has `each` numbers: its digits, then its counts.
+extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments_of_runs(
+    const Word* words, const i64* upto, int n_runs, int top, u64* out, int each
+) {
+    __shared__ u64 digits[MOMENTS_THREADS / 32][N_DIGITS];
+    i64 n = upto[n_runs - 1], at = n * blockIdx.x / gridDim.x, stop = n * (blockIdx.x + 1) / gridDim.x;
+    int run = first_not(0, n_runs, [&](int run) { return upto[run] <= at; });
+    for (; at < stop; ++run) {
+        i64 end = min(stop, upto[run]);
+        clear<MOMENTS_THREADS>(digits);
+        Sums mine;
+        mine.start(top, digits[threadIdx.x / 32]);
+        visit_all<MOMENTS_THREADS, SUMS_EACH>(words + at, end - at, nullptr, nullptr, mine, 0, 1);
+        mine.finish(out + (i64)(run + 1) * each - 3);
+        write<MOMENTS_THREADS>(digits, out + (i64)run * each);
+        __syncthreads();
+        at = end;
+    }
+}
+
 // --- Rows -----------------------------------------------------------------------------------------
 
 // Add every element of a contiguous table to the digits of its row, from digits `first_total` and

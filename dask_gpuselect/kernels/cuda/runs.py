@@ -16,13 +16,13 @@ from dask_gpuselect.kernels.companions import Accompanied, as_codes
 from dask_gpuselect.kernels.cuda.chunk import as_float64
 from dask_gpuselect.kernels.cuda.groups import Keys, keys_of
 from dask_gpuselect.kernels.cuda.launch import Array, launch
-from dask_gpuselect.kernels.cuda.moments import moments_of_each
+from dask_gpuselect.kernels.cuda.moments import moments_of_runs
 from dask_gpuselect.kernels.cuda.weighing import Summed, moments_of
 from dask_gpuselect.kernels.reference.selection import elements_of
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Running, Wholes
-from dask_gpuselect.maths.keys import from_keys, to_keys
+from dask_gpuselect.maths.keys import to_keys
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs
 
@@ -56,7 +56,10 @@ class SortedRuns(Runs):
 
     @cached_property
     def values(self) -> Array:
-        return from_keys(self.keys.keys, self.dtype)
+        keys, values = self.keys.keys, cupy.empty(self.keys.keys.size, self.dtype)
+        if keys.size:
+            launch(self.dtype, "groups_values", keys, keys.size, values)
+        return values
 
     @property
     def parts(self) -> list[Summed]:
@@ -118,7 +121,7 @@ class SortedRuns(Runs):
             return Moments.of(*none, len(self.stops), weights=none[0] if self.has_weights else None)
         if self.weights is not None:
             return moments_of(self.values, self.weights, self.parts)
-        return moments_of_each([self.values[a:b] for a, b, _ in self.parts], near)
+        return moments_of_runs(self.values, self.stops, near)
 
     def squares_of(self, slot: IntArray) -> ExactSums:
         return moments_of(self.weights, self.weights, self.parts).total[slot]

@@ -458,21 +458,22 @@ __device__ __forceinline__ int first_digit(int end, int point, int n_digits) {
     return min(max((end - 1 + 32 * point) / 32 - ADD_DIGITS + 2, 0), n_digits - ADD_DIGITS - 1);
 }
 
-// Sum exactly the weights of elements between two others, their products with the elements and, if
+// Sum exactly the weights of n elements between two others, their products with the elements and, if
 // wanted, with the squares of the elements. Only finite elements are summed; the numbers of inf and
 // -inf are counted. Missing elements and those of weight 0 are left out. `tables` has the digits of the
-// sums, one after the other. `counts` has the numbers of inf and -inf, and flags of invalid weights.
+// sums, one after the other, then the numbers of inf and -inf, and flags of invalid weights.
 //
 // Each block looks at a few elements to choose the digits that its threads add up by themselves.
-extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
-    const Word* values, const Held* weights, const Keep* keeps, i64 n, Value low, Value high, int has_low,
-    int has_high, int has_squares, u64* tables, u64* counts
+__device__ __forceinline__ void add_products(
+    const Word* values, const Held* weights, const Keep* keeps, i64 n, const Value* sides, bool has_squares,
+    u64* tables
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     constexpr int T = ADD_THREADS, EACH = ADD_DIGITS, N_SUMS = 3;
     u64 *digits = (u64*)scratch, *own = digits + threadIdx.x, *all = digits + N_SUMS * EACH * T;
     u64* products = tables + TOTAL_DIGITS;
     u64* squares = products + SQUARE_DIGITS;
+    u64* counts = squares + CUBE_DIGITS;
     constexpr int NONE = -(1 << 20);
     __shared__ int ends[2];  // behind the highest bits of the largest weight and element
     if (threadIdx.x < 2) ends[threadIdx.x] = NONE;
@@ -494,14 +495,13 @@ extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
     int first_of_squares = first_digit(end + 2 * step, CUBE_POINT, CUBE_DIGITS);
     for (int i = 0; i < N_SUMS * EACH; ++i) own[i * T] = 0;
     u32 n_high = 0, n_low = 0, faults = 0;
-    for (i64 i = own_thread(); i < n; i += all_threads()) {
+    for (i64 i = threadIdx.x; i < n; i += T) {
         if (KEEPS && !keeps[i]) continue;
         Value value = value_of(values[i]);
         Weighed weight = weighed(weights[i]);
         faults |= weight.faults;
         if (!weight.digits || is_missing(value)) continue;
-        if (has_low && !is_less_than(low, value)) continue;
-        if (has_high && !is_less_than(value, high)) continue;
+        if (sides && !(is_less_than(sides[0], value) && is_less_than(value, sides[1]))) continue;
         Whole element = whole_of(value);
         if (is_special(values[i])) {
             n_high += !element.is_negative;
@@ -546,4 +546,24 @@ extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
     if (n_high) atomicAdd(counts, (u64)n_high);
     if (n_low) atomicAdd(counts + 1, (u64)n_low);
     if (faults) atomicOr(counts + 2, (u64)faults);
+}
+
+// Sum the elements of several parts as `add_products` does, each to a row of `tables`. A part begins at
+// its `start`; `upto` is the number of elements of the parts up to it. With `sides`, only elements
+// between the two sides of a part are summed, and no squares. Each block takes an equal share of all.
+extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
+    const Word* values, const Held* weights, const Keep* keeps, const i64* start, const i64* upto,
+    int n_parts, const Value* sides, u64* tables
+) {
+    constexpr int TABLE = TOTAL_DIGITS + SQUARE_DIGITS + CUBE_DIGITS + 3;
+    i64 n = upto[n_parts - 1], at = n * blockIdx.x / gridDim.x, stop = n * (blockIdx.x + 1) / gridDim.x;
+    int part = first_not(0, n_parts, [&](int part) { return upto[part] <= at; });
+    for (; at < stop; ++part) {
+        i64 end = min(stop, upto[part]), place = start[part] + at - (part ? upto[part - 1] : 0);
+        const Value* between = sides ? sides + 2 * part : nullptr;
+        add_products(
+            values + place, weights + place, KEEPS ? keeps + place : nullptr, end - at, between, !sides,
+            tables + (i64)part * TABLE);
+        at = end;
+    }
 }

@@ -463,8 +463,19 @@ def moments_ahead(chunk: Accompanied, dtype: np.dtype[Any]) -> Callable[[], Mome
 DIGITS_OF = TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS
 
 
+@lru_cache
+def _parts_dtype(kind: np.dtype[Any], n_parts: int) -> np.dtype[Any]:
+    """Return the dtype of the parts that `weigh_products` sums."""
+    whole = ("i8", (n_parts,))
+    fields = [("start", *whole), ("upto", *whole), ("sides", kind, (n_parts, 2))]
+    return np.dtype(fields, align=True)
+
+
 class Summed(NamedTuple):
-    """Some elements of an array: a slice, or those of it that lie between two values."""
+    """Some elements of an array: a slice, or those of it that lie between two values.
+
+    All parts that are summed together have two values, or none.
+    """
 
     start: int
     stop: int
@@ -482,13 +493,16 @@ def moments_of(values: Array, weights: Array, parts: Sequence[Summed]) -> Moment
 def _start_moments(given: AsRead, parts: Sequence[Summed]) -> Callable[[], Moments]:
     """Start what `moments_of` does; return a function that waits for it."""
     sums = cupy.zeros((len(parts), sum(DIGITS_OF) + 3), np.uint64)
-    kind = selection_dtype(given.values.dtype)
-    for row, (start, stop, between) in zip(sums, parts, strict=True):
-        low, high = (kind.type(0), kind.type(0)) if between is None else between
-        numbers = low, high, between is not None, between is not None, between is None
-        arrays = (None if each is None else each[start:stop] for each in given[:3])
-        arguments = (*arrays, stop - start, *numbers, row, row[sum(DIGITS_OF) :])
-        given.launch("weigh_products", *arguments, shared=add_memory())
+    start, stop, between = zip(*parts, strict=True)
+    table = np.zeros((), _parts_dtype(selection_dtype(given.values.dtype), len(parts)))
+    table["start"], table["upto"] = start, np.cumsum(np.subtract(stop, start))
+    if between[0] is not None:
+        table["sides"] = between
+    there = on_device(table)
+    at = places_in(there, table.dtype)
+    sides = None if between[0] is None else at["sides"]
+    runs = at["start"], at["upto"], len(parts), sides
+    given.launch("weigh_products", *given[:3], *runs, sums, shared=add_memory())
     wait = copied_ahead(sums.reshape(-1))
 
     def finish() -> Moments:
