@@ -530,6 +530,8 @@ def deviations(chunk: Any, centre: Any, dtype: np.dtype[Any]) -> Any:
 
     See `reference.lanes.deviations`.
     """
+    if isinstance(chunk, Runs):
+        return chunk.distances(centre, dtype)
     if isinstance(chunk, Accompanied):
         return replace(chunk, values=deviations(chunk.values, centre, dtype))
     centre = centre.data if isinstance(centre, np.ma.MaskedArray) else centre

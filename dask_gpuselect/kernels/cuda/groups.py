@@ -265,15 +265,22 @@ def _in_groups(parts: Parts, n_groups: int, rate: float = 1) -> tuple[Keys, IntA
     return keys, counts[:n_groups], counts[n_groups:]
 
 
-def keys_of(parts: Parts, n_groups: int, rate: float = 1) -> Keys:
-    """Make the keys of the elements of some parts, or of a sample; see `_in_groups`."""
+def keys_of(
+    parts: Parts, n_groups: int, rate: float = 1, *, none: int | None = None, shift: int = 0
+) -> Keys:
+    """Make the keys of the elements of some parts, or of a sample; see `_in_groups`.
+
+    `none` is the number of elements in no group, by default behind those of missing elements. Keys
+    may be shifted, with places below them.
+    """
+    none = 2 * n_groups if none is None else none
     dtype = _dtype(parts)
     sizes = [int(np.ceil(values.size * rate)) for values, _ in parts]
     keys, stop = Keys.room(sum(sizes), dtype), 0
     for (values, codes), size in zip(parts, sizes, strict=True):
         start, stop = stop, stop + size
         if size:
-            given = values, codes, values.size, size, n_groups
+            given = values, codes, values.size, size, n_groups, none, shift
             own = keys.taken(slice(start, stop))
             launch(dtype, "groups_keys", *given, own.keys, own.numbers)
     return keys

@@ -103,6 +103,7 @@ struct Weighed {
 
 constexpr u32 IS_NEGATIVE = 1, IS_NOT_FINITE = 2;
 constexpr int LEAST_PLACE = -1074;  // lowest place of a digit of a float64
+constexpr int MOST_PLACE = 4096;  // above all distances from it
 
 __device__ __forceinline__ Weighed weighed(Held held) {
 #if WHOLE
@@ -178,6 +179,54 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_valid(
     }
     if (n_missing) atomicAdd(counters + 1, (u64)n_missing);
     if (faults) atomicOr(counters + 2, (u64)faults);
+}
+
+// Number the elements of groups by the group and the band: those that take part and weigh something, those
+// of weight 0 two bands behind, and masked ones three. Missing elements are moved on by one band later.
+// `extent` gets what is wrong with weights, the highest bit of all weights, and the distance of the lowest
+// bit from the highest possible place; bits are counted from the lowest possible place on.
+extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_bands(
+    const Held* weights, const Keep* keeps, i64 n, const int* codes, int n_groups, int* numbers, u32* extent
+) {
+    u32 faults = 0, highest = 0, lowest = 0;
+#pragma unroll 4
+    for (i64 i = own_thread(); i < n; i += all_threads()) {
+        bool is_masked = KEEPS && !keeps[i];
+        Weighed weight = weighed(is_masked ? Held(0) : weights[i]);
+        int code = codes[i];
+        faults |= weight.faults;
+        if (code >= 0) code += is_masked ? 3 * n_groups : weight.digits ? 0 : 2 * n_groups;
+        numbers[i] = code;
+        if (weight.digits == 0) continue;
+        int place = weight.place - LEAST_PLACE;
+        highest = max(highest, (u32)(place + 64 - __clzll(weight.digits)));
+        lowest = max(lowest, (u32)(MOST_PLACE - place + 1 - __ffsll(weight.digits)));
+    }
+    faults = over_warp(faults, [](u32 a, u32 b) { return a | b; });
+    highest = largest_over_warp(highest);
+    lowest = largest_over_warp(lowest);
+    if (threadIdx.x % 32) return;
+    if (faults) atomicOr(extent, faults);
+    atomicMax(extent + 1, highest);
+    atomicMax(extent + 2, lowest);
+}
+
+// Bring weights in the order of elements; an item of `order` has the place in its `n_bits` lowest bits,
+// and a key above them. Weights are also converted to whole units if that is wanted.
+extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_ordered(
+    const u64* order, i64 n, int n_bits, const Held* weights, int unit, u64* keys, Held* ordered, i64* whole
+) {
+#pragma unroll 4
+    for (i64 i = own_thread(); i < n; i += all_threads()) {
+        u64 item = order[i];
+        Held held = weights[item & ((1ull << n_bits) - 1)];
+        ordered[i] = held;
+        if (keys) keys[i] = item >> n_bits;
+        if (!whole) continue;
+        Weighed weight = weighed(held);
+        int shift = weight.place - unit;
+        whole[i] = (i64)(shift < 0 ? weight.digits >> min(-shift, 63) : weight.digits << min(shift, 63));
+    }
 }
 
 // Choose the exponent of a unit of which most weights are multiples, from those at hashed places: the

@@ -55,7 +55,7 @@ STRETCHES = 1 << 11  # stretches of a sample for the host; a bracket of the medi
 LEAST = 2.0**-1074  # least positive float64
 FAULT = (1 << 32) - 1  # mask of the number of blocks that found negative weights
 
-IS_NEGATIVE = 1  # as in ``weighing.cu``
+IS_NEGATIVE, LEAST_PLACE, MOST_PLACE = 1, -1074, 4096  # as in ``weighing.cu``
 SCALED = "ldexp((double)w, -top)"
 ADDED, SUM = ("a + b", "total = a", "0"), ("T w, int32 top", "float64 total")
 _scaled_sum = cupy.ReductionKernel(*SUM, SCALED, *ADDED, "dask_gpuselect_scaled_sum")
@@ -134,6 +134,35 @@ def _valid(given: AsRead, taken: Array, their_weights: Array) -> list[int]:
     given.launch("weigh_valid", *given, taken, their_weights, taken.size, counters)
     numbers: list[int] = counters.get().tolist()
     return numbers
+
+
+def in_bands(given: AsRead, codes: Array, n_groups: int) -> tuple[Array, int, int]:
+    """Make numbers of elements of groups from group and band; see `weigh_bands` of ``weighing.cu``.
+
+    Also return the exponent of a unit of which all weights are multiples, and how many bits the
+    largest has in it.
+    """
+    numbers, extent = cupy.empty(given.size, np.int32), cupy.zeros(3, np.uint32)
+    arrays = given.weights, given.keeps, given.size, codes
+    given.launch("weigh_bands", *arrays, n_groups, numbers, extent)
+    faults, highest, lowest = map(int, extent.get())
+    _check_faults(faults)
+    unit = MOST_PLACE - lowest if highest else 0
+    return numbers, unit + LEAST_PLACE, max(highest - unit, 0)
+
+
+def in_order(
+    given: AsRead, order: Array, n_bits: int, unit: int, *, is_whole: bool
+) -> tuple[Array, Array, Array | None]:
+    """Return the keys above the places of an order, and the weights of the elements there.
+
+    With `is_whole`, also return the weights in units of ``2**unit``.
+    """
+    keys, ordered = cupy.empty(order.size, np.uint64), cupy.empty(order.size, given.weights.dtype)
+    whole = cupy.empty(order.size, np.int64) if is_whole else None
+    at = order, order.size, n_bits, given.weights, unit
+    given.launch("weigh_ordered", *at, keys, ordered, whole)
+    return keys, ordered, whole
 
 
 def cuts(values: Array, weights: Array, n_pivots: int) -> Cuts:
@@ -390,16 +419,20 @@ class AsRead(NamedTuple):
         launch(np.dtype(self.values.dtype), name, *arguments, defined=defined, **how)
 
 
+def readable(weights: Array) -> Array:
+    """Convert weights to a dtype that kernels read; those of uint64 must fit int64."""
+    if weights.dtype.kind != "f":
+        return weights.astype(np.int64, copy=False)
+    return as_float64(weights) if weights.dtype == np.float16 else weights
+
+
 def _as_read(chunk: Accompanied, dtype: np.dtype[Any]) -> AsRead | None:
     """Prepare a chunk for kernels; None if its weights may not fit int64."""
     weights, keeps = chunk.weights, chunk.keeps
     assert weights is not None
     if weights.dtype == np.uint64:
         return None
-    if weights.dtype.kind != "f":
-        weights = weights.astype(np.int64, copy=False)
-    elif weights.dtype == np.float16:
-        weights = as_float64(weights)
+    weights = readable(weights)
     values, _ = elements_of(chunk.values, dtype)
     return AsRead.of(values, weights.ravel(), None if keeps is None else keeps.ravel())
 
