@@ -15,7 +15,13 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared
+from dask_gpuselect.kernels.cuda.launch import (
+    Array,
+    launch,
+    most_shared,
+    on_device,
+    places_in,
+)
 from dask_gpuselect.kernels.cuda.source import STATIC, groups_memory, words_memory
 from dask_gpuselect.kernels.reference.groups import elements_of_places
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts, IntArray
@@ -92,12 +98,11 @@ class Keys:
 
     def stops(self, n: int) -> IntArray:
         """Count the sorted elements whose number is below 1, 2, ..., n."""
-        if self.numbers is None:
-            wanted = cupy.arange(1, n + 1, dtype=np.uint64) << np.uint64(32)
-            counts = cupy.searchsorted(self.keys, wanted)
-        else:
-            counts = cupy.searchsorted(self.numbers, cupy.arange(1, n + 1, dtype=np.uint32))
-        return np.asarray(counts.get(), np.int64)
+        counts = cupy.empty(n, np.int64)
+        if n:
+            given = self.keys, self.numbers, len(self), n, counts
+            launch(self.dtype, "groups_stops", *given, n_threads=n)
+        return np.asarray(counts.get())
 
     def elements_at(self, places: IntArray) -> NDArray[Any]:
         """Return the elements at some places, on the host."""
@@ -297,11 +302,19 @@ def _tallied(
     """
     dtype, n_groups, n_ends = _dtype(parts), brackets.n_slots, len(brackets.ends)
     n_cells = n_ends + n_groups
-    totals = cupy.zeros(1 + 2 * n_cells + n_groups, np.uint64)
+    key = "u8" if dtype.itemsize == 8 else "u4"
+    fields = [
+        ("ends", key, (n_ends,)),
+        ("first", "i4", (n_groups + 1,)),
+        ("wanted", "?", (n_cells,)),
+    ]
+    blank = np.zeros((), np.dtype([*fields, ("totals", "u8", (0,))], align=True))
+    blank["ends"], blank["first"] = to_keys(brackets.ends), brackets.first_end
+    blank["wanted"] = brackets.wanted
+    sheet = on_device(blank, 8 * (1 + 2 * n_cells + n_groups))
+    at, totals = places_in(sheet, blank.dtype), sheet[blank.dtype.itemsize :].view(np.uint64)
+    of_brackets = at["ends"], at["first"], at["wanted"], n_groups, n_ends, totals
     taken = Keys.room(room, dtype)
-    ends = to_keys(brackets.ends).astype(np.uint64 if dtype.itemsize == 8 else np.uint32)
-    tables = (ends, brackets.first_end.astype(np.int32), brackets.wanted)
-    of_brackets = (*map(cupy.asarray, tables), n_groups, n_ends, totals)
     into = taken.keys, taken.numbers, room
     how = _memory(groups_memory(dtype, n_groups, n_ends))
     for values, codes in parts:

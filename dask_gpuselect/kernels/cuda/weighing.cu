@@ -230,13 +230,13 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_ordered(
 }
 
 // Choose the exponent of a unit of which most weights are multiples, from those at hashed places: the
-// median of the places of their last digits, minus UNITS_BELOW. One block.
-extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_unit(
-    const Held* weights, i64 n, int* unit
-) {
+// median of the places of their last digits, minus UNITS_BELOW. The same for all blocks.
+__device__ __forceinline__ int unit_of(const Held* weights, i64 n) {
+    if (WHOLE) return 0;
     constexpr int T = ONCE_THREADS, NONE = 1 << 30;
-    __shared__ int places[T];
+    __shared__ int places[T], unit;
     int size = n < T ? (int)n : T, mine = NONE, place = threadIdx.x;
+    if (place == 0) unit = 0;
     if (place < size) {
         Weighed weight = weighed(weights[sampled_place(place, size, n)]);
         if (weight.digits && !weight.faults) mine = weight.place;
@@ -249,7 +249,9 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_unit(
         n_good += other != NONE;
         before += other < mine || (other == mine && i < place);
     }
-    if (mine != NONE && before == n_good / 2) *unit = max(mine - UNITS_BELOW, LEAST_PLACE);
+    if (mine != NONE && before == n_good / 2) unit = max(mine - UNITS_BELOW, LEAST_PLACE);
+    __syncthreads();
+    return unit;
 }
 
 constexpr int AHEAD = 8;  // elements that a thread loads and places together
@@ -259,7 +261,8 @@ constexpr int FARTHEST_SHIFT = 58;  // sums of 2^17 weights of 53 bits then fit 
 // Count elements and sum weights exactly by segments, and gather the elements in the wanted cells with
 // their weights. Weights may be of any kind.
 //
-// For each segment, every thread adds weights in units of 2^own_unit to a 128-bit number of its own.
+// For each segment, every thread adds weights in units of 2^unit to a 128-bit number of its own, of which
+// `own_unit` gets the exponent.
 // Weights that are not whole units, or too many of them, are added to the digits of the exact sum
 // directly. `totals` has the number of missing elements with a positive weight; flags of invalid
 // weights; the number of gathered elements (also those beyond `room`); that of masked ones; and for each
@@ -267,11 +270,11 @@ constexpr int FARTHEST_SHIFT = 58;  // sums of 2^17 weights of 53 bits then fit 
 // added directly. Digits have 32 bits.
 extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
     const Word* values, const Held* weights, const Keep* keeps, i64 n, const Value* ends, int n_ends,
-    const unsigned char* wanted, const int* own_unit, u64* totals, Value* taken, Weight* their_weights,
-    u64 room
+    const unsigned char* wanted, int* own_unit, u64* totals, Value* taken, Weight* their_weights, u64 room
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
-    const int unit = *own_unit;
+    const int unit = unit_of(weights, n);
+    if (own_thread() == 0) *own_unit = unit;
     constexpr int T = ONCE_THREADS, FIELDS = 5 + TOTAL_DIGITS;
     int n_segments = 2 * n_ends + 1;
     u64* low = (u64*)scratch;

@@ -338,8 +338,6 @@ def _weigh_once(
     n_segments = 2 * n_ends + 1
     device_sheet = on_device(blank, 8 * (4 + n_segments * (5 + TOTAL_DIGITS)))
     at = places_in(device_sheet, blank.dtype)
-    if not given.is_whole:
-        given.launch("weigh_unit", given.weights, given.size, at["unit"], blocks=1)
     of_ends = at["ends"], n_ends, at["wanted"], at["unit"], at["totals"]
     given.launch("weigh_once", *given, *of_ends, *room, room[0].size, shared=once_memory(n_ends))
 
