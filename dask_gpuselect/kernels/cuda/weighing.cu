@@ -455,6 +455,25 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_stretches(
     last[stretch] = drawn[order[at]];
 }
 
+// Find elements near which the sums of sorted weights reach shares of all: NEAR_EACH from the one before
+// the first share of a pair on, but none behind the one after the last. `apart` gets how far the two are
+// apart. `sums` are running sums, rounded.
+extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_near(
+    const double* sums, const i64* order, const Value* elements, i64 n, const double* shares, int n_pairs,
+    i64* apart, Value* near
+) {
+    for (i64 i = own_thread(); i < (i64)n_pairs * NEAR_EACH; i += all_threads()) {
+        int pair = (int)(i / NEAR_EACH), k = (int)(i % NEAR_EACH);
+        i64 places[2];
+        for (int side = 0; side < 2; ++side) {
+            double wanted = shares[side * n_pairs + pair] * sums[n - 1];
+            places[side] = first_not((i64)0, n - 1, [&](i64 place) { return sums[place] < wanted; });
+        }
+        near[i] = elements[order[max(min(min(places[0] - 1 + k, places[1] + 1), n - 1), (i64)0)]];
+        if (k == 0) apart[pair] = places[1] - places[0];
+    }
+}
+
 // --- Exact sums of products -----------------------------------------------------------------------
 
 // Add a number of N limbs of 32 bits, its lowest bit at bit `begin`, to a thread's own ADD_DIGITS

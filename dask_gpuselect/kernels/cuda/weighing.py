@@ -26,6 +26,7 @@ from dask_gpuselect.kernels.cuda.launch import (
 )
 from dask_gpuselect.kernels.cuda.source import (
     KEEPS,
+    NEAR_EACH,
     STATIC,
     add_memory,
     once_memory,
@@ -51,6 +52,7 @@ from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE, POINT, WEIGHT_UNI
 SAMPLED = 1 << 16  # elements of the sample that pivots are chosen from
 WINDOW = 32  # binary digits of each weight that are added in one read
 
+MOST_NEAR = 1 << 23  # elements that are sorted as fast as a sample of them narrows brackets
 STRETCHES = 1 << 11  # stretches of a sample for the host; a bracket of the median has 20
 LEAST = 2.0**-1074  # least positive float64
 FAULT = (1 << 32) - 1  # mask of the number of blocks that found negative weights
@@ -387,6 +389,25 @@ def sorted_sample(
     scale = most / max(most.max(initial=0), LEAST)
     columns = last.view(drawn.dtype)[:n_stretches], sums * scale, squares * scale * scale
     return WeightedSample(*columns, most, size), size / max(chunk.size, 1)
+
+
+def near_shares(
+    chunk: Accompanied, first: Sequence[float], last: Sequence[float]
+) -> NDArray[Any] | None:
+    """Find elements near some shares of the weight; see `reference.weighing.near_shares`."""
+    elements, weights, n, n_pairs = chunk.values, chunk.weights, chunk.size, len(first)
+    if weights is None or n > MOST_NEAR:
+        return None
+    order = elements.argsort()
+    sums = cupy.cumsum(weights.take(order) / weights.max())  # no sum overflows
+    shares = on_device(np.array([*first, *last]), n_pairs * (8 + NEAR_EACH * elements.itemsize))
+    apart = shares[16 * n_pairs :]
+    near = apart[8 * n_pairs :]
+    given = sums, order, elements, n, shares, n_pairs, apart, near
+    launch(elements.dtype, "weigh_near", *given, n_threads=n_pairs * NEAR_EACH)
+    host = apart.get()
+    is_near = bool((host[: 8 * n_pairs].view(np.int64) <= NEAR_EACH - 3).all())
+    return np.unique(host[8 * n_pairs :].view(elements.dtype)) if is_near else None
 
 
 class AsRead(NamedTuple):
