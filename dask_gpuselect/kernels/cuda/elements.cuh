@@ -162,6 +162,18 @@ __device__ __forceinline__ I first_not(I first, I last, Before is_before) {
 __device__ __forceinline__ i64 own_thread() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ i64 all_threads() { return (i64)gridDim.x * blockDim.x; }
 
+// Visit the parts of the equal share that this block has of some parts one behind the other; `upto` is
+// the number of items of the parts up to each. Hand on the part, the first item in it, and how many.
+template <class Visit>
+__device__ __forceinline__ void for_share(const i64* upto, int n_parts, Visit visit) {
+    i64 n = upto[n_parts - 1], at = n * blockIdx.x / gridDim.x, stop = n * (blockIdx.x + 1) / gridDim.x;
+    for (int part = first_not(0, n_parts, [&](int i) { return upto[i] <= at; }); at < stop; ++part) {
+        i64 end = min(stop, upto[part]);
+        if (at < end) visit(part, at - (part ? upto[part - 1] : 0), end - at);
+        at = end;
+    }
+}
+
 // Wait for those threads of the block that wait at the barrier of this name.
 __device__ __forceinline__ void named_barrier(int name, int n_threads) {
     asm volatile("bar.sync %0, %1;" : : "r"(name), "r"(n_threads) : "memory");

@@ -15,13 +15,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.cuda.launch import (
-    Array,
-    launch,
-    most_shared,
-    on_device,
-    places_in,
-)
+from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_device
 from dask_gpuselect.kernels.cuda.source import STATIC, groups_memory, words_memory
 from dask_gpuselect.kernels.reference.groups import elements_of_places
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts, IntArray
@@ -302,19 +296,11 @@ def _tallied(
     """
     dtype, n_groups, n_ends = _dtype(parts), brackets.n_slots, len(brackets.ends)
     n_cells = n_ends + n_groups
-    key = "u8" if dtype.itemsize == 8 else "u4"
-    fields = [
-        ("ends", key, (n_ends,)),
-        ("first", "i4", (n_groups + 1,)),
-        ("wanted", "?", (n_cells,)),
-    ]
-    blank = np.zeros((), np.dtype([*fields, ("totals", "u8", (0,))], align=True))
-    blank["ends"], blank["first"] = to_keys(brackets.ends), brackets.first_end
-    blank["wanted"] = brackets.wanted
-    sheet = on_device(blank, 8 * (1 + 2 * n_cells + n_groups))
-    at, totals = places_in(sheet, blank.dtype), sheet[blank.dtype.itemsize :].view(np.uint64)
-    of_brackets = at["ends"], at["first"], at["wanted"], n_groups, n_ends, totals
+    totals = cupy.zeros(1 + 2 * n_cells + n_groups, np.uint64)
     taken = Keys.room(room, dtype)
+    ends = to_keys(brackets.ends).astype(np.uint64 if dtype.itemsize == 8 else np.uint32)
+    tables = (ends, brackets.first_end.astype(np.int32), brackets.wanted)
+    of_brackets = (*map(on_device, tables), n_groups, n_ends, totals)
     into = taken.keys, taken.numbers, room
     how = _memory(groups_memory(dtype, n_groups, n_ends))
     for values, codes in parts:

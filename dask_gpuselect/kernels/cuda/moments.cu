@@ -17,22 +17,19 @@ extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments(
 // Sum every run of contiguous elements; `upto` is the number of elements up to the end of each. Each
 // block takes an equal share of all elements. A run has `each` numbers: its digits, then its counts.
 extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments_of_runs(
-    const Word* words, const i64* upto, int n_runs, int top, u64* out, int each
+    const Word* all_words, const i64* upto, int n_runs, int top, u64* out, int each
 ) {
     __shared__ u64 digits[MOMENTS_THREADS / 32][N_DIGITS];
-    i64 n = upto[n_runs - 1], at = n * blockIdx.x / gridDim.x, stop = n * (blockIdx.x + 1) / gridDim.x;
-    int run = first_not(0, n_runs, [&](int run) { return upto[run] <= at; });
-    for (; at < stop; ++run) {
-        i64 end = min(stop, upto[run]);
+    for_share(upto, n_runs, [&](int run, i64 first, i64 n) {
+        const Word* words = all_words + (run ? upto[run - 1] : 0) + first;
         clear<MOMENTS_THREADS>(digits);
         Sums mine;
         mine.start(top, digits[threadIdx.x / 32]);
-        visit_all<MOMENTS_THREADS, SUMS_EACH>(words + at, end - at, nullptr, nullptr, mine, 0, 1);
+        visit_all<MOMENTS_THREADS, SUMS_EACH>(words, n, nullptr, nullptr, mine, 0, 1);
         mine.finish(out + (i64)(run + 1) * each - 3);
         write<MOMENTS_THREADS>(digits, out + (i64)run * each);
         __syncthreads();
-        at = end;
-    }
+    });
 }
 
 // --- Rows -----------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from dask_gpuselect.kernels.cuda.launch import Array, launch
 from dask_gpuselect.kernels.cuda.moments import moments_of_runs
 from dask_gpuselect.kernels.cuda.weighing import (
     AsRead,
-    Summed,
     in_bands,
     in_order,
     moments_of,
@@ -69,11 +68,6 @@ class SortedRuns(Runs):
         if keys.size:
             launch(self.dtype, "groups_values", keys, keys.size, values)
         return values
-
-    @property
-    def parts(self) -> list[Summed]:
-        pairs = zip(self.starts.tolist(), self.stops.tolist(), strict=True)
-        return [Summed(*pair) for pair in pairs]
 
     def find(self, run: IntArray, values: NDArray[Any], upto: NDArray[np.bool_]) -> IntArray:
         wanted = to_keys(values)
@@ -130,7 +124,7 @@ class SortedRuns(Runs):
             none = np.zeros(0, self.dtype), np.zeros(0, np.int64)
             return Moments.of(*none, len(self.stops), weights=none[0] if self.has_weights else None)
         if self.weights is not None:
-            return moments_of(self.values, self.weights, self.parts)
+            return moments_of(self.values, self.weights, self.starts, self.stops)
         return moments_of_runs(self.values, self.stops, near)
 
     def distances(self, centre: Any, dtype: np.dtype[Any]) -> SortedRuns:
@@ -143,11 +137,10 @@ class SortedRuns(Runs):
         return replace(self, dtype=np.dtype(values.dtype), keys=ordered)
 
     def squares_of(self, slot: IntArray) -> ExactSums:
-        return moments_of(self.weights, self.weights, self.parts).total[slot]
+        return moments_of(self.weights, self.weights, self.starts, self.stops).total[slot]
 
     def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
-        pairs = zip(starts.tolist(), stops.tolist(), strict=True)
-        return moments_of(self.values, self.weights, [Summed(*pair) for pair in pairs]).total
+        return moments_of(self.values, self.weights, starts, stops).total
 
 
 def sorted_runs(

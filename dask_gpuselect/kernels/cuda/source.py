@@ -53,7 +53,6 @@ ADD_THREADS = 128  # threads, each of which has digits of three sums in shared m
 ADD_DIGITS = 8  # digits of a sum, next to those of the largest products
 UNITS_BELOW = 29  # powers of two by which weights may be smaller or larger than most
 WARP_STAGE = 64  # weighted candidates that a warp collects before it writes them
-NEAR_EACH = 8  # elements near a wanted weight that are taken
 SCAN_THREADS = 1024  # threads of the one block that sums all
 MERGE_EACH = 8  # elements that a thread merges
 CHOOSE_THREADS = 1024

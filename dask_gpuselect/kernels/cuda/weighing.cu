@@ -36,11 +36,11 @@ __device__ __forceinline__ int segment_of(Value value, const Value* ends, int n_
     return 2 * first + (first < n_ends && is_equal_to(ends[first], value));
 }
 
-// Count the elements of each segment, and sum their weights in units of 2^unit, of which only the
-// digits in `mask` count. `totals` has the counts, followed by the sums.
+// Count the elements of each segment, and sum their weights in units of 2^unit. `totals` has the counts,
+// followed by the sums.
 extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_segments(
     const Word* values, const Weight* weights, i64 n, const Value* ends, int n_ends, int unit,
-    u64 mask, u64* totals
+    u64* totals
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     int n_segments = 2 * n_ends + 1;
@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_segments(
 #pragma unroll 4
     for (i64 i = own_thread(); i < n; i += all_threads()) {
         int segment = segment_of(value_of(values[i]), own_ends, n_ends);
-        u64 piece = in_units(weights[i], unit) & mask;
+        u64 piece = in_units(weights[i], unit);
         atomicAdd(&counts[segment], 1u);
         // Shared memory adds 32 bits natively, but 64 bits only in a loop.
         u32 least = (u32)piece, before = atomicAdd(&low[segment], least);
@@ -455,25 +455,6 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_stretches(
     last[stretch] = drawn[order[at]];
 }
 
-// Find elements near which the sums of sorted weights reach shares of all: NEAR_EACH from the one before
-// the first share of a pair on, but none behind the one after the last. `apart` gets how far the two are
-// apart. `sums` are running sums, rounded.
-extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_near(
-    const double* sums, const i64* order, const Value* elements, i64 n, const double* shares, int n_pairs,
-    i64* apart, Value* near
-) {
-    for (i64 i = own_thread(); i < (i64)n_pairs * NEAR_EACH; i += all_threads()) {
-        int pair = (int)(i / NEAR_EACH), k = (int)(i % NEAR_EACH);
-        i64 places[2];
-        for (int side = 0; side < 2; ++side) {
-            double wanted = shares[side * n_pairs + pair] * sums[n - 1];
-            places[side] = first_not((i64)0, n - 1, [&](i64 place) { return sums[place] < wanted; });
-        }
-        near[i] = elements[order[max(min(min(places[0] - 1 + k, places[1] + 1), n - 1), (i64)0)]];
-        if (k == 0) apart[pair] = places[1] - places[0];
-    }
-}
-
 // --- Exact sums of products -----------------------------------------------------------------------
 
 // Add a number of N limbs of 32 bits, its lowest bit at bit `begin`, to a thread's own ADD_DIGITS
@@ -627,14 +608,11 @@ extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
     int n_parts, const Value* sides, u64* tables
 ) {
     constexpr int TABLE = TOTAL_DIGITS + SQUARE_DIGITS + CUBE_DIGITS + 3;
-    i64 n = upto[n_parts - 1], at = n * blockIdx.x / gridDim.x, stop = n * (blockIdx.x + 1) / gridDim.x;
-    int part = first_not(0, n_parts, [&](int part) { return upto[part] <= at; });
-    for (; at < stop; ++part) {
-        i64 end = min(stop, upto[part]), place = start[part] + at - (part ? upto[part - 1] : 0);
+    for_share(upto, n_parts, [&](int part, i64 first, i64 n) {
+        i64 place = start[part] + first;
         const Value* between = sides ? sides + 2 * part : nullptr;
+        u64* table = tables + (i64)part * TABLE;
         add_products(
-            values + place, weights + place, KEEPS ? keeps + place : nullptr, end - at, between, !sides,
-            tables + (i64)part * TABLE);
-        at = end;
-    }
+            values + place, weights + place, KEEPS ? keeps + place : nullptr, n, between, !sides, table);
+    });
 }
