@@ -175,13 +175,9 @@ def sorted_runs(
     else:
         # Sums that fit int64 without rounding are those of whole units.
         how = {"is_whole": n_bits + size.bit_length() < 63}
-        if shift:
-            words, ordered, whole = in_order(given, keys.ordered().keys, shift, unit, **how)
-            keys = Keys(words, None, kind)
-        else:
-            order = keys.order()
-            _, ordered, whole = in_order(given, order, 63, unit, **how)
-            keys = keys.taken(order)
+        order = keys.ordered().keys if shift else keys.order()
+        words, ordered, whole = in_order(given, order, shift, unit, **how)
+        keys = Keys(words, None, kind) if shift else keys.taken(order)
     numbers = np.diff(keys.stops(BANDS * n_groups), prepend=0).reshape(BANDS, -1)
     n_valid, n_missing, n_idle, n_masked, n_others = numbers
     n, running = int(n_valid.sum()), None

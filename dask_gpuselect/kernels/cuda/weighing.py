@@ -47,7 +47,7 @@ from dask_gpuselect.maths.exact_sums import (
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.weight_guess import WeightedSample
-from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE, POINT, WEIGHT_UNIT
+from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE, POINT, PRODUCT_UNIT, WEIGHT_UNIT
 
 SAMPLED = 1 << 16  # elements of the sample that pivots are chosen from
 
@@ -58,29 +58,6 @@ LEAST = 2.0**-1074  # least positive float64
 FAULT = (1 << 32) - 1  # mask of the number of blocks that found negative weights
 
 IS_NEGATIVE, LEAST_PLACE, MOST_PLACE = 1, -1074, 4096  # as in ``weighing.cu``
-SCALED = "ldexp((double)w, -top)"
-ADDED, SUM = ("a + b", "total = a", "0"), ("T w, int32 top", "float64 total")
-_scaled_sum = cupy.ReductionKernel(*SUM, SCALED, *ADDED, "dask_gpuselect_scaled_sum")
-_scaled_squares = cupy.ReductionKernel(
-    *SUM, f"{SCALED} * {SCALED}", *ADDED, "dask_gpuselect_scaled_squares"
-)
-ROWS = 1 << 12
-
-
-def _reduced(
-    kernel: Any, combine: Callable[[NDArray[Any]], Any], arrays: Sequence[Array], *given: Any
-) -> Any:
-    """Reduce all elements of some flat arrays by a kernel: first rows, then their results.
-
-    CuPy would reduce a single row by one block: 2**28 elements take 210 ms.
-    """
-    n = arrays[0].size
-    body = n // ROWS * ROWS
-    rows = [array[:body].reshape(ROWS, -1) for array in arrays] if body else []
-    parts = [kernel(*rows, *given, axis=1).get()] if body else []
-    if body < n:
-        parts.append(kernel(*(array[body:] for array in arrays), *given).get().reshape(1))
-    return combine(np.concatenate(parts)).item()
 
 
 def weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, Array, int]:
@@ -140,14 +117,16 @@ def in_bands(given: AsRead, codes: Array, n_groups: int) -> tuple[Array, int, in
 
 def in_order(
     given: AsRead, order: Array, n_bits: int, unit: int, *, is_whole: bool
-) -> tuple[Array, Array, Array | None]:
+) -> tuple[Array | None, Array, Array | None]:
     """Return the keys above the places of an order, and the weights of the elements there.
 
-    With `is_whole`, also return the weights in units of ``2**unit``.
+    Places have `n_bits` bits, or all if that is 0. With `is_whole`, also return the weights in
+    units of ``2**unit``.
     """
-    keys, ordered = cupy.empty(order.size, np.uint64), cupy.empty(order.size, given.weights.dtype)
+    keys = cupy.empty(order.size, np.uint64) if n_bits else None
+    ordered = cupy.empty(order.size, given.weights.dtype)
     whole = cupy.empty(order.size, np.int64) if is_whole else None
-    at = order, order.size, n_bits, given.weights, unit
+    at = order, order.size, n_bits or 63, given.weights, unit
     given.launch("weigh_ordered", *at, keys, ordered, whole)
     return keys, ordered, whole
 
@@ -222,15 +201,13 @@ def _in_heavy_cells(
 
 def _measured(weights: Array) -> tuple[int, float]:
     """Measure the unit and the squares of weights; see `reference.weighing.measured`."""
-    top = math.frexp(float(weights.max()))[1]
-    total, square = (
-        _reduced(kernel, np.sum, [weights], np.int32(top))
-        for kernel in (_scaled_sum, _scaled_squares)
-    )
-    unit = top + math.frexp(total)[1] - reference.UNITS
+    sums: Any = moments_of(weights, weights, [0], [weights.size])
+    (total,), (square,) = sums.n.integers(WEIGHT_UNIT), sums.total.integers(PRODUCT_UNIT)
+    unit = total.bit_length() - POINT - reference.UNITS
     if weights.dtype.kind == "i":
         unit = max(unit, 0)
-    return unit, math.ldexp(square, 2 * (top - unit))
+    lost = max(square.bit_length() - 64, 0)
+    return unit, math.ldexp(square >> lost, lost + DIGIT * PRODUCT_UNIT - 2 * unit)
 
 
 def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Tally | None:
