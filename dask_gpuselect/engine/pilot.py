@@ -195,7 +195,10 @@ def _narrowed(
             break
         n, dtype = len(tally.candidates), tally.candidates.dtype
         inside = Accompanied(tally.candidates.elements, weights=tally.weights)
-        narrow = guess(*kernels.sorted_sample(inside, dtype, NARROWING))
+        if isinstance(guess, Brackets):
+            narrow = guess
+        else:
+            narrow = guess(*kernels.sorted_sample(inside, dtype, NARROWING))
         inner = kernels.tally_in_place(inside, dtype, narrow, n)
         assert inner is not None
         if 2 * len(inner.candidates) > n:
@@ -210,8 +213,10 @@ def _narrowed(
 
 def _in_order(tally: Tally) -> Tally:
     """Sort the candidates of a tally on their device, and move them to the host with weights."""
-    elements = tally.candidates.elements
-    xp = namespace(elements)
-    order = xp.argsort(elements)
-    elements, weights = (to_host(xp.take(each, order)) for each in (elements, tally.weights))
+    both = tally.candidates.elements, tally.weights
+    if len(both[0]):
+        xp = namespace(both[0])
+        order = xp.argsort(both[0])
+        both = xp.take(both[0], order), xp.take(both[1], order)
+    elements, weights = map(to_host, both)
     return replace(tally, candidates=HostCandidates(elements), weights=weights)

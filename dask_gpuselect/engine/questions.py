@@ -175,8 +175,8 @@ class Question(BaseQuestion, ABC):
         """
         return None
 
-    def guess_inside(self, brackets: Brackets, tally: Tally) -> Guess | None:
-        """Return a `guess` for a sample of the candidates alone, which narrows their brackets.
+    def guess_inside(self, brackets: Brackets, tally: Tally) -> Guess | Brackets | None:
+        """Return narrower brackets, or a `guess` of them for a sample of the candidates alone.
 
         It serves data in memory. Return None if the candidates should stay as they are. Raise
         `ChunksChangedError` if the brackets do not contain all that is needed.

@@ -416,6 +416,15 @@ def sorted_sample(array: Any, dtype: np.dtype[Any], size: int) -> tuple[Any, flo
     return drawn
 
 
+near_shares: Callable[..., NDArray[Any] | None] = _kernel(
+    "near_shares", "weighing.near_shares", _as_it_is
+)
+"""Find elements of a weighted chunk near some shares of the weight; None if a sample is as fast.
+
+See `reference.weighing.near_shares`.
+"""
+
+
 @one_way
 def pilot(
     array: Any, dtype: np.dtype[Any], size: int, ranks: RanksOf
@@ -530,6 +539,8 @@ def deviations(chunk: Any, centre: Any, dtype: np.dtype[Any]) -> Any:
 
     See `reference.lanes.deviations`.
     """
+    if isinstance(chunk, Runs):
+        return chunk.distances(centre, dtype)
     if isinstance(chunk, Accompanied):
         return replace(chunk, values=deviations(chunk.values, centre, dtype))
     centre = centre.data if isinstance(centre, np.ma.MaskedArray) else centre

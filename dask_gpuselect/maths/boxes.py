@@ -937,17 +937,23 @@ def _with_weights(
     Also add those of the elements that equal the distinct extremes `low` and `high`.
     """
     brackets, tally, values = order.brackets, order.tally, np.concatenate([low, high])
-    counts = counts_at(brackets, tally, values, tally.candidates.ordered().places)
-    ends = np.array([box.below or 0, tally.n_valid - (box.above or 0)])
-    sums = order.weights_before(np.concatenate([*counts, ends]))
+    below, upto = counts_at(brackets, tally, values, tally.candidates.ordered().places)
     n_low, n = len(low), len(values)
-    weights, beyond = sums[n : 2 * n] - sums[:n], [box.weight_below, box.weight_above]
-    sides = (box.below, sums[2 * n : -1]), (box.above, tally.weight - sums[-1:])
+    # Nothing lies between two neighbours among the extremes: one begins where the other ends.
+    edges = np.concatenate([[0], upto[:n_low], [tally.n_valid], below[n_low:]])
+    ends = np.array([box.below or 0, tally.n_valid - (box.above or 0)])
+    sums = order.weights_before(np.append(edges, ends))
+    beyond = [box.weight_below, box.weight_above]
+    sides = (box.below, sums[-2:-1]), (box.above, tally.weight - sums[-1:])
     for i, (count, weight) in enumerate(sides):
         if beyond[i] is None and count is not None:
             beyond[i] = weight
     box = replace(box, weight_below=beyond[0], weight_above=beyond[1])
-    return replace(box, low_weights=weights[:n_low], high_weights=weights[n_low:]) if n else box
+    if not n:
+        return box
+    low_weights = sums[1 : n_low + 1] - sums[:n_low]
+    high_weights = sums[n_low + 1 : n + 1] - sums[n_low + 2 : n + 2]
+    return replace(box, low_weights=low_weights, high_weights=high_weights)
 
 
 def resolve_again(box: PartialBox, brackets: Brackets, tally: Tally) -> PartialBox:

@@ -630,7 +630,10 @@ class Wholes:
 
     def running(self) -> Running:
         """Compute the running sums of each row."""
-        limbs = [limb.cumsum(axis=1) for limb in self.limbs]
+        # Of a single row without an axis: CuPy would read it once for every bit of its length.
+        limbs = [
+            limb.cumsum(axis=1) if len(limb) > 1 else limb.cumsum()[None] for limb in self.limbs
+        ]
         for low, high in zip(limbs[:-1], limbs[1:], strict=True):
             high += low >> DIGIT
             low &= MASK

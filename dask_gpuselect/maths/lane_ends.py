@@ -94,8 +94,9 @@ class Outermost(Arrays):
             counts = np.add.reduceat(counts[order], first)
         lane, elements = lane[first], elements[first]
         # A value is taken as long as fewer than `most` elements of the lane are more extreme.
-        before = np.cumsum(counts) - counts
-        takes = before - before[np.searchsorted(lane, lane)] < most
+        before, of_lane = np.cumsum(counts) - counts, np.bincount(lane, minlength=n_lanes)
+        begin = np.append(before, 0)[np.cumsum(of_lane) - of_lane]
+        takes = before - np.repeat(begin, of_lane) < most
         if weights is not None:
             weights = weights[order].of_runs(first)[takes]
         n_values = np.bincount(lane[takes], minlength=n_lanes)

@@ -304,8 +304,6 @@ def order_statistics_of_slots(about: Bracketed, tally: Tally, ranks: RanksOfLane
         return table.T
 
     lower, upper = ranks_in_one_order(n_valid, ranks)
-    lower_elements = elements(lower)
-    same = np.array_equal(lower, upper)
-    return Lanes(
-        lower_elements, lower_elements if same else elements(upper), n_valid, about.n_missing
-    )
+    # Both are asked together: on a device each question takes a copy there and back.
+    both = elements(np.concatenate([lower, upper]))
+    return Lanes(both[:, : len(lower)], both[:, len(lower) :], n_valid, about.n_missing)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -70,8 +71,14 @@ class Runs(WeightedOrder):
     def has_weights(self) -> bool: ...
 
     def sums_of(self, slot: IntArray) -> tuple[ExactSums, ExactSums]:
-        before = self.weights_before(self.starts[slot])
-        return before, self.weights_before(self.stops[slot]) - before
+        before, weight = self._totals
+        return before[slot], weight[slot]
+
+    @cached_property
+    def _totals(self) -> tuple[ExactSums, ExactSums]:
+        """The weight before each run, and that of its elements."""
+        n, sums = len(self.stops), self.weights_before(np.concatenate([self.starts, self.stops]))
+        return sums[:n], sums[n:] - sums[:n]
 
     @abstractmethod
     def find(self, run: IntArray, values: NDArray[Any], upto: NDArray[np.bool_]) -> IntArray:
@@ -80,6 +87,10 @@ class Runs(WeightedOrder):
     @abstractmethod
     def elements(self, places: IntArray) -> NDArray[Any]:
         """Return the elements at some places, the last one at places beyond it."""
+
+    @abstractmethod
+    def distances(self, centre: Any, dtype: np.dtype[Any]) -> Runs:
+        """Sort the distances of all elements without weights from the centre of their run."""
 
     @abstractmethod
     def moments(self, near: NDArray[Any]) -> Moments:
@@ -188,10 +199,14 @@ def _outermost(
             order = _ahead(np.cumsum(n) - 1, n, -1)
         return Outermost.of(measure, run, elements[order], most, is_high=is_high)
     is_new = np.append(True, (run[1:] != run[:-1]) | (elements[1:] != elements[:-1]))[: len(run)]
-    run, elements = run[is_new], elements[is_new]
-    both = np.repeat([False, True], len(run))
-    places = runs.find(np.tile(run, 2), np.tile(elements, 2), both)
-    sums, counts = runs.weights_before(places), np.diff(places.reshape(2, -1), axis=0)[0]
-    weights = sums[len(run) :] - sums[: len(run)]
+    outer = _ahead(runs.stops, n, -1) if is_high else _ahead(runs.starts, n, 1)
+    run, elements, outer = run[is_new], elements[is_new], outer[is_new]
+    # A value ends where the next one begins, except for the last value of a run.
+    last = np.flatnonzero(np.append(run[1:] != run[:-1], True)[: len(run)])
+    behind = runs.find(run[last], elements[last], np.full(len(last), not is_high))
+    edges, inner = np.append(outer, behind), np.arange(1, len(run) + 1)
+    inner[last] = len(run) + np.arange(len(last))
+    sums = runs.weights_before(edges)
+    weights = sums[: len(run)] - sums[inner] if is_high else sums[inner] - sums[: len(run)]
     listed = np.bincount(run, minlength=len(n))
-    return Outermost(measure, listed, elements, counts, weights)
+    return Outermost(measure, listed, elements, np.abs(edges[inner] - outer), weights)

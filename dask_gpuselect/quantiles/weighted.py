@@ -9,12 +9,14 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect import kernels
 from dask_gpuselect.arrays import as_dtype
 from dask_gpuselect.engine.questions import (
     Guess,
     LaneQuestion,
     Question,
 )
+from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
@@ -102,10 +104,14 @@ class WeightedQuantiles(QuantileFields, Question, LaneQuestion):
     def guess(self, ordered: Any, rate: float) -> Brackets:
         return guess_share_brackets(ordered, *ordered.shares(self.q, self.method, rate))
 
-    def guess_inside(self, brackets: Brackets, tally: Tally) -> Guess | None:
+    def guess_inside(self, brackets: Brackets, tally: Tally) -> Guess | Brackets | None:
         if len(tally.candidates) <= FEW_CANDIDATES or tally.n_missing and not self.skips_missing:
             return None
         first, last = shares_inside(brackets, tally, self.q, self.method)
+        inside = Accompanied(tally.candidates.elements, weights=tally.weights)
+        ends = kernels.near_shares(inside, first, last)
+        if ends is not None:  # the answers are among them, which needs no candidates
+            return Brackets(ends, np.zeros(len(ends) + 1, np.bool_))
         return lambda ordered, _: guess_share_brackets(ordered, first, last)
 
     def bracket(self, cuts: Cuts) -> Brackets:

@@ -71,6 +71,7 @@ class DeviationQuestion(Question, LaneQuestion):
     whole_times: ClassVar[int | None] = None  # it needs shells
     by_order: ClassVar[bool] = False
     composes: ClassVar[bool] = True
+    takes_runs: ClassVar[bool] = True
 
     @classmethod
     def of(

@@ -45,41 +45,39 @@ def in_chunks(x: Any, chunks: Any = CHUNK) -> da.Array:
     )
 
 
-def ask_all(x: Any) -> Any:
-    return nanquantile(in_chunks(x), Q)
-
-
 box_of = partial(describe_boxplot, max_fliers=50)
 
 
-def ask_box(x: Any) -> Any:
-    return box_of(in_chunks(x))
-
-
-def ask_masked(x: Any) -> Any:
-    where = in_chunks((x == x) & (x > x.dtype.type(0)))
-    return nanquantile(in_chunks(x), Q, where=where)
+def weights_of(x: Any) -> Any:
+    weights = abs(x.astype("f8")) + 0.25
+    weights[x != x] = 1
+    return weights
 
 
 def ask_weighted(x: Any) -> Any:
-    weights = abs(x.astype("f8")) + 0.25
-    weights[x != x] = 1
-    return nanquantile(in_chunks(x), Q, weights=in_chunks(weights), method="inverted_cdf")
+    weights = in_chunks(weights_of(x))
+    return nanquantile(in_chunks(x), Q, weights=weights, method="inverted_cdf")
 
 
-def ask_groups(x: Any) -> Any:
+def grouped(x: Any, made: Callable[[Any], Any] = in_chunks) -> Any:
     labels = np.arange(N) * 7 % 5
-    by = in_chunks(CUPY.asarray(labels) if isinstance(x, CUPY.array_type) else labels)
-    return groupby(in_chunks(x), by, groups=range(5)).nanquantile([0.25, 0.5])
+    by = made(CUPY.asarray(labels) if isinstance(x, CUPY.array_type) else labels)
+    return groupby(made(x), by, groups=range(5))
+
+
+def ask_runs(x: Any) -> Any:
+    groups, how = grouped(x, lambda x: x), {"where": x != 1, "weights": weights_of(x)}
+    return groups.mad(), groups.nanquantile(0.5, **how), groups.describe_boxplot(**how)
 
 
 ALL_ELEMENTS = {
-    "quantiles": ask_all,
+    "quantiles": lambda x: nanquantile(in_chunks(x), Q),
     "at once": lambda x: nanquantile(x, [0.1, 0.5]),
-    "box": ask_box,
-    "masked": ask_masked,
+    "box": lambda x: box_of(in_chunks(x)),
+    "masked": lambda x: nanquantile(in_chunks(x), Q, where=in_chunks(x > x.dtype.type(0))),
     "weighted": ask_weighted,
-    "groups": ask_groups,
+    "groups": lambda x: grouped(x).nanquantile([0.25, 0.5]),
+    "groups at once": ask_runs,
     "spread": lambda x: mad(in_chunks(x)),
     "sorted": lambda x: sort(in_chunks(x)),
 }
@@ -166,8 +164,8 @@ def of_kind(array: Any, like: Any) -> Any:
 @pytest.mark.parametrize("dtype", ["f2", "i2", "u1", "i8"])
 def test_other_dtypes(dtype: str) -> None:
     values = (50 * normal(N)).astype(dtype) if dtype != "u1" else (200 * uniform(N)).astype(dtype)
-    assert_as_numpy(ask_all, values)
-    assert_as_numpy(ask_box, values)
+    assert_as_numpy(ALL_ELEMENTS["quantiles"], values)
+    assert_as_numpy(ALL_ELEMENTS["box"], values)
 
 
 @pytest.mark.parametrize("n", [7, 30, 100, 400, 12_000, 60_000])

@@ -162,6 +162,18 @@ __device__ __forceinline__ I first_not(I first, I last, Before is_before) {
 __device__ __forceinline__ i64 own_thread() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ i64 all_threads() { return (i64)gridDim.x * blockDim.x; }
 
+// Visit the parts of the equal share that this block has of some parts one behind the other; `upto` is
+// the number of items of the parts up to each. Hand on the part, the first item in it, and how many.
+template <class Visit>
+__device__ __forceinline__ void for_share(const i64* upto, int n_parts, Visit visit) {
+    i64 n = upto[n_parts - 1], at = n * blockIdx.x / gridDim.x, stop = n * (blockIdx.x + 1) / gridDim.x;
+    for (int part = first_not(0, n_parts, [&](int i) { return upto[i] <= at; }); at < stop; ++part) {
+        i64 end = min(stop, upto[part]);
+        if (at < end) visit(part, at - (part ? upto[part - 1] : 0), end - at);
+        at = end;
+    }
+}
+
 // Wait for those threads of the block that wait at the barrier of this name.
 __device__ __forceinline__ void named_barrier(int name, int n_threads) {
     asm volatile("bar.sync %0, %1;" : : "r"(name), "r"(n_threads) : "memory");
@@ -236,19 +248,21 @@ union Present {
 
 // Hand every element of the chunk to `visit(words, present)`, `PER_THREAD` of them or one at a time.
 // Elements that are not present must be ignored. `visit.pause()` follows each such call. All threads of
-// a block take part in all calls, so that they may vote and wait for each other.
+// a block take part in all calls, so that they may vote and wait for each other. The elements are
+// shared by `n_blocks` blocks, of which this is number `block`.
 //
 // A contiguous chunk is read by 16-byte loads; all loads of a call are in flight together. `keeps` is
 // in the order in which the elements are read, and aligned as they are (see `chunk.Chunk`).
 template <int THREADS, int PER_THREAD, class Visit>
 __device__ __forceinline__ void visit_all(
-    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, Visit& visit
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, Visit& visit,
+    const i64 block = blockIdx.x, const i64 n_blocks = gridDim.x
 ) {
     constexpr i64 TILE = THREADS * PER_THREAD;
     i64 head = (i64)((16 - (u64)chunk % 16) % 16 / sizeof(Word));  // before the first whole vector
     i64 n_tiles = layout || n < head ? 0 : (n - head) / TILE;
     const uint4* vectors = (const uint4*)(chunk + head);
-    for (i64 tile = blockIdx.x; tile < n_tiles; tile += gridDim.x) {
+    for (i64 tile = block; tile < n_tiles; tile += n_blocks) {
         Loaded<PER_THREAD> loaded;
         const uint4* mine = vectors + tile * (TILE / VECTOR) + threadIdx.x;
 #pragma unroll
@@ -266,7 +280,7 @@ __device__ __forceinline__ void visit_all(
     // tiles.
     i64 n_tiled = n_tiles * TILE, n_left = n - n_tiled;
     if (n_tiles == 0) head = 0;
-    for (i64 start = (i64)blockIdx.x * THREADS; start < n_left; start += (i64)gridDim.x * THREADS) {
+    for (i64 start = block * THREADS; start < n_left; start += n_blocks * THREADS) {
         i64 i = start + threadIdx.x;
         bool is_present = i < n_left;
         if (i >= head) i += n_tiled;

@@ -7,24 +7,43 @@
 
 // Write elements as keys that order by group, then by value. Elements of up to 32 bits have the group
 // in the upper half of the key; those of 64 bits have groups in an array of their own. Missing elements
-// come behind all others, by group, and elements in no group come last. With `size` below n, one
-// element is taken from each of `size` equal stretches.
+// come behind all others, by group, and elements in no group have the number `none`. With `size` below n,
+// one element is taken from each of `size` equal stretches. With a shift, places follow as lowest bits.
 extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_keys(
-    const Word* values, const int* codes, i64 n, i64 size, int n_groups, u64* keys, u32* groups
+    const Word* values, const int* codes, i64 n, i64 size, int n_groups, int none, int shift, u64* keys,
+    u32* groups
 ) {
 #pragma unroll 4
     for (i64 i = own_thread(); i < size; i += all_threads()) {
         i64 place = size == n ? i : sampled_place(i, size, n);
         Word word = values[place];
         int code = codes[place];
-        u32 group = is_missing(value_of(word)) ? (u32)n_groups + (u32)code : (u32)code;
-        if (code < 0) group = 2 * (u32)n_groups;
+        u32 group = code < 0 ? none : is_missing(value_of(word)) ? n_groups + code : code;
 #if BITS == 64
         keys[i] = key_of(word);
         groups[i] = group;
 #else
-        keys[i] = (u64)group << 32 | key_of(word);
+        keys[i] = ((u64)group << 32 | key_of(word)) << shift | (shift ? (u64)place : 0);
 #endif
+    }
+}
+
+// Convert keys back to elements.
+extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_values(
+    const u64* keys, i64 n, Word* words
+) {
+#pragma unroll 4
+    for (i64 i = own_thread(); i < n; i += all_threads()) words[i] = word_of((Key)keys[i]);
+}
+
+// Count the sorted elements up to each of some numbers of groups, from 0 on.
+extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_stops(
+    const u64* keys, const u32* numbers, i64 n, int n_numbers, i64* stops
+) {
+    for (i64 i = own_thread(); i < n_numbers; i += all_threads()) {
+        stops[i] = first_not((i64)0, n, [&](i64 place) {
+            return (i64)(numbers ? numbers[place] : keys[place] >> 32) <= i;
+        });
     }
 }
 

@@ -15,7 +15,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared
+from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_device
 from dask_gpuselect.kernels.cuda.source import STATIC, groups_memory, words_memory
 from dask_gpuselect.kernels.reference.groups import elements_of_places
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts, IntArray
@@ -92,12 +92,11 @@ class Keys:
 
     def stops(self, n: int) -> IntArray:
         """Count the sorted elements whose number is below 1, 2, ..., n."""
-        if self.numbers is None:
-            wanted = cupy.arange(1, n + 1, dtype=np.uint64) << np.uint64(32)
-            counts = cupy.searchsorted(self.keys, wanted)
-        else:
-            counts = cupy.searchsorted(self.numbers, cupy.arange(1, n + 1, dtype=np.uint32))
-        return np.asarray(counts.get(), np.int64)
+        counts = cupy.empty(n, np.int64)
+        if n:
+            given = self.keys, self.numbers, len(self), n, counts
+            launch(self.dtype, "groups_stops", *given, n_threads=n)
+        return np.asarray(counts.get())
 
     def elements_at(self, places: IntArray) -> NDArray[Any]:
         """Return the elements at some places, on the host."""
@@ -265,15 +264,22 @@ def _in_groups(parts: Parts, n_groups: int, rate: float = 1) -> tuple[Keys, IntA
     return keys, counts[:n_groups], counts[n_groups:]
 
 
-def keys_of(parts: Parts, n_groups: int, rate: float = 1) -> Keys:
-    """Make the keys of the elements of some parts, or of a sample; see `_in_groups`."""
+def keys_of(
+    parts: Parts, n_groups: int, rate: float = 1, *, none: int | None = None, shift: int = 0
+) -> Keys:
+    """Make the keys of the elements of some parts, or of a sample; see `_in_groups`.
+
+    `none` is the number of elements in no group, by default behind those of missing elements. Keys
+    may be shifted, with places below them.
+    """
+    none = 2 * n_groups if none is None else none
     dtype = _dtype(parts)
     sizes = [int(np.ceil(values.size * rate)) for values, _ in parts]
     keys, stop = Keys.room(sum(sizes), dtype), 0
     for (values, codes), size in zip(parts, sizes, strict=True):
         start, stop = stop, stop + size
         if size:
-            given = values, codes, values.size, size, n_groups
+            given = values, codes, values.size, size, n_groups, none, shift
             own = keys.taken(slice(start, stop))
             launch(dtype, "groups_keys", *given, own.keys, own.numbers)
     return keys
@@ -294,7 +300,7 @@ def _tallied(
     taken = Keys.room(room, dtype)
     ends = to_keys(brackets.ends).astype(np.uint64 if dtype.itemsize == 8 else np.uint32)
     tables = (ends, brackets.first_end.astype(np.int32), brackets.wanted)
-    of_brackets = (*map(cupy.asarray, tables), n_groups, n_ends, totals)
+    of_brackets = (*map(on_device, tables), n_groups, n_ends, totals)
     into = taken.keys, taken.numbers, room
     how = _memory(groups_memory(dtype, n_groups, n_ends))
     for values, codes in parts:

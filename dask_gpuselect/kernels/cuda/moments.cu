@@ -14,6 +14,24 @@ extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments(
     write<MOMENTS_THREADS>(digits, out);
 }
 
+// Sum every run of contiguous elements; `upto` is the number of elements up to the end of each. Each
+// block takes an equal share of all elements. A run has `each` numbers: its digits, then its counts.
+extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments_of_runs(
+    const Word* all_words, const i64* upto, int n_runs, int top, u64* out, int each
+) {
+    __shared__ u64 digits[MOMENTS_THREADS / 32][N_DIGITS];
+    for_share(upto, n_runs, [&](int run, i64 first, i64 n) {
+        const Word* words = all_words + (run ? upto[run - 1] : 0) + first;
+        clear<MOMENTS_THREADS>(digits);
+        Sums mine;
+        mine.start(top, digits[threadIdx.x / 32]);
+        visit_all<MOMENTS_THREADS, SUMS_EACH>(words, n, nullptr, nullptr, mine, 0, 1);
+        mine.finish(out + (i64)(run + 1) * each - 3);
+        write<MOMENTS_THREADS>(digits, out + (i64)run * each);
+        __syncthreads();
+    });
+}
+
 // --- Rows -----------------------------------------------------------------------------------------
 
 // Add every element of a contiguous table to the digits of its row, from digits `first_total` and

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import cupy
@@ -19,7 +18,7 @@ from dask_gpuselect.kernels.cuda.chunk import (
     n_unmasked,
     on_host,
 )
-from dask_gpuselect.kernels.cuda.launch import Array, launch
+from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device
 from dask_gpuselect.kernels.cuda.source import cut_for, digits_for
 from dask_gpuselect.kernels.reference import moments as reference
 from dask_gpuselect.maths.cuts import IntArray
@@ -40,19 +39,20 @@ def moments(values: Elements, near: NDArray[Any]) -> Moments:
     """Sum a chunk exactly; see `reference.moments.moments`. Reads the chunk once."""
     if values.size <= FEW:
         return cpu.moments(on_host(values), near)
-    return moments_of_each([values], near)
+    dtype, sums = np.dtype(values.dtype), cupy.zeros((1, N_SUMS), np.uint64)
+    pieces, top = cut_for(near, dtype)
+    made = (("PIECES", pieces), *masked(values))
+    launch(dtype, "moments", *Chunk.of(values), top, sums, sums[0, N_DIGITS:], defined=made)
+    return moments_of(sums.get().view(np.int64), n_unmasked(values))
 
 
-def moments_of_each(parts: Sequence[Elements], near: NDArray[Any]) -> Moments:
-    """Sum each of several arrays of one dtype exactly, as `moments` does."""
-    sums = cupy.zeros((len(parts), N_SUMS), np.uint64)
-    for row, values in zip(sums, parts, strict=True):
-        dtype = np.dtype(values.dtype)
-        pieces, top = cut_for(near, dtype)
-        made = (("PIECES", pieces), *masked(values))
-        launch(dtype, "moments", *Chunk.of(values), top, row, row[N_DIGITS:], defined=made)
-    sizes = np.array([n_unmasked(values) for values in parts], np.int64)
-    return moments_of(sums.get().view(np.int64), sizes)
+def moments_of_runs(values: Array, stops: IntArray, near: NDArray[Any]) -> Moments:
+    """Sum each run of a flat array exactly; `stops` are the places behind the runs."""
+    dtype, sums = np.dtype(values.dtype), cupy.zeros((len(stops), N_SUMS), np.uint64)
+    pieces, top = cut_for(near, dtype)
+    given = values, on_device(stops), len(stops), top, sums, N_SUMS
+    launch(dtype, "moments_of_runs", *given, defined=(("PIECES", pieces),))
+    return moments_of(sums.get().view(np.int64), np.diff(stops, prepend=0))
 
 
 def in_cells(values: Array, ends: NDArray[Any], cells: NDArray[np.bool_]) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,21 +11,29 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import all_true
 from dask_gpuselect.kernels.companions import Accompanied, as_codes
-from dask_gpuselect.kernels.cuda.chunk import as_float64
+from dask_gpuselect.kernels.cuda.chunk import as_float64, as_selected, distances_from
 from dask_gpuselect.kernels.cuda.groups import Keys, keys_of
 from dask_gpuselect.kernels.cuda.launch import Array, launch
-from dask_gpuselect.kernels.cuda.moments import moments_of_each
-from dask_gpuselect.kernels.cuda.weighing import Summed, moments_of
+from dask_gpuselect.kernels.cuda.moments import moments_of_runs
+from dask_gpuselect.kernels.cuda.weighing import (
+    AsRead,
+    in_bands,
+    in_order,
+    moments_of,
+    readable,
+)
 from dask_gpuselect.kernels.reference.selection import elements_of
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Running, Wholes
-from dask_gpuselect.maths.keys import from_keys, to_keys
+from dask_gpuselect.maths.keys import to_keys
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs
 
+BANDS = (
+    5  # valid elements, missing ones, those of weight 0, those left out, and missing ones of these
+)
 MOST_LIMBS = 8  # running sums of weights have 8 bytes in each limb, for every element
 
 
@@ -56,12 +64,10 @@ class SortedRuns(Runs):
 
     @cached_property
     def values(self) -> Array:
-        return from_keys(self.keys.keys, self.dtype)
-
-    @property
-    def parts(self) -> list[Summed]:
-        pairs = zip(self.starts.tolist(), self.stops.tolist(), strict=True)
-        return [Summed(*pair) for pair in pairs]
+        keys, values = self.keys.keys, cupy.empty(self.keys.keys.size, self.dtype)
+        if keys.size:
+            launch(self.dtype, "groups_values", keys, keys.size, values)
+        return values
 
     def find(self, run: IntArray, values: NDArray[Any], upto: NDArray[np.bool_]) -> IntArray:
         wanted = to_keys(values)
@@ -79,7 +85,8 @@ class SortedRuns(Runs):
         if not len(places) or not self.keys.keys.size:
             return ExactSums.zeros(places.shape)
         at = cupy.asarray(np.maximum(places - 1, 0))
-        digits = cupy.stack([limb[0].take(at) for limb in sums.limbs]).get()
+        parts = [limb[0].take(at) for limb in sums.limbs]
+        digits = (parts[0][None] if len(parts) == 1 else cupy.stack(parts)).get()
         return sums.exact(np.where(places > 0, digits, 0))
 
     @property
@@ -117,15 +124,23 @@ class SortedRuns(Runs):
             none = np.zeros(0, self.dtype), np.zeros(0, np.int64)
             return Moments.of(*none, len(self.stops), weights=none[0] if self.has_weights else None)
         if self.weights is not None:
-            return moments_of(self.values, self.weights, self.parts)
-        return moments_of_each([self.values[a:b] for a, b, _ in self.parts], near)
+            return moments_of(self.values, self.weights, self.starts, self.stops)
+        return moments_of_runs(self.values, self.stops, near)
+
+    def distances(self, centre: Any, dtype: np.dtype[Any]) -> SortedRuns:
+        keys, numbers = self.keys.keys, self.keys.numbers
+        upper = keys.view(np.int32)[1::2] if numbers is None else numbers.view(np.int32)
+        codes = cupy.ascontiguousarray(upper)
+        centres = cupy.asarray(centre).reshape(-1).take(codes)
+        values = as_selected(distances_from(self.values, centres, dtype))
+        ordered = keys_of([(values, codes)], len(self.stops)).ordered()
+        return replace(self, dtype=np.dtype(values.dtype), keys=ordered)
 
     def squares_of(self, slot: IntArray) -> ExactSums:
-        return moments_of(self.weights, self.weights, self.parts).total[slot]
+        return moments_of(self.weights, self.weights, self.starts, self.stops).total[slot]
 
     def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
-        pairs = zip(starts.tolist(), stops.tolist(), strict=True)
-        return moments_of(self.values, self.weights, [Summed(*pair) for pair in pairs]).total
+        return moments_of(self.values, self.weights, starts, stops).total
 
 
 def sorted_runs(
@@ -140,40 +155,43 @@ def sorted_runs(
         _joined([make(chunk) for chunk in chunks])
         for make in (lambda chunk: elements_of(chunk.values, dtype)[0], _codes)
     )
-    kind, every, weights = np.dtype(values.dtype), codes, None
-    n_left_out = n_idle = np.zeros(n_groups, np.int64)
+    kind, size, keeps, given = np.dtype(values.dtype), values.size, None, None
     if any(chunk.keeps is not None for chunk in chunks):
         keeps = _joined([_keeps(chunk) for chunk in chunks])
-        codes = cupy.where(keeps, codes, np.int32(-1))
-        n_left_out = _sizes(every, n_groups) - _sizes(codes, n_groups)
-    unmasked_codes, is_idle = codes, False
+    unit = n_bits = shift = 0
     if chunks[0].weights is not None:
         weights = _joined([_weights(chunk) for chunk in chunks])
-        weighs = weights > 0
-        is_idle = not all_true(weighs)
-        if is_idle:
-            codes = cupy.where(weighs, codes, np.int32(-1))
-    keys, order = keys_of([(values, codes)], n_groups), None
-    if weights is None:
+        given = AsRead.of(values, weights, keeps)
+        codes, unit, n_bits = in_bands(given, codes, n_groups)
+        shift = max(size - 1, 1).bit_length()
+        if kind.itemsize == 8 or (BANDS * n_groups).bit_length() + 32 + shift > 64:
+            shift = 0
+    elif keeps is not None:
+        codes = cupy.where(keeps | (codes < 0), codes, codes + np.int32(3 * n_groups))
+    keys = keys_of([(values, codes)], n_groups, none=BANDS * n_groups, shift=shift)
+    ordered, whole = None, None
+    if given is None:
         keys = keys.ordered()
     else:
-        order = keys.order()
-        keys = keys.taken(order)
-    n_valid, n_missing = np.diff(keys.stops(2 * n_groups), prepend=0).reshape(2, -1)
-    if is_idle:
-        # NaN and NaT of weight 0 are left out.
-        valid_codes = cupy.where(values == values, unmasked_codes, np.int32(-1))
-        n_idle = _sizes(valid_codes, n_groups) - n_valid
-        n_left_out = _sizes(every, n_groups) - n_valid - n_missing - n_idle
+        # Sums that fit int64 without rounding are those of whole units.
+        how = {"is_whole": n_bits + size.bit_length() < 63}
+        order = keys.ordered().keys if shift else keys.order()
+        words, ordered, whole = in_order(given, order, shift, unit, **how)
+        keys = Keys(words, None, kind) if shift else keys.taken(order)
+    numbers = np.diff(keys.stops(BANDS * n_groups), prepend=0).reshape(BANDS, -1)
+    n_valid, n_missing, n_idle, n_masked, n_others = numbers
     n, running = int(n_valid.sum()), None
-    if weights is not None and order is not None:
-        weights = weights[order[:n]]
-        wholes = Wholes.of(weights[None])
+    if ordered is not None:
+        ordered = ordered[:n]
+        wholes = Wholes(unit, [whole[None, :n]]) if whole is not None else None
+        if wholes is None:
+            wide = as_float64(ordered) if ordered.dtype.kind == "f" else ordered
+            wholes = Wholes.of(wide[None])
         if len(wholes.limbs) > MOST_LIMBS:
             return None
         running = wholes.running()
-    numbers = n_valid, n_missing, n_left_out, n_idle
-    return SortedRuns(kind, *numbers, keys.taken(slice(n)), weights, running)
+    counts = n_valid, n_missing, n_masked + n_others, n_idle
+    return SortedRuns(kind, *counts, keys.taken(slice(n)), ordered, running)
 
 
 def _joined(arrays: Sequence[Array]) -> Array:
@@ -191,16 +209,11 @@ def _keeps(chunk: Accompanied) -> Array:
 
 
 def _weights(chunk: Accompanied) -> Array:
-    """Return the weights of a chunk after a check, 0 for masked elements."""
+    """Return the weights of a chunk as kernels read them; those of uint64 after a check."""
     weights = chunk.weights
     assert weights is not None
     weights = weights.reshape(-1)
-    if chunk.keeps is not None:
-        weights = cupy.where(chunk.keeps.reshape(-1), weights, weights.dtype.type(0))
-    return as_weights(as_float64(weights) if weights.dtype.kind == "f" else weights)
-
-
-def _sizes(codes: Array, n_groups: int) -> IntArray:
-    """Count the elements of each group."""
-    counts = cupy.bincount(codes + 1, minlength=n_groups + 1).get()
-    return np.asarray(counts[1 : n_groups + 1], np.int64)
+    if weights.dtype == np.uint64:
+        keeps = True if chunk.keeps is None else chunk.keeps.reshape(-1)
+        weights = as_weights(cupy.where(keeps, weights, np.uint64(0)))
+    return readable(weights)

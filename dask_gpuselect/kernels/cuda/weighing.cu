@@ -36,11 +36,11 @@ __device__ __forceinline__ int segment_of(Value value, const Value* ends, int n_
     return 2 * first + (first < n_ends && is_equal_to(ends[first], value));
 }
 
-// Count the elements of each segment, and sum their weights in units of 2^unit, of which only the
-// digits in `mask` count. `totals` has the counts, followed by the sums.
+// Count the elements of each segment, and sum their weights in units of 2^unit. `totals` has the counts,
+// followed by the sums.
 extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_segments(
     const Word* values, const Weight* weights, i64 n, const Value* ends, int n_ends, int unit,
-    u64 mask, u64* totals
+    u64* totals
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     int n_segments = 2 * n_ends + 1;
@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_segments(
 #pragma unroll 4
     for (i64 i = own_thread(); i < n; i += all_threads()) {
         int segment = segment_of(value_of(values[i]), own_ends, n_ends);
-        u64 piece = in_units(weights[i], unit) & mask;
+        u64 piece = in_units(weights[i], unit);
         atomicAdd(&counts[segment], 1u);
         // Shared memory adds 32 bits natively, but 64 bits only in a loop.
         u32 least = (u32)piece, before = atomicAdd(&low[segment], least);
@@ -103,6 +103,7 @@ struct Weighed {
 
 constexpr u32 IS_NEGATIVE = 1, IS_NOT_FINITE = 2;
 constexpr int LEAST_PLACE = -1074;  // lowest place of a digit of a float64
+constexpr int MOST_PLACE = 4096;  // above all distances from it
 
 __device__ __forceinline__ Weighed weighed(Held held) {
 #if WHOLE
@@ -180,14 +181,62 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_valid(
     if (faults) atomicOr(counters + 2, (u64)faults);
 }
 
-// Choose the exponent of a unit of which most weights are multiples, from those at hashed places: the
-// median of the places of their last digits, minus UNITS_BELOW. One block.
-extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_unit(
-    const Held* weights, i64 n, int* unit
+// Number the elements of groups by the group and the band: those that take part and weigh something, those
+// of weight 0 two bands behind, and masked ones three. Missing elements are moved on by one band later.
+// `extent` gets what is wrong with weights, the highest bit of all weights, and the distance of the lowest
+// bit from the highest possible place; bits are counted from the lowest possible place on.
+extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_bands(
+    const Held* weights, const Keep* keeps, i64 n, const int* codes, int n_groups, int* numbers, u32* extent
 ) {
+    u32 faults = 0, highest = 0, lowest = 0;
+#pragma unroll 4
+    for (i64 i = own_thread(); i < n; i += all_threads()) {
+        bool is_masked = KEEPS && !keeps[i];
+        Weighed weight = weighed(is_masked ? Held(0) : weights[i]);
+        int code = codes[i];
+        faults |= weight.faults;
+        if (code >= 0) code += is_masked ? 3 * n_groups : weight.digits ? 0 : 2 * n_groups;
+        numbers[i] = code;
+        if (weight.digits == 0) continue;
+        int place = weight.place - LEAST_PLACE;
+        highest = max(highest, (u32)(place + 64 - __clzll(weight.digits)));
+        lowest = max(lowest, (u32)(MOST_PLACE - place + 1 - __ffsll(weight.digits)));
+    }
+    faults = over_warp(faults, [](u32 a, u32 b) { return a | b; });
+    highest = largest_over_warp(highest);
+    lowest = largest_over_warp(lowest);
+    if (threadIdx.x % 32) return;
+    if (faults) atomicOr(extent, faults);
+    atomicMax(extent + 1, highest);
+    atomicMax(extent + 2, lowest);
+}
+
+// Bring weights in the order of elements; an item of `order` has the place in its `n_bits` lowest bits,
+// and a key above them. Weights are also converted to whole units if that is wanted.
+extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_ordered(
+    const u64* order, i64 n, int n_bits, const Held* weights, int unit, u64* keys, Held* ordered, i64* whole
+) {
+#pragma unroll 4
+    for (i64 i = own_thread(); i < n; i += all_threads()) {
+        u64 item = order[i];
+        Held held = weights[item & ((1ull << n_bits) - 1)];
+        ordered[i] = held;
+        if (keys) keys[i] = item >> n_bits;
+        if (!whole) continue;
+        Weighed weight = weighed(held);
+        int shift = weight.place - unit;
+        whole[i] = (i64)(shift < 0 ? weight.digits >> min(-shift, 63) : weight.digits << min(shift, 63));
+    }
+}
+
+// Choose the exponent of a unit of which most weights are multiples, from those at hashed places: the
+// median of the places of their last digits, minus UNITS_BELOW. The same for all blocks.
+__device__ __forceinline__ int unit_of(const Held* weights, i64 n) {
+    if (WHOLE) return 0;
     constexpr int T = ONCE_THREADS, NONE = 1 << 30;
-    __shared__ int places[T];
+    __shared__ int places[T], unit;
     int size = n < T ? (int)n : T, mine = NONE, place = threadIdx.x;
+    if (place == 0) unit = 0;
     if (place < size) {
         Weighed weight = weighed(weights[sampled_place(place, size, n)]);
         if (weight.digits && !weight.faults) mine = weight.place;
@@ -200,7 +249,9 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_unit(
         n_good += other != NONE;
         before += other < mine || (other == mine && i < place);
     }
-    if (mine != NONE && before == n_good / 2) *unit = max(mine - UNITS_BELOW, LEAST_PLACE);
+    if (mine != NONE && before == n_good / 2) unit = max(mine - UNITS_BELOW, LEAST_PLACE);
+    __syncthreads();
+    return unit;
 }
 
 constexpr int AHEAD = 8;  // elements that a thread loads and places together
@@ -210,7 +261,8 @@ constexpr int FARTHEST_SHIFT = 58;  // sums of 2^17 weights of 53 bits then fit 
 // Count elements and sum weights exactly by segments, and gather the elements in the wanted cells with
 // their weights. Weights may be of any kind.
 //
-// For each segment, every thread adds weights in units of 2^own_unit to a 128-bit number of its own.
+// For each segment, every thread adds weights in units of 2^unit to a 128-bit number of its own, of which
+// `own_unit` gets the exponent.
 // Weights that are not whole units, or too many of them, are added to the digits of the exact sum
 // directly. `totals` has the number of missing elements with a positive weight; flags of invalid
 // weights; the number of gathered elements (also those beyond `room`); that of masked ones; and for each
@@ -218,11 +270,11 @@ constexpr int FARTHEST_SHIFT = 58;  // sums of 2^17 weights of 53 bits then fit 
 // added directly. Digits have 32 bits.
 extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
     const Word* values, const Held* weights, const Keep* keeps, i64 n, const Value* ends, int n_ends,
-    const unsigned char* wanted, const int* own_unit, u64* totals, Value* taken, Weight* their_weights,
-    u64 room
+    const unsigned char* wanted, int* own_unit, u64* totals, Value* taken, Weight* their_weights, u64 room
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
-    const int unit = *own_unit;
+    const int unit = unit_of(weights, n);
+    if (own_thread() == 0) *own_unit = unit;
     constexpr int T = ONCE_THREADS, FIELDS = 5 + TOTAL_DIGITS;
     int n_segments = 2 * n_ends + 1;
     u64* low = (u64*)scratch;
@@ -458,21 +510,22 @@ __device__ __forceinline__ int first_digit(int end, int point, int n_digits) {
     return min(max((end - 1 + 32 * point) / 32 - ADD_DIGITS + 2, 0), n_digits - ADD_DIGITS - 1);
 }
 
-// Sum exactly the weights of elements between two others, their products with the elements and, if
+// Sum exactly the weights of n elements between two others, their products with the elements and, if
 // wanted, with the squares of the elements. Only finite elements are summed; the numbers of inf and
 // -inf are counted. Missing elements and those of weight 0 are left out. `tables` has the digits of the
-// sums, one after the other. `counts` has the numbers of inf and -inf, and flags of invalid weights.
+// sums, one after the other, then the numbers of inf and -inf, and flags of invalid weights.
 //
 // Each block looks at a few elements to choose the digits that its threads add up by themselves.
-extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
-    const Word* values, const Held* weights, const Keep* keeps, i64 n, Value low, Value high, int has_low,
-    int has_high, int has_squares, u64* tables, u64* counts
+__device__ __forceinline__ void add_products(
+    const Word* values, const Held* weights, const Keep* keeps, i64 n, const Value* sides, bool has_squares,
+    u64* tables
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     constexpr int T = ADD_THREADS, EACH = ADD_DIGITS, N_SUMS = 3;
     u64 *digits = (u64*)scratch, *own = digits + threadIdx.x, *all = digits + N_SUMS * EACH * T;
     u64* products = tables + TOTAL_DIGITS;
     u64* squares = products + SQUARE_DIGITS;
+    u64* counts = squares + CUBE_DIGITS;
     constexpr int NONE = -(1 << 20);
     __shared__ int ends[2];  // behind the highest bits of the largest weight and element
     if (threadIdx.x < 2) ends[threadIdx.x] = NONE;
@@ -494,14 +547,13 @@ extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
     int first_of_squares = first_digit(end + 2 * step, CUBE_POINT, CUBE_DIGITS);
     for (int i = 0; i < N_SUMS * EACH; ++i) own[i * T] = 0;
     u32 n_high = 0, n_low = 0, faults = 0;
-    for (i64 i = own_thread(); i < n; i += all_threads()) {
+    for (i64 i = threadIdx.x; i < n; i += T) {
         if (KEEPS && !keeps[i]) continue;
         Value value = value_of(values[i]);
         Weighed weight = weighed(weights[i]);
         faults |= weight.faults;
         if (!weight.digits || is_missing(value)) continue;
-        if (has_low && !is_less_than(low, value)) continue;
-        if (has_high && !is_less_than(value, high)) continue;
+        if (sides && !(is_less_than(sides[0], value) && is_less_than(value, sides[1]))) continue;
         Whole element = whole_of(value);
         if (is_special(values[i])) {
             n_high += !element.is_negative;
@@ -546,4 +598,21 @@ extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
     if (n_high) atomicAdd(counts, (u64)n_high);
     if (n_low) atomicAdd(counts + 1, (u64)n_low);
     if (faults) atomicOr(counts + 2, (u64)faults);
+}
+
+// Sum the elements of several parts as `add_products` does, each to a row of `tables`. A part begins at
+// its `start`; `upto` is the number of elements of the parts up to it. With `sides`, only elements
+// between the two sides of a part are summed, and no squares. Each block takes an equal share of all.
+extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
+    const Word* values, const Held* weights, const Keep* keeps, const i64* start, const i64* upto,
+    int n_parts, const Value* sides, u64* tables
+) {
+    constexpr int TABLE = TOTAL_DIGITS + SQUARE_DIGITS + CUBE_DIGITS + 3;
+    for_share(upto, n_parts, [&](int part, i64 first, i64 n) {
+        i64 place = start[part] + first;
+        const Value* between = sides ? sides + 2 * part : nullptr;
+        u64* table = tables + (i64)part * TABLE;
+        add_products(
+            values + place, weights + place, KEEPS ? keeps + place : nullptr, n, between, !sides, table);
+    });
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -46,54 +47,17 @@ from dask_gpuselect.maths.exact_sums import (
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.weight_guess import WeightedSample
-from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE, POINT, WEIGHT_UNIT
+from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE, POINT, PRODUCT_UNIT, WEIGHT_UNIT
 
 SAMPLED = 1 << 16  # elements of the sample that pivots are chosen from
-WINDOW = 32  # binary digits of each weight that are added in one read
 
+MOST_NEAR = 1 << 23  # elements that are sorted as fast as a sample of them narrows brackets
+MOST_APART = 8  # elements from where an answer's weight begins to where it ends
 STRETCHES = 1 << 11  # stretches of a sample for the host; a bracket of the median has 20
 LEAST = 2.0**-1074  # least positive float64
 FAULT = (1 << 32) - 1  # mask of the number of blocks that found negative weights
 
-IS_NEGATIVE = 1  # as in ``weighing.cu``
-SCALED = "ldexp((double)w, -top)"
-ADDED, SUM = ("a + b", "total = a", "0"), ("T w, int32 top", "float64 total")
-_scaled_sum = cupy.ReductionKernel(*SUM, SCALED, *ADDED, "dask_gpuselect_scaled_sum")
-_scaled_squares = cupy.ReductionKernel(
-    *SUM, f"{SCALED} * {SCALED}", *ADDED, "dask_gpuselect_scaled_squares"
-)
-_last_digit = cupy.ReductionKernel(
-    *("T w", "int32 last", "last_digit(w)", "min(a, b)", "last = a", "1 << 30"),
-    "dask_gpuselect_last_digit",
-    preamble="""
-    __device__ int last_digit(long long w) { return __ffsll(w) - 1; }
-    __device__ int last_digit(double w) {
-        long long bits = __double_as_longlong(w), digits = bits & 0xfffffffffffffLL;
-        int exponent = (int)(bits >> 52);
-        if (exponent) digits |= 1LL << 52;
-        return max(exponent, 1) - 1075 + __ffsll(digits) - 1;
-    }
-    """,
-)
-
-ROWS = 1 << 12
-MOST_READS = 4  # reads that count at many ends together
-
-
-def _reduced(
-    kernel: Any, combine: Callable[[NDArray[Any]], Any], arrays: Sequence[Array], *given: Any
-) -> Any:
-    """Reduce all elements of some flat arrays by a kernel: first rows, then their results.
-
-    CuPy would reduce a single row by one block: 2**28 elements take 210 ms.
-    """
-    n = arrays[0].size
-    body = n // ROWS * ROWS
-    rows = [array[:body].reshape(ROWS, -1) for array in arrays] if body else []
-    parts = [kernel(*rows, *given, axis=1).get()] if body else []
-    if body < n:
-        parts.append(kernel(*(array[body:] for array in arrays), *given).get().reshape(1))
-    return combine(np.concatenate(parts)).item()
+IS_NEGATIVE, LEAST_PLACE, MOST_PLACE = 1, -1074, 4096  # as in ``weighing.cu``
 
 
 def weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, Array, int]:
@@ -134,6 +98,37 @@ def _valid(given: AsRead, taken: Array, their_weights: Array) -> list[int]:
     given.launch("weigh_valid", *given, taken, their_weights, taken.size, counters)
     numbers: list[int] = counters.get().tolist()
     return numbers
+
+
+def in_bands(given: AsRead, codes: Array, n_groups: int) -> tuple[Array, int, int]:
+    """Make numbers of elements of groups from group and band; see `weigh_bands` of ``weighing.cu``.
+
+    Also return the exponent of a unit of which all weights are multiples, and how many bits the
+    largest has in it.
+    """
+    numbers, extent = cupy.empty(given.size, np.int32), cupy.zeros(3, np.uint32)
+    arrays = given.weights, given.keeps, given.size, codes
+    given.launch("weigh_bands", *arrays, n_groups, numbers, extent)
+    faults, highest, lowest = map(int, extent.get())
+    _check_faults(faults)
+    unit = MOST_PLACE - lowest if highest else 0
+    return numbers, unit + LEAST_PLACE, max(highest - unit, 0)
+
+
+def in_order(
+    given: AsRead, order: Array, n_bits: int, unit: int, *, is_whole: bool
+) -> tuple[Array | None, Array, Array | None]:
+    """Return the keys above the places of an order, and the weights of the elements there.
+
+    Places have `n_bits` bits, or all if that is 0. With `is_whole`, also return the weights in
+    units of ``2**unit``.
+    """
+    keys = cupy.empty(order.size, np.uint64) if n_bits else None
+    ordered = cupy.empty(order.size, given.weights.dtype)
+    whole = cupy.empty(order.size, np.int64) if is_whole else None
+    at = order, order.size, n_bits or 63, given.weights, unit
+    given.launch("weigh_ordered", *at, keys, ordered, whole)
+    return keys, ordered, whole
 
 
 def cuts(values: Array, weights: Array, n_pivots: int) -> Cuts:
@@ -206,38 +201,29 @@ def _in_heavy_cells(
 
 def _measured(weights: Array) -> tuple[int, float]:
     """Measure the unit and the squares of weights; see `reference.weighing.measured`."""
-    top = math.frexp(float(weights.max()))[1]
-    total, square = (
-        _reduced(kernel, np.sum, [weights], np.int32(top))
-        for kernel in (_scaled_sum, _scaled_squares)
-    )
-    unit = top + math.frexp(total)[1] - reference.UNITS
+    sums: Any = moments_of(weights, weights, [0], [weights.size])
+    (total,), (square,) = sums.n.integers(WEIGHT_UNIT), sums.total.integers(PRODUCT_UNIT)
+    unit = total.bit_length() - POINT - reference.UNITS
     if weights.dtype.kind == "i":
         unit = max(unit, 0)
-    return unit, math.ldexp(square, 2 * (top - unit))
+    lost = max(square.bit_length() - 64, 0)
+    return unit, math.ldexp(square >> lost, lost + DIGIT * PRODUCT_UNIT - 2 * unit)
 
 
 def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Tally | None:
-    """Count and weigh elements exactly at the ends, and gather candidates.
+    """Count and weigh elements exactly at the ends, and gather candidates in order on the host.
 
-    See `reference.weighing.tally`. Reads the chunk once to gather, and once for each 32 binary
-    digits of the weights.
+    See `reference.weighing.tally`. Reads the chunk as `tally_in_place` does.
     """
-    ends = brackets.ends
-    if values.size <= FEW or len(ends) > _most_ends(values):
+    if values.size <= FEW or len(brackets.ends) > _most_ends(values):
         return reference.tally(values, weights, brackets, most)
-    last = _reduced(_last_digit, np.min, [weights])
-    top = math.frexp(float(weights.max()))[1]
-    exact = ExactSums.zeros((2 * len(ends) + 1,))
-    counts = np.zeros(2 * len(ends) + 1, np.int64)
-    for unit in range(last, max(top, last + 1), WINDOW):
-        counts, sums = _segments(values, weights, ends, unit, (1 << WINDOW) - 1)
-        exact += ExactSums.of_table(sums[:, None], 0).shifted(unit)
-    size = int(counts[::2][brackets.wanted].sum())
-    if size > most:
+    tallied, *_ = _tallied(AsRead.of(values, weights), brackets, most)
+    if tallied is None:
         return None
-    taken, their_weights = _taken(values, weights, ends, brackets.wanted, size)
-    return Tally.of_segments(counts, exact, HostCandidates(taken), their_weights)
+    elements: Any = tallied.candidates.elements
+    order = elements.argsort()
+    there = HostCandidates(elements[order].get())
+    return replace(tallied, candidates=there, weights=tallied.weights[order].get())
 
 
 def tally_in_place(
@@ -249,12 +235,19 @@ def tally_in_place(
     `_most_ends_at_once` ends, and weights of other dtypes than float32, float64 and int64 twice.
     Scratch on the device: `most` elements with float64 weights.
     """
-    given, ends, n_once = _as_read(chunk, dtype), brackets.ends, _most_ends_at_once()
-    n_ends = len(ends)
-    if given is None or n_ends > MOST_READS * n_once:
-        values, weights, n_missing = weighed(chunk, dtype)
-        tallied = tally(values, weights, brackets, most)
-        return tallied and reference.with_others(tallied, chunk, dtype, n_missing)
+    given = _as_read(chunk, dtype)
+    if given is None:
+        return reference.tally_in_place(chunk, dtype, brackets, most)
+    tallied, n_missing, n_masked = _tallied(given, brackets, most)
+    if tallied is None:
+        return None
+    return reference.with_others(tallied, chunk, dtype, n_missing, chunk.size - n_masked)
+
+
+def _tallied(given: AsRead, brackets: Brackets, most: int) -> tuple[Tally | None, int, int]:
+    """Tally elements; also return the numbers of missing and of masked ones."""
+    ends, n_ends, n_once = brackets.ends, len(brackets.ends), _most_ends_at_once()
+    most = min(most, given.size)
     taken = cupy.empty(most, selection_dtype(given.values.dtype))
     their_weights = cupy.empty(most, np.int64 if given.is_whole else np.float64)
     n_gathered, first, counts, sums = 0, 0, [0], [0]
@@ -267,7 +260,7 @@ def tally_in_place(
         numbers, *own = _weigh_once(given, ends[start:stop], wanted, room)
         (n_missing, n_masked), n_gathered = numbers[:2], n_gathered + numbers[2]
         if n_gathered > most:
-            return None
+            return None, n_missing, n_masked
         first = min(first, numbers[3])
         counts, sums = (
             all_before[:-1] + [*accumulate(each)][2 * (start > 0) :]
@@ -288,7 +281,7 @@ def tally_in_place(
         square=ZERO,
         products=NO_SUMS,
     )
-    return reference.with_others(tallied, chunk, dtype, n_missing, chunk.size - n_masked)
+    return tallied, n_missing, n_masked
 
 
 def _weigh_once(
@@ -309,8 +302,6 @@ def _weigh_once(
     n_segments = 2 * n_ends + 1
     device_sheet = on_device(blank, 8 * (4 + n_segments * (5 + TOTAL_DIGITS)))
     at = places_in(device_sheet, blank.dtype)
-    if not given.is_whole:
-        given.launch("weigh_unit", given.weights, given.size, at["unit"], blocks=1)
     of_ends = at["ends"], n_ends, at["wanted"], at["unit"], at["totals"]
     given.launch("weigh_once", *given, *of_ends, *room, room[0].size, shared=once_memory(n_ends))
 
@@ -362,6 +353,25 @@ def sorted_sample(
     return WeightedSample(*columns, most, size), size / max(chunk.size, 1)
 
 
+def near_shares(
+    chunk: Accompanied, first: Sequence[float], last: Sequence[float]
+) -> NDArray[Any] | None:
+    """Find elements near some shares of the weight; see `reference.weighing.near_shares`."""
+    elements, weights, n = chunk.values, chunk.weights, chunk.size
+    if weights is None or n > MOST_NEAR:
+        return None
+    order = elements.argsort()
+    sums = cupy.cumsum(weights.take(order) / weights.max())  # no sum overflows
+    shares = on_device(np.array([first, last])).view(np.float64)
+    low, high = cupy.searchsorted(sums, shares * sums[-1]).get().reshape(2, -1)
+    if (high - low > MOST_APART).any():
+        return None
+    places = (low[:, None] + np.arange(-1, MOST_APART + 2)).clip(
+        0, np.minimum(high + 1, n - 1)[:, None]
+    )
+    return np.unique(elements.take(order.take(cupy.asarray(places.ravel()))).get())
+
+
 class AsRead(NamedTuple):
     """Elements, weights and mask of a chunk as kernels read them, and the number of elements."""
 
@@ -390,16 +400,20 @@ class AsRead(NamedTuple):
         launch(np.dtype(self.values.dtype), name, *arguments, defined=defined, **how)
 
 
+def readable(weights: Array) -> Array:
+    """Convert weights to a dtype that kernels read; those of uint64 must fit int64."""
+    if weights.dtype.kind != "f":
+        return weights.astype(np.int64, copy=False)
+    return as_float64(weights) if weights.dtype == np.float16 else weights
+
+
 def _as_read(chunk: Accompanied, dtype: np.dtype[Any]) -> AsRead | None:
     """Prepare a chunk for kernels; None if its weights may not fit int64."""
     weights, keeps = chunk.weights, chunk.keeps
     assert weights is not None
     if weights.dtype == np.uint64:
         return None
-    if weights.dtype.kind != "f":
-        weights = weights.astype(np.int64, copy=False)
-    elif weights.dtype == np.float16:
-        weights = as_float64(weights)
+    weights = readable(weights)
     values, _ = elements_of(chunk.values, dtype)
     return AsRead.of(values, weights.ravel(), None if keeps is None else keeps.ravel())
 
@@ -433,10 +447,12 @@ def products(
     if len(cells) > 1:
         size = int(counts[::2][summed].sum())
         values, weights = _taken_there(values, weights, ends, summed, size)
-    each = [Summed(0, values.size, (ends[cell - 1], ends[cell])) for cell in cells]
+    sides = np.stack([ends[cells - 1], ends[cells]], axis=1)
+    zeros = np.zeros(len(cells), np.int64)
     place = np.zeros(len(summed), np.int64)
     place[cells] = 1 + np.arange(len(cells))
-    return ExactSums.joined([ExactSums.zeros((1,)), moments_of(values, weights, each).total])[place]
+    every = moments_of(values, weights, zeros, zeros + values.size, sides)
+    return ExactSums.joined([ExactSums.zeros((1,)), every.total])[place]
 
 
 def moments(values: Array, weights: Array) -> Moments:
@@ -446,7 +462,7 @@ def moments(values: Array, weights: Array) -> Moments:
     """
     if values.size <= FEW:
         return reference.moments(values, weights)
-    return moments_of(values, weights, [Summed(0, values.size)])
+    return moments_of(values, weights, [0], [values.size])
 
 
 def moments_ahead(chunk: Accompanied, dtype: np.dtype[Any]) -> Callable[[], Moments]:
@@ -457,42 +473,41 @@ def moments_ahead(chunk: Accompanied, dtype: np.dtype[Any]) -> Callable[[], Mome
     given = _as_read(chunk, dtype)
     if given is None or dtype.kind in "mM" or chunk.size <= FEW:
         return reference.moments_ahead(chunk, dtype)
-    return _start_moments(given, [Summed(0, given.size)])
+    return _start_moments(given, [0], [given.size])
 
 
 DIGITS_OF = TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS
 
 
-class Summed(NamedTuple):
-    """Some elements of an array: a slice, or those of it that lie between two values."""
+def moments_of(
+    values: Array,
+    weights: Array,
+    starts: Sequence[int] | IntArray,
+    stops: Sequence[int] | IntArray,
+    sides: NDArray[Any] | None = None,
+) -> Moments:
+    """Sum the weights of parts of an array, and their products with the elements and their squares.
 
-    start: int
-    stop: int
-    between: tuple[Any, Any] | None = None
-
-
-def moments_of(values: Array, weights: Array, parts: Sequence[Summed]) -> Moments:
-    """Sum the weights of each part, and their products with the elements and their squares.
-
-    All sums are exact. Of the elements between two values, only the products are summed.
+    All sums are exact. With two `sides` of each part, only the products of the elements between
+    them are summed.
     """
-    return _start_moments(AsRead.of(values.ravel(), weights), parts)()
+    return _start_moments(AsRead.of(values.ravel(), weights), starts, stops, sides)()
 
 
-def _start_moments(given: AsRead, parts: Sequence[Summed]) -> Callable[[], Moments]:
+def _start_moments(
+    given: AsRead, starts: Any, stops: Any, sides: NDArray[Any] | None = None
+) -> Callable[[], Moments]:
     """Start what `moments_of` does; return a function that waits for it."""
-    sums = cupy.zeros((len(parts), sum(DIGITS_OF) + 3), np.uint64)
-    kind = selection_dtype(given.values.dtype)
-    for row, (start, stop, between) in zip(sums, parts, strict=True):
-        low, high = (kind.type(0), kind.type(0)) if between is None else between
-        numbers = low, high, between is not None, between is not None, between is None
-        arrays = (None if each is None else each[start:stop] for each in given[:3])
-        arguments = (*arrays, stop - start, *numbers, row, row[sum(DIGITS_OF) :])
-        given.launch("weigh_products", *arguments, shared=add_memory())
+    n_parts, upto = len(starts), np.cumsum(np.subtract(stops, starts))
+    sums = cupy.zeros((n_parts, sum(DIGITS_OF) + 3), np.uint64)
+    there = on_device(np.stack([starts, upto]).astype(np.int64)).view(np.int64)
+    between = None if sides is None else on_device(sides)
+    parts = there, there[n_parts:], n_parts, between
+    given.launch("weigh_products", *given[:3], *parts, sums, shared=add_memory())
     wait = copied_ahead(sums.reshape(-1))
 
     def finish() -> Moments:
-        host = wait().view(np.int64).reshape(len(parts), -1)
+        host = wait().view(np.int64).reshape(n_parts, -1)
         *digits, others = np.split(host, np.cumsum(DIGITS_OF), axis=1)
         _check_faults(int(np.bitwise_or.reduce(others[:, 2])))
         return moments_of_tables(others[:, :2].T, *digits)
@@ -501,14 +516,14 @@ def _start_moments(given: AsRead, parts: Sequence[Summed]) -> Callable[[], Momen
 
 
 def _segments(
-    values: Array, weights: Array, ends: NDArray[Any], unit: int, mask: int = (1 << 64) - 1
+    values: Array, weights: Array, ends: NDArray[Any], unit: int
 ) -> tuple[IntArray, IntArray]:
     """Count the elements of each segment, and sum their weights in units of ``2**unit``."""
     n_segments = 2 * len(ends) + 1
     totals = cupy.zeros((2, n_segments), np.uint64)
     given, memory = AsRead.of(values, weights), weigh_memory(values.dtype, len(ends))
     arrays = given.values, given.weights, given.size, cupy.asarray(ends)
-    given.launch("weigh_segments", *arrays, len(ends), unit, mask, totals, shared=memory)
+    given.launch("weigh_segments", *arrays, len(ends), unit, totals, shared=memory)
     counts, sums = totals.get().view(np.int64)
     return counts, sums
 

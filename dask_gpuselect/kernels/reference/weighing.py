@@ -284,6 +284,18 @@ def sorted_sample(
     return WeightedSample.of(values[order], weights[order]), size / max(n, 1)
 
 
+def near_shares(
+    chunk: Accompanied, first: Sequence[float], last: Sequence[float]
+) -> NDArray[Any] | None:
+    """Find elements at which some shares of the weight are probably reached, and their neighbours.
+
+    They are distinct and ascending, from each first share to the last one. The sums may be rounded.
+    Return None if a sample narrows brackets as fast.
+    """
+    del chunk, first, last
+    return None
+
+
 def products(
     values: Array, weights: Array, ends: NDArray[Any], summed: NDArray[np.bool_]
 ) -> ExactSums:
