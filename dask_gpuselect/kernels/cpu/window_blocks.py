@@ -372,6 +372,7 @@ def _walk_block(block: Any, moves: Any, wanted_of: Any, deviates: Any, out: Any,
     length, every = own[d - 1], step[d - 1]
     word = n_words // 2
     near = 0, 0  # see `nearest`
+    words[n_words] = ~np.uint64(0)
     for row in range(n_rows):
         rest, first, to = row, 0, out
         for a in range(d - 2, -1, -1):
