@@ -35,6 +35,7 @@ from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.windows import Frame, RowWindows, Sides, WindowOrder, ranks_by_count
 
 SLAB = 1 << 21  # bytes of windows' elements that are answered together: they stay in the cache
+ENDS = 1 << 13  # elements of windows at the ends that NumPy sorts
 MIXED = 16  # bytes of a window where answers are made of elements
 
 
@@ -96,8 +97,18 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
         is_long = math.prod(frame.shape(chunk.shape)) > most // (64 if order.deviates else 4)
         has_few_ends = is_long and n_ends == 1
         slabs = frame.slabs(chunk.shape, most, chunk.outside if has_few_ends else None)
-        return reference.in_slabs(_answer_part, chunk, dtype, frame, order, slabs)
+        return reference.in_slabs(_answer_end, chunk, dtype, frame, order, slabs)
     return _answer_part(chunk, dtype, frame, order)
+
+
+def _answer_end(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
+    """Answer the windows of a slab, few at the ends by NumPy.
+
+    The kernel of windows that lack elements takes seven seconds to compile.
+    """
+    n = math.prod(frame.shape(tuple(chunk.shape))) * frame.n
+    is_by_numpy = isinstance(chunk, Accompanied) and n <= ENDS
+    return (reference.answer if is_by_numpy else _answer_part)(chunk, dtype, frame, order)
 
 
 def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
