@@ -36,7 +36,7 @@ from dask_gpuselect.maths.windows import Frame, RowWindows, Sides, WindowOrder, 
 
 SLAB = 1 << 21  # bytes of windows' elements that are answered together: they stay in the cache
 ENDS = 1 << 13  # elements of windows at the ends that NumPy sorts
-MIXED = 16  # bytes of a window where answers are made of elements
+MIXED = 32  # bytes of a window where answers are made of elements
 
 
 @dataclass(frozen=True, eq=False)
