@@ -381,8 +381,7 @@ def _walk_block(block: Any, moves: Any, wanted_of: Any, deviates: Any, out: Any,
             rest //= most
             first += i * step[a] * of_block[a]
             to += i * of_out[a]
-        for i in range(n_words):
-            words[i] = np.uint64(0)
+        words[:n_words] = 0
         n_in_window, below = 0, 0
         for i in range(whole.size):
             rank = ranks[first + whole[i]]
@@ -441,7 +440,5 @@ def _walk_block(block: Any, moves: Any, wanted_of: Any, deviates: Any, out: Any,
                             bits = words[other]
                     out_upper[to] = keys[64 * other + first_bit(bits)]
             else:
-                out_lower[to] = 0
-                if has_upper:
-                    out_upper[to] = 0
+                out_lower[to] = out_upper[to] = 0
             to += 1

@@ -38,21 +38,19 @@ def nearest(block: Any, middle: Any, about: Any, near: Any) -> Any:
     values, words, n_words = block
     n_in_window, wanted, upper, far = about
     start, stop = near
-    n = _n_between(words, start, stop)
     kind = values.dtype.type
     other = middle if n_in_window % 2 else _first_from(words, middle + 1)
     centre = kind(mean_of(values[middle], values[other]))
     if not np.isfinite(np.float64(centre)):
         return near, (kind(np.nan), kind(np.nan))
-    none, end = kind(np.inf), 64 * n_words
-    is_far, n_moves = start == stop, 0
-    below, lowest, highest, above = _around(words, start, stop)
+    none, end, n_moves = kind(np.inf), 64 * n_words, 0
     while True:
-        if is_far:
-            start, stop = _passed(block, middle, centre, wanted)
+        if n_moves in (0, far):
+            if n_moves > 0 or start == stop:
+                start, stop = _passed(block, middle, centre, wanted)
             n = _n_between(words, start, stop)
-            below, lowest, highest, above = _around(words, start, stop)
-            is_far = False
+            below, lowest = _last_before(words, start), _first_from(words, start)
+            highest, above = _last_before(words, stop), _first_from(words, stop)
         to_below = abs(kind(values[below] - centre)) if below >= 0 else none
         to_above = abs(kind(values[above] - centre)) if above < end else none
         if n <= wanted:
@@ -77,18 +75,10 @@ def nearest(block: Any, middle: Any, about: Any, near: Any) -> Any:
                 break
             n -= is_less
         n_moves += 1
-        is_far = n_moves == far
     first = second = max(to_low, to_high)
     if upper > wanted:
         second = min(to_below, to_above)
     return (lowest, highest + 1), (first, second)
-
-
-@called_by_kernels
-def _around(words: Any, start: Any, stop: Any) -> Any:
-    """Return the last element before bounds, the first and last within, and the first behind."""
-    lowest, highest = _first_from(words, start), _last_before(words, stop)
-    return _last_before(words, start), lowest, highest, _first_from(words, stop)
 
 
 @called_by_kernels

@@ -133,10 +133,10 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
         answers = _answer_floats(chunk, dtype, frame, order)
     if answers is not None:
         return answers
-    # A mask is often of the ends alone: then few slabs have one.
-    n_bytes = SLAB // 4 if isinstance(chunk, Accompanied) else SLAB
     is_plain = is_in_place and (dtype.kind in "biu" or sum(n > 1 for n in frame.size) > 1)
     itemsize = dtype.itemsize if is_plain else MIXED
+    # A mask is often of the ends alone: then few slabs have one.
+    n_bytes = SLAB // (4 if is_plain else 2) if isinstance(chunk, Accompanied) else SLAB
     most = max(n_bytes // itemsize, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
     slabs = frame.slabs(tuple(chunk.shape), max(1, most))
     return reference.in_slabs(_answer_slab, chunk, dtype, frame, order, slabs)
