@@ -118,7 +118,7 @@ def rolling(
     that other tasks need stay in memory until these have run. Windows are never unfolded, as
     ``numpy.lib.stride_tricks.sliding_window_view`` would do. For NumPy chunks, blocks of elements
     are sorted once, and a window is a set of bits among their ranks (Suomela 2014, for images). So
-    the time hardly depends on the size of the window; only the time of `mad` grows with it.
+    the time hardly depends on the size of the window, nor does that of `mad`.
     Windows of few elements are sorted by networks, and larger ones of bytes are sums of histograms
     of columns (Perreault and Hébert 2007). For CuPy chunks, large windows are found in wavelet
     matrices of tiles (Moroto and Umetani 2022). If chunks are much smaller than the

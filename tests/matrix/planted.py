@@ -276,10 +276,8 @@ ROWS = {
     ),
     "networks leave the last window of a row as it is": (
         "kernels/cpu/window_networks.py",
-        "stop = min(room, length - start)\n"
-        "            n = (stop + reach + turn - 1) // turn * turn\n            for",
-        "stop = min(room, length - start - 1)\n"
-        "            n = (stop + reach + turn - 1) // turn * turn\n            for",
+        "run = first + start, stop + reach\n            compare_run(words",
+        "run = first + start, stop + reach - 1\n            compare_run(words",
     ),
     "histograms of columns keep an element that leaves them": (
         "kernels/cpu/window_columns.py",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dask_gpuselect.kernels.compiling import by_types, called_by_kernels, types
 
 
@@ -40,3 +42,11 @@ def first_behind(row: Any, start: Any, stop: Any, value: Any) -> Any:
         else:
             stop = middle
     return start
+
+
+@called_by_kernels
+def mean_of(a: Any, b: Any) -> Any:
+    """Return the mean of two floats, also where their sum overflows; the loops become vectors."""
+    first, second = np.float64(a), np.float64(b)
+    total = first + second
+    return total / 2 if np.isfinite(total) else first / 2 + second / 2

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import called_by_kernels, kernel_of
 from dask_gpuselect.kernels.cpu import typed as t
-from dask_gpuselect.kernels.cpu.bits import as_floats, first_bit, last_bit, n_bits
+from dask_gpuselect.kernels.cpu.bits import as_floats, first_bit, n_bits
+from dask_gpuselect.kernels.cpu.window_deviations import FAR, nearest
 from dask_gpuselect.kernels.cpu.window_sets import RANKS, takes, walk_columns
 from dask_gpuselect.maths.windows import Frame, WindowOrder, WindowRanks, strides_of
 
@@ -370,6 +371,8 @@ def _walk_block(block: Any, moves: Any, wanted_of: Any, deviates: Any, out: Any,
         n_rows *= (own[a] - 1) // step[a] + 1
     length, every = own[d - 1], step[d - 1]
     word = n_words // 2
+    near = 0, 0  # see `nearest`
+    words[n_words] = ~np.uint64(0)
     for row in range(n_rows):
         rest, first, to = row, 0, out
         for a in range(d - 2, -1, -1):
@@ -378,8 +381,7 @@ def _walk_block(block: Any, moves: Any, wanted_of: Any, deviates: Any, out: Any,
             rest //= most
             first += i * step[a] * of_block[a]
             to += i * of_out[a]
-        for i in range(n_words):
-            words[i] = np.uint64(0)
+        words[:n_words] = 0
         n_in_window, below = 0, 0
         for i in range(whole.size):
             rank = ranks[first + whole[i]]
@@ -421,9 +423,10 @@ def _walk_block(block: Any, moves: Any, wanted_of: Any, deviates: Any, out: Any,
                 for _ in range(wanted - below):
                     bits &= bits - np.uint64(1)
                 if deviates:
-                    lowest = 64 * word + first_bit(bits)
-                    about = (values, words, n_words, lowest, n_in_window)
-                    distances = _distances(*about, wanted, upper[n_in_window])
+                    middle = 64 * word + first_bit(bits)
+                    block_of = values, words, n_words
+                    about = n_in_window, wanted, upper[n_in_window], FAR + leaving.size
+                    near, distances = nearest(block_of, middle, about, near)
                     first_out[to], second_out[to] = distances
                     to += 1
                     continue
@@ -437,77 +440,5 @@ def _walk_block(block: Any, moves: Any, wanted_of: Any, deviates: Any, out: Any,
                             bits = words[other]
                     out_upper[to] = keys[64 * other + first_bit(bits)]
             else:
-                out_lower[to] = 0
-                if has_upper:
-                    out_upper[to] = 0
+                out_lower[to] = out_upper[to] = 0
             to += 1
-
-
-@called_by_kernels
-def _distances(
-    values: Any, words: Any, n_words: Any, middle: Any, n_in_window: Any, wanted: Any, upper: Any
-) -> Any:
-    """Find the distances of two ranks from the median of a window, by merging both its sides.
-
-    `middle` is the rank in the block of the lower element in the middle.
-    """
-    kind = values.dtype.type
-    word = middle >> 6
-    upto = ~np.uint64(0) >> np.uint64(63 - (middle & 63))
-    low_word, low = word, words[word] & upto
-    high_word, high = word, words[word] & ~upto
-    while high == 0 and high_word + 1 < n_words:
-        high_word += 1
-        high = words[high_word]
-    a = np.float64(values[middle])
-    b = a
-    if n_in_window % 2 == 0:
-        b = np.float64(values[64 * high_word + first_bit(high)])
-    total = a + b
-    centre = kind(total / 2 if np.isfinite(total) else a / 2 + b / 2)
-    if not np.isfinite(np.float64(centre)):
-        return kind(np.nan), kind(np.nan)
-    # Words of which all elements come before the wanted ones are passed as a whole.
-    n_passed, n_low, n_high = 0, n_bits(low), n_bits(high)
-    while n_passed + n_low + n_high <= wanted:
-        is_low = high == 0
-        if low != 0 and high != 0:
-            down = centre - values[64 * low_word + first_bit(low)]
-            is_low = down <= values[64 * high_word + last_bit(high)] - centre
-        if is_low:
-            n_passed += n_low
-            low = np.uint64(0)
-            while low == 0 and low_word > 0:
-                low_word -= 1
-                low = words[low_word]
-            n_low = n_bits(low)
-        else:
-            n_passed += n_high
-            high = np.uint64(0)
-            while high == 0 and high_word + 1 < n_words:
-                high_word += 1
-                high = words[high_word]
-            n_high = n_bits(high)
-    distance = kind(0)
-    first = distance
-    for i in range(n_passed, upper + 1):
-        is_low = high == 0
-        if low != 0:
-            down = centre - values[64 * low_word + last_bit(low)]
-            if high != 0:
-                is_low = down <= values[64 * high_word + first_bit(high)] - centre
-        if is_low:
-            distance = kind(centre - values[64 * low_word + last_bit(low)])
-            low ^= np.uint64(1) << np.uint64(last_bit(low))
-            while low == 0 and low_word > 0:
-                low_word -= 1
-                low = words[low_word]
-        else:
-            distance = kind(values[64 * high_word + first_bit(high)] - centre)
-            high &= high - np.uint64(1)
-            while high == 0 and high_word + 1 < n_words:
-                high_word += 1
-                high = words[high_word]
-        if i == wanted:
-            first = distance
-    return first, distance

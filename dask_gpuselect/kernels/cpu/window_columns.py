@@ -126,10 +126,7 @@ def _count_columns(
                             until[high] = place
                             low, _ = _bin_of(bins, rank - below)
                             key = np.uint8(16 * high + low) if n_in_window > 0 else np.uint8(0)
-                            if second:
-                                out_upper[question * total + to] = key
-                            else:
-                                out_lower[question * total + to] = key
+                            (out_upper if second else out_lower)[question * total + to] = key
                     n_in_window -= n_valid[place]
                     for i in range(4):
                         window[i] -= coarse[place, i]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.compiling import called_by_kernels, kernel_of
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.bits import as_floats
+from dask_gpuselect.kernels.cpu.scalars import mean_of
 from dask_gpuselect.kernels.cpu.window_code import run_code
 from dask_gpuselect.kernels.cpu.window_networks import (
     ROUND,
@@ -28,6 +29,7 @@ from dask_gpuselect.kernels.cpu.window_networks import (
     place_of,
     places_of,
     starts_of,
+    word_of,
 )
 from dask_gpuselect.maths.windows import Frame, WindowOrder, ranks_by_count
 
@@ -119,12 +121,9 @@ def _answer_floats(
     kind = values.dtype.type
     size = row_places.size * (reach + 1)
     length = shape[d - 1]
-    n_runs = 1
-    for a in range(d - 1):
-        n_runs *= shape[a]
-    n_left = n_runs * length // RARE + 4 * size  # windows that may be sorted
+    n_left = out.shape[1] // RARE + 4 * size  # windows that may be sorted
     window = np.empty(size, words.dtype)
-    for row in range(n_runs):
+    for row in range(out.shape[1] // length):
         first = place_of(row, shape, strides)
         for start in range(0, length, room):
             stop = min(room, length - start)
@@ -177,7 +176,7 @@ def _answer_floats(
                             rank = (upper if side else lower)[question, counts[j]]
                             own[j] = as_key(window[rank]) ^ flip
                     for j in range(stop):
-                        some[side, j] = _word_of(own[j] ^ flip, sign)
+                        some[side, j] = word_of(own[j] ^ flip, sign)
                 a, b = values[0], values[1]
                 if how == 1:
                     for j in range(stop):
@@ -236,20 +235,6 @@ def _count(lacks: Any, size: Any, counts: Any) -> Any:
     for j in range(counts.size):
         fewest, most = min(fewest, counts[j]), max(most, counts[j])
     return np.int64(fewest), np.int64(most)
-
-
-@called_by_kernels
-def _word_of(key: Any, sign: Any) -> Any:
-    """Return the word of the float that has a key."""
-    return key ^ sign if key & sign else ~key
-
-
-@called_by_kernels
-def mean_of(a: Any, b: Any) -> Any:
-    """Return the mean of two floats, also where their sum overflows; the loops become vectors."""
-    first, second = np.float64(a), np.float64(b)
-    total = first + second
-    return total / 2 if np.isfinite(total) else first / 2 + second / 2
 
 
 @called_by_kernels

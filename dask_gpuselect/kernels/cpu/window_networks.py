@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import by_types, called_by_kernels, kernel_of, types
 from dask_gpuselect.kernels.cpu import typed as t
+from dask_gpuselect.kernels.cpu.bits import as_floats
+from dask_gpuselect.kernels.cpu.scalars import mean_of
 from dask_gpuselect.kernels.cpu.window_blocks import Outs, Ranks
 from dask_gpuselect.kernels.cpu.window_code import VECTOR, address_of, run_code
 from dask_gpuselect.maths.cuts import IntArray
@@ -73,7 +75,9 @@ class Network(NamedTuple):
     ) -> Network | None:
         """Return the network for windows of some keys; None if other kernels are faster."""
         is_short = frame.shape(keys.shape)[-1] < LEAST_RUN
-        if not 1 <= frame.n <= MOST or frame.step[-1] != 1 or is_short or order.deviates:
+        if not 1 <= frame.n <= MOST or frame.step[-1] != 1 or is_short:
+            return None
+        if order.deviates and n_valid is not None:
             return None
         least = frame.n
         if n_valid is not None:  # rounded, so that few networks are made
@@ -86,10 +90,12 @@ def _fitting(frame: Frame, order: WindowOrder, least: int, itemsize: int) -> Net
     """Return the network for windows of at least `least` valid elements, if it is worth it."""
     lower, upper, _ = ranks_by_count(order, frame.n)
     wanted = np.unique([lower[:, least:], upper[:, least:]]).tolist()
+    if order.deviates:  # any element may be at the wanted distance
+        wanted = range(frame.n)
     made = network(frame.size, frame.footprint, tuple(wanted))
     work = sum((low >= 0) + (high >= 0) for stage in made.stages for *_, low, high in stage)
     n_sides = sum(n > 1 for n in frame.size)
-    most = MOST_WORK * (1 + (n_sides > 1)) * order.n_answers
+    most = MOST_WORK * (1 + (n_sides > 1)) * (order.n_answers + order.deviates)
     return made if work * itemsize <= most else None
 
 
@@ -250,7 +256,7 @@ def elements(
 ) -> list[NDArray[Any]]:
     """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``.
 
-    There is one array if both elements always are one.
+    There is one array if both elements always are one. For distances they hold their words.
 
     Parameters
     ----------
@@ -275,7 +281,10 @@ def elements(
     flat = [each.reshape(-1) for each in outs]
     given = words.reshape(-1), *coding
     network = as_code(made, words, frame)
-    _compare_windows(*given, about, sizes, network, tuple(ranks), (flat[0], flat[-1]))
+    if order.deviates:
+        _deviate(*given, about, network, tuple(ranks), (flat[0], flat[-1]))
+    else:
+        _compare_windows(*given, about, sizes, network, tuple(ranks), (flat[0], flat[-1]))
     return outs
 
 
@@ -347,6 +356,12 @@ def key_of(word: Any, kind: Any, sign: Any) -> Any:
 
 
 @called_by_kernels
+def word_of(key: Any, sign: Any) -> Any:
+    """Return the word of the float that has a key."""
+    return key ^ sign if key & sign else ~key
+
+
+@called_by_kernels
 def starts_of(ranks: Any, places: Any, width: Any) -> Any:
     """Return where the row of each rank begins, by the question and the number of elements."""
     starts = np.empty_like(ranks)
@@ -367,6 +382,24 @@ def place_of(row: Any, shape: Any, strides: Any) -> Any:
     return place
 
 
+@called_by_kernels
+def compare_run(
+    words: Any, coding: Any, row_places: Any, network: Any, rows: Any, run: Any
+) -> None:
+    """Run a network over windows in a row; a run begins at a place, and reaches some elements."""
+    kind, sign, flip = coding
+    address, width, _, _ = network
+    first, length = run
+    as_key, turn = rows.dtype.type, per_byte(words, ROUND)
+    n = (length + turn - 1) // turn * turn
+    for i in range(row_places.size):
+        begin = first + row_places[i]
+        source, own = words[begin : begin + length], rows[i * width :]
+        for j in range(source.size):
+            own[j] = as_key(key_of(source[j], kind, sign)) ^ flip
+    run_code(address, rows.ctypes.data, n * words.itemsize)
+
+
 @kernel_of("u8 u4 u2 u1")
 def _compare_windows(
     words: t.Values,
@@ -383,30 +416,21 @@ def _compare_windows(
     Windows of a run reach `reach` elements beyond it.
     """
     shape, strides, row_places, reach = layout
-    address, width, n_rows, places = network
+    _, width, n_rows, places = network
     lower, upper, has_upper = ranks
     d = shape.size
     out_lower, out_upper = as_ordered(outs[0]), as_ordered(outs[1])
     flip = flip_of(out_lower)
-    room, turn = per_byte(words, ROW), per_byte(words, ROUND)
+    room = per_byte(words, ROW)
     rows = aligned(n_rows * width, out_lower)
-    as_key = out_lower.dtype.type
     from_lower, from_upper = starts_of(lower, places, width), starts_of(upper, places, width)
-    length = shape[d - 1]
-    total = length
-    for a in range(d - 1):
-        total *= shape[a]
+    length, total = shape[d - 1], out_lower.size // lower.shape[0]
     for row in range(total // length):
         first = place_of(row, shape, strides)
         for start in range(0, length, room):
             stop = min(room, length - start)
-            n = (stop + reach + turn - 1) // turn * turn
-            for i in range(row_places.size):
-                begin = first + row_places[i] + start
-                source, own = words[begin : begin + stop + reach], rows[i * width :]
-                for j in range(source.size):
-                    own[j] = as_key(key_of(source[j], kind, sign)) ^ flip
-            run_code(address, rows.ctypes.data, n * words.itemsize)
+            run = first + start, stop + reach
+            compare_run(words, (kind, sign, flip), row_places, network, rows, run)
             to = row * length + start
             for question in range(lower.shape[0]):
                 place = question * total + to
@@ -425,3 +449,53 @@ def _compare_windows(
                     own = rows[from_upper[question, lower.shape[1] - 1] :]
                     for j in range(stop):
                         highs[j] = own[j] ^ flip
+
+
+@kernel_of("u8 u4")
+def _deviate(
+    keys: t.Values,
+    kind: int,
+    sign: t.Value,
+    layout: tuple[t.Places, t.Places, t.Places, int],
+    network: tuple[int, int, int, t.IntRows],
+    ranks: Ranks,
+    outs: Outs,
+) -> None:
+    """Sort windows in runs, and find how far as many elements as two ranks say reach.
+
+    The n nearest elements are neighbours in sorted order: of all n neighbours, they reach least.
+    """
+    shape, strides, row_places, reach = layout
+    _, width, n_rows, places = network
+    lower, upper, _ = ranks
+    counts = lower[0, lower.shape[1] - 1] + 1, upper[0, lower.shape[1] - 1] + 1
+    compared = as_ordered(outs[0])
+    flip = flip_of(compared)
+    room = per_byte(keys, ROW)
+    rows = aligned(n_rows * width, compared)
+    size, length = places.shape[0], shape[shape.size - 1]
+    words = np.empty((size, width), keys.dtype)
+    values, centres = as_floats(words), as_floats(np.empty(width, keys.dtype))
+    as_value = values.dtype.type
+    for row in range(compared.size // length):
+        first = place_of(row, shape, strides)
+        for start in range(0, length, room):
+            stop = min(room, length - start)
+            run = first + start, stop + reach
+            compare_run(keys, (kind, sign, flip), row_places, network, rows, run)
+            for rank in range(size):
+                own, to_words = rows[places[rank, 0] * width + places[rank, 1] :], words[rank]
+                for j in range(stop):
+                    to_words[j] = word_of(own[j] ^ flip, sign)
+            low, high = values[(size - 1) // 2], values[size // 2]
+            for j in range(stop):
+                centre = as_value(mean_of(low[j], high[j]))
+                centres[j] = centre if np.isfinite(centre) else as_value(np.nan)
+            for side in range(1 + (counts[0] < counts[1])):
+                own = as_floats(outs[side])[row * length + start :]
+                for i in range(size - counts[side] + 1):
+                    low, high = values[i], values[i + counts[side] - 1]
+                    for j in range(stop):
+                        down, up = centres[j] - low[j], high[j] - centres[j]
+                        distance = up if down < up else down
+                        own[j] = own[j] if own[j] < distance and i > 0 else distance

@@ -26,7 +26,8 @@ from dask_gpuselect.kernels.cpu import (
     window_networks,
     window_rows,
 )
-from dask_gpuselect.kernels.cpu.window_floats import between, mean_of
+from dask_gpuselect.kernels.cpu.scalars import mean_of
+from dask_gpuselect.kernels.cpu.window_floats import between
 from dask_gpuselect.kernels.cpu.window_networks import key_of
 from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.maths.keys import are_float64, selection_dtype
@@ -34,8 +35,8 @@ from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.windows import Frame, RowWindows, Sides, WindowOrder, ranks_by_count
 
 SLAB = 1 << 21  # bytes of windows' elements that are answered together: they stay in the cache
-MOST_STEP = 31  # of windows whose network answers all windows between
-MIXED = 16  # bytes of a window where answers are made of elements
+ENDS = 1 << 13  # elements of windows at the ends that NumPy sorts
+MIXED = 32  # bytes of a window where answers are made of elements
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,22 +93,36 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
         return reference.answer(chunk, dtype, frame, order)
     if isinstance(chunk, Edged):
         most = max(SLAB // max(dtype.itemsize, order.dtype.itemsize), frame.n)
-        is_long = math.prod(frame.shape(chunk.shape)) > most // 4
-        has_few_ends = is_long and sum(map(any, chunk.outside)) == 1
+        n_ends = 1 if order.deviates else sum(map(any, chunk.outside))
+        is_long = math.prod(frame.shape(chunk.shape)) > most // (64 if order.deviates else 4)
+        has_few_ends = is_long and n_ends == 1
         slabs = frame.slabs(chunk.shape, most, chunk.outside if has_few_ends else None)
-        return reference.in_slabs(_answer_part, chunk, dtype, frame, order, slabs)
+        return reference.in_slabs(_answer_end, chunk, dtype, frame, order, slabs)
     return _answer_part(chunk, dtype, frame, order)
+
+
+def _answer_end(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
+    """Answer the windows of a slab, few at the ends by NumPy.
+
+    The kernel of windows that lack elements takes seven seconds to compile.
+    """
+    n = math.prod(frame.shape(tuple(chunk.shape))) * frame.n
+    is_by_numpy = isinstance(chunk, Accompanied) and n <= ENDS
+    return (reference.answer if is_by_numpy else _answer_part)(chunk, dtype, frame, order)
 
 
 def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
     """Answer the windows of a chunk or of a slab that is padded."""
+    chunk, frame = _without_gaps(chunk, frame)
     if (axes := _turned(chunk, dtype, frame, order)) is not None:
         slabs = frame.slabs(tuple(chunk.shape), max(SLAB // dtype.itemsize, frame.n))
         of_slab = partial(_answer_turned, axes)
         return np.ascontiguousarray(reference.in_slabs(of_slab, chunk, dtype, frame, order, slabs))
     if (step := frame.step[-1]) > 1:  # a network for all of them takes less than others for some
         every = replace(frame, step=(*frame.step[:-1], 1))
-        if step <= MOST_STEP and _fits(tuple(chunk.shape), dtype, every, order):
+        if not (order.deviates and _lacks(chunk, dtype)) and _fits(
+            tuple(chunk.shape), dtype, every, order
+        ):
             n = frame.shape(tuple(chunk.shape))[-1]
             answers = _answer_part(chunk, dtype, every, order)[..., ::step]
             return np.ascontiguousarray(answers[..., :n])
@@ -118,13 +133,24 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
         answers = _answer_floats(chunk, dtype, frame, order)
     if answers is not None:
         return answers
-    # A mask is often of the ends alone: then few slabs have one.
-    n_bytes = SLAB // 4 if isinstance(chunk, Accompanied) else SLAB
     is_plain = is_in_place and (dtype.kind in "biu" or sum(n > 1 for n in frame.size) > 1)
     itemsize = dtype.itemsize if is_plain else MIXED
+    # A mask is often of the ends alone: then few slabs have one.
+    n_bytes = SLAB // (4 if is_plain else 2) if isinstance(chunk, Accompanied) else SLAB
     most = max(n_bytes // itemsize, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
     slabs = frame.slabs(tuple(chunk.shape), max(1, most))
     return reference.in_slabs(_answer_slab, chunk, dtype, frame, order, slabs)
+
+
+def _without_gaps(chunk: Any, frame: Frame) -> tuple[Any, Frame]:
+    """Leave out the elements between windows that are farther apart than their size."""
+    for axis, (n, size, step) in enumerate(
+        zip(frame.shape(tuple(chunk.shape)), frame.size, frame.step, strict=True)
+    ):
+        if step > size:
+            places = (np.arange(n)[:, None] * step + np.arange(size)).reshape(-1)
+            chunk = each_array(chunk, partial(np.take, indices=places, axis=axis))
+    return chunk, replace(frame, step=tuple(map(min, frame.step, frame.size)))
 
 
 def _fits(shape: tuple[int, ...], dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> bool:
@@ -139,7 +165,7 @@ def _turned(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) 
     Along the last axis, neighbouring windows share comparisons. Return None if axes may stay.
     """
     sides = [axis for axis, size in enumerate(frame.size) if size > 1]
-    if len(sides) != 1 or sides[0] == len(frame.size) - 1 or order.deviates:
+    if len(sides) != 1 or sides[0] == len(frame.size) - 1:
         return None
     shape = tuple(chunk.shape)
     axes = (*(axis for axis in range(len(shape)) if axis != sides[0]), sides[0])
@@ -170,7 +196,7 @@ def _answer_whole(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowO
 
     Return None if there is none, or if some element is missing or masked.
     """
-    if isinstance(chunk, Accompanied):
+    if isinstance(chunk, Accompanied) or order.deviates:
         return None
     words = _words(chunk, dtype)
     network = window_networks.Network.fitting(words, frame, order, None)
@@ -331,6 +357,11 @@ def _words(chunk: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
 def _has_missing(words: NDArray[Any], dtype: np.dtype[Any]) -> bool:
     """Return whether there are NaN or NaT among words."""
     return dtype.kind in "fmM" and bool(_any_missing(words.reshape(-1), *_kind_of(dtype)))
+
+
+def _lacks(chunk: Any, dtype: np.dtype[Any]) -> bool:
+    """Return whether some element is missing, or may be masked."""
+    return isinstance(chunk, Accompanied) or _has_missing(_words(chunk, dtype), dtype)
 
 
 def _keys(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None, bool]:
