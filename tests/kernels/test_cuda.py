@@ -46,8 +46,10 @@ from dask_gpuselect.kernels.cuda.source import (
     tally_memory,
 )
 from dask_gpuselect.kernels.cuda.source import kernels as heads
+from dask_gpuselect.kernels.cuda.window_networks import Piecewise, networks
 from dask_gpuselect.kernels.cuda.window_tiles import MOST_RUNS, tiling
 from dask_gpuselect.maths.windows import Frame, Shape
+from dask_gpuselect.windows.questions import WindowQuestion
 from tests.data import INTEGER_DTYPES
 
 DTYPES = ("?", *INTEGER_DTYPES, "f2", "f4", "f8")
@@ -137,6 +139,7 @@ def test_a_kernel_is_alone_in_its_source() -> None:
 OTHERS = {
     *("lanes.cu", "lane_boxes.cu", "lane_passes.cu", "lane_answers.cu"),
     *("residuals.cu", "lower_sets.cu", "windows.cu", "window_tiles.cu"),
+    "window_networks.cu",
     *("weighed_lanes.cu", "weighed_shares.cu", "weighed_sorts.cu"),
 }
 OF_SPANS: tuple[Defined, ...] = tuple(
@@ -208,14 +211,24 @@ def of_weighted_lanes(dtype: str, arch: str) -> Sources:
             yield ("sort_and_mean", "sort_and_reach")[side_by_side], kernel.defined
 
 
+def of_network(size: Shape, dtype: str, masks: Any) -> tuple[Any, ...]:
+    """The definitions of medians of windows of an image whose ends are reflected."""
+    sides = tuple(Piecewise(70, 0, 70, 0, 3, 64, 0, 1, 0, 1) for _ in size)
+    own = np.dtype(dtype)
+    question = WindowQuestion((0.5,), "linear", True, own, np.dtype(float), np.dtype(float))
+    made = networks(sides, Frame(size, (1, 1)), question, own, is_masked=bool(masks))
+    assert made is not None
+    return made.defined
+
+
 def of_windows(dtype: str, arch: str) -> Sources:
     bits = {"f4": 32, "f2": 16}.get(dtype, 64)
-    for answer, places, deviates in ((0, 9, 0), (bits, 27, 0), (bits, 0, 0), (bits, 0, 1)):
-        if not (deviates and dtype == "f2"):
-            made = (("ANSWER", answer), ("PLACES", places), ("DEVIATES", deviates))
-            made += (("LOWER", places // 2 - 1), ("UPPER", places // 2 - 1 + places % 2))
-            yield "windows_answer", made
-            yield "windows_answer", (*made, *KEEPS)
+    for deviates in (0, 1) if dtype != "f2" else (0,):
+        made = (("ANSWER", bits), ("DEVIATES", deviates))
+        yield "windows_answer", made
+        yield "windows_answer", (*made, *KEEPS)
+    for answer, size, masks in ((0, (3, 3), ()), (bits, (2, 9), KEEPS)):
+        yield "window_networks", (("ANSWER", answer), *masks, *of_network(size, dtype, masks))
     for axes, runs, threads in ((1, 1, 1024), (2, 15, 512), (3, MOST_RUNS, 256)):
         made = (("ANSWER", bits), ("AXES", axes), ("RUNS", runs))
         made += (("TILE_THREADS", threads), ("TILE_BLOCKS", 1))

@@ -1,16 +1,13 @@
 // Moving windows over a padded chunk: the order statistics of each. A thread has one window.
 //
-// Windows of up to 32 elements are sorted by a network in registers. In larger ones the wanted key is
-// found two bits at a time: each read of the window counts the keys below three values. Neighbouring
-// threads have neighbouring windows, so that reads come from the first-level cache.
+// The wanted key is found two bits at a time: each read of the window counts the keys below three
+// values. Neighbouring threads have neighbouring windows, so that reads come from the first-level
+// cache.
 //
-// Defined before this text, besides the definitions for lanes.cuh: PLACES (number of elements of a
-// window, up to 32; 0 for more), LOWER and UPPER (the ranks in a window without a missing element,
-// if one answer is asked of it; else -1), and DEVIATES (1 if the question is about distances from the median of
-// the window).
+// Defined before this text, besides the definitions for lanes.cuh: DEVIATES (1 if the question is about
+// distances from the median of the window).
 
 #include "lanes.cuh"
-#include "networks.cuh"
 
 struct Window {
     const Word* chunk;
@@ -38,16 +35,6 @@ struct Window {
         return get(i, word) && is_missing(value_of(word));
     }
 };
-
-// --- Registers ------------------------------------------------------------------------------------
-
-template <int N>
-__device__ __forceinline__ Key place_among(const Key (&keys)[N], i64 rank) {
-    Key chosen = keys[0];
-#pragma unroll
-    for (int i = 1; i < N; ++i) chosen = i == rank ? keys[i] : chosen;
-    return chosen;
-}
 
 // --- Reads ----------------------------------------------------------------------------------------
 
@@ -133,33 +120,10 @@ extern "C" __global__ void __launch_bounds__(WINDOWS_THREADS) windows_answer(
     const i64* ranks, const double* weights, int n_answers, int mixes, int skips_missing,
     int least, Answer* answers, int* valid, Flags* flags
 ) {
-#if PLACES
-    int places[PLACES];
-#pragma unroll
-    for (int j = 0; j < PLACES; ++j) places[j] = (int)__ldg(offsets + j);
-#endif
     for (i64 i = own_thread(); i < n_windows; i += all_threads()) {
         Window own = {chunk, keeps, offsets, place_of(i, layout), n};
         int n_valid = 0, n_missing = 0;
-#if PLACES
-        Key keys[PLACES];
-#pragma unroll
-        for (int j = 0; j < PLACES; ++j) {
-            i64 place = own.base + places[j];
-            bool is_kept = !KEEPS || keeps[place];
-            Word word = chunk[place];
-            bool is_absent = is_kept && is_missing(value_of(word));
-            keys[j] = is_kept && !is_absent ? key_of(word) : LARGEST;
-            n_missing += is_absent, n_valid += is_kept && !is_absent;
-        }
-        if (LOWER >= 0 && n_valid == PLACES) {  // the compiler leaves out what these ranks do not need
-            sort_in_thread<1>(keys, Plain());
-            answers[i] = mixed(keys[max(LOWER, 0)], keys[max(UPPER, 0)], weights[n], mixes, flags);
-            if (valid) valid[i] = n_valid;
-            continue;
-        }
-        sort_in_thread<1>(keys, Plain());
-#elif KEEPS || KIND == FLOATING
+#if KEEPS || KIND == FLOATING
         for (int j = 0; j < n; ++j) {
             Key key;
             n_valid += own.at(j, key);
@@ -182,12 +146,8 @@ extern "C" __global__ void __launch_bounds__(WINDOWS_THREADS) windows_answer(
 #else
             i64 lower = ranks[place], upper = ranks[(i64)n_answers * (n + 1) + place];
             Key first, second;
-#if PLACES
-            first = place_among(keys, lower), second = place_among(keys, upper);
-#else
             auto all = [&](int j, Key& key) { return own.at(j, key); };
             select_key<Key>(n, lower, upper, BITS, all, first, second);
-#endif
             *answer = mixed(first, second, weights[place], mixes, flags);
 #endif
         }

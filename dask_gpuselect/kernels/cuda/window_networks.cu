@@ -1,0 +1,168 @@
+// Moving windows of few elements: networks of comparisons in registers.
+//
+// A thread has some windows one behind the other along one axis, the shared one. It reads what they
+// reach, and makes the comparisons that they share once. Elements of up to 16 bits are compared two at
+// a time, those of two windows. The chunk is padded as it is read.
+//
+// Defined before this text, besides the definitions for lanes.cuh: AXES (number of axes, of which the
+// shared one is the last), FASTEST (the axis along which neighbouring threads lie), ROWS and SIZE (the
+// elements of a window along all other axes and along the shared one), SIZES (of the window along each
+// axis), SHARING (windows whose comparisons are shared), PAIRS (2: each comparison is one of two windows;
+// else 1), LACKS (1 if a window may lack elements), PLACES (elements of a window), N_ANSWERS, N_WANTED
+// (number of ranks that the network finds) and NETWORK (its comparisons). Lists: COORDINATES (of each row
+// along each other axis), NEEDED (1 for each element of a run that some window counts), BITS_OF (those of
+// each window, 32 at a time as bits), WANTED (the ranks), LOWER and UPPER (their indices for each answer,
+// in whole windows).
+
+#include "lanes.cuh"
+#include "padding.cuh"
+
+struct Columns {
+    Padding padding;
+    i64 shape[PAD_AXES], places[PAD_AXES];  // of the answers: sizes, and distances of neighbours
+    i64 steps[PAD_AXES];
+    i64 first[PAD_AXES], last[PAD_AXES];  // between which a padded chunk has what the chunk has
+    i64 n_runs, n_tasks, n_windows;
+};
+
+constexpr int RUN = SHARING * PAIRS, REACHED = RUN + SIZE - 1;  // along the shared axis
+constexpr int N_WORDS = (ROWS * REACHED + 31) / 32, LAST = AXES - 1;
+__device__ constexpr int EXTENTS[] = {SIZES}, COORDINATE[] = {COORDINATES};
+__device__ constexpr bool IS_NEEDED[] = {NEEDED};
+__device__ constexpr u32 COUNTED[] = {BITS_OF};
+__device__ constexpr int RANKS[] = {WANTED}, LOWERS[] = {LOWER}, UPPERS[] = {UPPER};
+
+#if PAIRS == 2
+typedef u32 Item;
+__device__ __forceinline__ Item lesser(Item a, Item b) { return __vminu2(a, b); }
+__device__ __forceinline__ Item larger(Item a, Item b) { return __vmaxu2(a, b); }
+#else
+typedef Key Item;
+__device__ __forceinline__ Item lesser(Item a, Item b) { return min(a, b); }
+__device__ __forceinline__ Item larger(Item a, Item b) { return max(a, b); }
+#endif
+
+constexpr i64 OUTSIDE = -(1ll << 60);
+
+// Tables are those of `windows_answer`. Where no element is, there is `fill`, which windows count if
+// `fills` is 1.
+extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
+    const Word* chunk, const Keep* keeps, const __grid_constant__ Columns columns, Word fill, int fills,
+    const i64* ranks, const double* weights, int mixes, int skips_missing, int least,
+    Answer* answers, int* valid, Flags* flags
+) {
+    const Padding& padding = columns.padding;
+    for (u32 task = (u32)own_thread(); task < (u32)columns.n_tasks; task += (u32)all_threads()) {
+        int at[AXES];
+        u32 rest = task;
+        bool is_inner = true;
+        i64 window = 0;
+#pragma unroll
+        for (int j = 0; j < AXES; ++j) {
+            int d = (FASTEST - j + AXES) % AXES;
+            u32 size = (u32)(d == LAST ? columns.n_runs : columns.shape[d]);
+            u32 next = j < LAST ? rest / size : 0;
+            at[d] = (int)(rest - next * size) * (d == LAST ? RUN : 1), rest = next;
+            window += at[d] * columns.places[d];
+            i64 first = at[d] * columns.steps[d];
+            int extent = d == LAST ? REACHED : EXTENTS[d];
+            is_inner &= first >= columns.first[d] && first + extent <= columns.last[d];
+        }
+        // The place of an element along an axis.
+        auto placed = [&](int d, int i) {
+            i64 place = at[d] * columns.steps[d] + i;
+            bool is_there = true;
+            place = is_inner ? place + padding.shift[d] - padding.before[d]
+                             : source_of(padding, d, place, is_there);
+            return is_there ? place * padding.strides[d] : OUTSIDE;
+        };
+        i64 others[AXES][MOST_SIZE], of_rows[ROWS];
+#pragma unroll
+        for (int d = 0; d < LAST; ++d) {
+#pragma unroll
+            for (int i = 0; i < EXTENTS[d]; ++i) others[d][i] = placed(d, i);
+        }
+#pragma unroll
+        for (int row = 0; row < ROWS; ++row) {
+            of_rows[row] = 0;
+#pragma unroll
+            for (int d = 0; d < LAST; ++d) of_rows[row] += others[d][COORDINATE[row * AXES + d]];
+        }
+        Key keys[ROWS][REACHED];
+        u32 left_out[N_WORDS], missing[N_WORDS], has_any = 0;
+#pragma unroll
+        for (int word = 0; word < N_WORDS; ++word) left_out[word] = missing[word] = 0;
+#pragma unroll
+        for (int i = 0; i < REACHED; ++i) {
+            i64 along = placed(LAST, i);
+#pragma unroll
+            for (int row = 0; row < ROWS; ++row) {
+                if (!IS_NEEDED[row * REACHED + i]) continue;
+                i64 place = of_rows[row] + along;
+                bool is_there = is_inner || place >= 0;
+                Word element = is_there ? __ldg(chunk + place) : fill;
+                keys[row][i] = key_of(element);
+                if (!LACKS) continue;
+                bool is_kept = is_there ? !KEEPS || __ldg(keeps + place) : fills;
+                int bit = row * REACHED + i;
+                bool is_absent = is_missing(value_of(element));
+                if (is_absent || !is_kept) {
+                    keys[row][i] = LARGEST;
+                    missing[bit / 32] |= (u32)is_kept << bit % 32;
+                    left_out[bit / 32] |= (u32)!is_kept << bit % 32;
+                }
+            }
+        }
+        Item items[ROWS][SHARING + SIZE - 1], chosen[SHARING][N_WANTED];
+#pragma unroll
+        for (int row = 0; row < ROWS; ++row) {
+#pragma unroll
+            for (int i = 0; i < SHARING + SIZE - 1; ++i) {
+                items[row][i] = (Item)keys[row][i];
+                if (PAIRS == 2) items[row][i] |= (Item)keys[row][i + RUN - SHARING] << 16;
+            }
+        }
+        NETWORK
+#pragma unroll
+        for (int word = 0; word < N_WORDS; ++word) has_any |= left_out[word] | missing[word];
+#pragma unroll
+        for (int k = 0; k < RUN; ++k) {
+            if (at[LAST] + k >= columns.shape[LAST]) continue;
+            i64 own = window + k * columns.places[LAST];
+            auto key_at = [&](int i) {
+                Item item = chosen[k % SHARING][i];
+                return PAIRS == 1 ? (Key)item : (Key)(k < SHARING ? item & 0xffffu : item >> 16);
+            };
+            int n_valid = PLACES, n_missing = 0;
+            if (LACKS && has_any) {
+#pragma unroll
+                for (int word = 0; word < N_WORDS; ++word) {
+                    n_missing += __popc(missing[word] & COUNTED[k * N_WORDS + word]);
+                    n_valid -= __popc(left_out[word] & COUNTED[k * N_WORDS + word]);
+                }
+                n_valid -= n_missing;
+            }
+            if (valid) valid[own] = n_valid;
+            bool has_none = n_valid < least || (n_missing && !skips_missing);
+#pragma unroll
+            for (int a = 0; a < N_ANSWERS; ++a) {
+                Answer* answer = answers + (i64)a * columns.n_windows + own;
+                if (has_none) {
+                    *answer = no_answer();
+                    continue;
+                }
+                Key low = key_at(LOWERS[a]), high = key_at(UPPERS[a]);
+                i64 place = (i64)a * (PLACES + 1) + n_valid;
+                if (LACKS && n_valid != PLACES) {
+                    i64 lower = ranks[place], upper = ranks[(i64)N_ANSWERS * (PLACES + 1) + place];
+#pragma unroll
+                    for (int i = 0; i < N_WANTED; ++i) {
+                        low = RANKS[i] == lower ? key_at(i) : low;
+                        high = RANKS[i] == upper ? key_at(i) : high;
+                    }
+                }
+                *answer = mixed(low, high, mixes == 2 ? weights[place] : 0, mixes, flags);
+            }
+        }
+    }
+}
