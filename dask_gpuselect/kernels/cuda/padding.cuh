@@ -9,7 +9,6 @@ struct Padding {
     i64 before[PAD_AXES], n[PAD_AXES];
     i64 first_before[PAD_AXES], step_before[PAD_AXES];
     i64 first_behind[PAD_AXES], step_behind[PAD_AXES];
-    i64 n_axes, n_padded;
 };
 
 // Return the element of the chunk that one of the padded chunk stands for, along an axis. `is_inside`

@@ -22,7 +22,7 @@ struct Columns {
     i64 shape[PAD_AXES], places[PAD_AXES];  // of the answers: sizes, and distances of neighbours
     i64 steps[PAD_AXES];
     i64 first[PAD_AXES], last[PAD_AXES];  // between which a padded chunk has what the chunk has
-    i64 n_runs, n_tasks, n_windows;
+    i64 n_windows, n_runs, n_tasks;
 };
 
 constexpr int RUN = SHARING * PAIRS, REACHED = RUN + SIZE - 1;  // along the shared axis
@@ -47,9 +47,9 @@ constexpr i64 OUTSIDE = -(1ll << 60);
 // Tables are those of `windows_answer`. Where no element is, there is `fill`, which windows count if
 // `fills` is 1.
 extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
-    const Word* chunk, const Keep* keeps, const __grid_constant__ Columns columns, Word fill, int fills,
-    const i64* ranks, const double* weights, int mixes, int skips_missing, int least,
-    Answer* answers, int* valid, Flags* flags
+    const Word* chunk, const Keep* keeps, const __grid_constant__ Columns columns, Word fill,
+    int fills, int n, const i64* ranks, const double* weights, int n_answers, int mixes,
+    int skips_missing, int least, Answer* answers, int* valid, Flags* flags
 ) {
     const Padding& padding = columns.padding;
     for (u32 task = (u32)own_thread(); task < (u32)columns.n_tasks; task += (u32)all_threads()) {

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.kernels.cuda.source import Defined, record
+from dask_gpuselect.kernels.cuda.source import PAD_AXES, record
+from dask_gpuselect.kernels.cuda.window_axes import (
+    Axis,
+    Piecewise,
+    WindowKernel,
+    axes_of,
+    fill_record,
+)
 from dask_gpuselect.maths.window_networks import Node, Step, comparisons
-from dask_gpuselect.maths.windows import Frame, Shape, WindowOrder, ranks_by_count, strides_of
+from dask_gpuselect.maths.windows import Frame, WindowOrder, ranks_by_count
 
 EACH = 4  # windows of a thread that share comparisons
 MOST = 121  # elements of a window
@@ -19,83 +25,16 @@ MOST_KEYS = 160  # words of 4 bytes for the elements of a thread
 MOST_ANSWERS = 8
 
 
-class Piecewise(NamedTuple):
-    """Map the elements of a padded chunk to those of the chunk, along an axis.
-
-    See ``padding.cuh`` for the fields.
-    """
-
-    size: int
-    low: int
-    high: int
-    shift: int
-    before: int
-    n: int
-    first_before: int
-    step_before: int
-    first_behind: int
-    step_behind: int
-
-    @property
-    def is_plain(self) -> bool:
-        """True if the padded chunk is the chunk."""
-        return self.size == self.n and not (self.low or self.shift or self.before)
-
-
-class _Axis(NamedTuple):
-    """An axis of a chunk and of its answers, with the distances of neighbours in both."""
-
-    padding: Piecewise
-    stride: int
-    n_answers: int
-    place: int
-    window: int
-    step: int
-
-    @property
-    def is_free(self) -> bool:
-        """True if windows are as the chunk along it."""
-        return (self.window, self.step) == (1, 1) and self.padding.is_plain
-
-
-class Networks(NamedTuple):
-    """Answer windows by networks.
-
-    Parameters
-    ----------
-    record : ndarray
-        What the kernel takes.
-    defined : tuple
-        The definitions with which it is compiled.
-    n_tasks : int
-        Number of threads that have work.
-    """
-
-    record: Any
-    defined: Defined
-    n_tasks: int
-
-
-def fill_padding(made: Any, padding: Sequence[Piecewise], strides: Sequence[int]) -> None:
-    """Fill the record of a `Padding`."""
-    sizes, *columns = zip(*padding, strict=True)
-    made["n_axes"], made["n_padded"] = len(padding), math.prod(sizes)
-    names = "sizes", "strides", *Piecewise._fields[1:]
-    for name, values in zip(names, (sizes, strides, *columns), strict=True):
-        made[name][: len(values)] = values
-
-
-@lru_cache(maxsize=64)
 def networks(
     padding: tuple[Piecewise, ...], frame: Frame, order: WindowOrder, dtype: Any, *, is_masked: bool
-) -> Networks | None:
+) -> WindowKernel | None:
     """Return how networks answer windows of a chunk; None if other kernels are faster."""
-    shape = frame.shape(tuple(axis.size for axis in padding))
-    n_windows, n = math.prod(shape), frame.n
-    is_large = max(n_windows, math.prod(axis.n for axis in padding)) >= 1 << 31
-    if n > MOST or order.deviates or order.n_answers > MOST_ANSWERS or is_large:
+    axes, n = axes_of(padding, frame), frame.n
+    n_windows = math.prod(axis.n_answers for axis in axes)
+    is_large = max(n_windows, math.prod(axis.padding.n for axis in axes)) >= 1 << 31
+    is_many = n > MOST or order.n_answers > MOST_ANSWERS or len(axes) > PAD_AXES
+    if is_many or order.deviates or is_large:
         return None
-    axes = _axes(padding, frame, shape)
     shared = _shared(axes)
     marks = np.ones([axis.window for axis in axes], bool)
     if frame.footprint is not None:
@@ -131,34 +70,19 @@ def networks(
         ),
     )
     made = np.zeros((), record("window_networks.cu", "Columns"))
-    own_padding, strides, sizes, places, _, steps = zip(*axes, strict=True)
-    fill_padding(made["padding"], own_padding, strides)
-    first = [max(each.low, each.before - each.shift) for each in own_padding]
-    last = [min(each.high, each.before + each.n - each.shift) for each in own_padding]
-    names = "shape", "places", "steps", "first", "last"
-    for name, values in zip(names, (sizes, places, steps, first, last), strict=True):
-        made[name][: len(axes)] = values
+    fill_record(made, axes)
+    inner = [axis.padding for axis in axes]
+    made["first"][: len(axes)] = [max(each.low, each.before - each.shift) for each in inner]
+    made["last"][: len(axes)] = [
+        min(each.high, each.before + each.n - each.shift) for each in inner
+    ]
     n_runs = -(-own.n_answers // run)
     n_tasks = n_windows // own.n_answers * n_runs
-    made["n_runs"], made["n_tasks"], made["n_windows"] = n_runs, n_tasks, n_windows
-    return Networks(made, defined, n_tasks)
+    made["n_runs"], made["n_tasks"] = n_runs, n_tasks
+    return WindowKernel("window_networks", made, defined, n_threads=n_tasks)
 
 
-def _axes(padding: tuple[Piecewise, ...], frame: Frame, shape: Shape) -> list[_Axis]:
-    """Return the axes of a chunk; free neighbours are one."""
-    axes: list[_Axis] = []
-    strides = strides_of(tuple(axis.n for axis in padding)).tolist()
-    about = padding, strides, shape, strides_of(shape).tolist(), frame.size, frame.step
-    for axis in map(_Axis._make, zip(*about, strict=True)):
-        if axes and axes[-1].is_free and axis.is_free:
-            n = axes.pop().n_answers * axis.n_answers
-            plain = axis.padding._replace(size=n, high=n, n=n)
-            axis = axis._replace(padding=plain, n_answers=n)
-        axes.append(axis)
-    return axes
-
-
-def _shared(axes: Sequence[_Axis]) -> int:
+def _shared(axes: Sequence[Axis]) -> int:
     """Choose the axis along which windows share comparisons: not the last, if there is another.
 
     Neighbouring threads lie along the last one, and read neighbouring elements.

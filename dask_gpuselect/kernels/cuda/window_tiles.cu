@@ -11,21 +11,21 @@
 // (number of runs of a window), TILE_THREADS and TILE_BLOCKS.
 
 #include "lanes.cuh"
+#include "padding.cuh"
 
 extern __shared__ __align__(16) unsigned char scratch[];
 
 typedef unsigned short Place;  // of an element in its tile
 
 struct Tiling {
-    i64 strides[AXES];  // of the padded chunk, in elements
-    i64 sizes[AXES];    // of the padded chunk
-    i64 shape[AXES];    // of the answers
+    Padding padding;
+    i64 shape[PAD_AXES], places[PAD_AXES];  // of the answers: sizes, and distances of neighbours
+    i64 steps[PAD_AXES];
+    i64 n_windows, n_tiles;
     i64 tiles[AXES];    // number of tiles
-    i64 n_tiles, n_windows;
     int outs[AXES];     // windows of a tile
     int extents[AXES];  // elements of a tile
-    int places[AXES];   // distances of neighbours in the order of a tile
-    int steps[AXES];
+    int distances[AXES];  // of neighbours in the order of a tile
     int offsets[RUNS];       // where runs begin, relative to the window
     int lengths[RUNS];
     int n_outs, n_elements;
@@ -147,10 +147,13 @@ struct Tile {
     const Tiling& tiling;
     const Word* chunk;
     const Keep* keeps;
+    Word fill;  // in place of what is outside, if `fills` is 1
+    int fills;
     i64 origin[AXES];  // the first window of the tile
 
-    __device__ __forceinline__ Tile(const Tiling& tiling, const Word* chunk, const Keep* keeps, i64 tile)
-        : tiling(tiling), chunk(chunk), keeps(keeps) {
+    __device__ __forceinline__ Tile(
+        const Tiling& tiling, const Word* chunk, const Keep* keeps, Word fill, int fills, i64 tile
+    ) : tiling(tiling), chunk(chunk), keeps(keeps), fill(fill), fills(fills) {
 #pragma unroll
         for (int d = AXES - 1; d >= 0; --d) {
             origin[d] = tile % tiling.tiles[d] * tiling.outs[d];
@@ -166,12 +169,11 @@ struct Tile {
 #pragma unroll
         for (int d = 0; d < AXES; ++d) {
             i64 coordinate = origin[d] * tiling.steps[d] + at[d];
-            is_inside &= coordinate < tiling.sizes[d];
-            place += coordinate * tiling.strides[d];
+            place += source_of(tiling.padding, d, coordinate, is_inside) * tiling.padding.strides[d];
         }
         state = 1;
-        if (!is_inside || (KEEPS && !keeps[place])) return LARGEST;
-        Word word = chunk[place];
+        if (is_inside ? KEEPS && !keeps[place] : !fills) return LARGEST;
+        Word word = is_inside ? chunk[place] : fill;
         state = is_missing(value_of(word)) ? 2 : 0;
         return state ? LARGEST : key_of(word);
     }
@@ -181,7 +183,7 @@ struct Tile {
         int at[AXES], state;
 #pragma unroll
         for (int d = 0; d < AXES; ++d) {
-            at[d] = (u32)place / (u32)tiling.places[d] % (u32)tiling.extents[d];
+            at[d] = (u32)place / (u32)tiling.distances[d] % (u32)tiling.extents[d];
         }
         return key_at(at, state);
     }
@@ -233,8 +235,8 @@ __device__ __forceinline__ int marks_of(const Tiling& tiling, const Marks* level
 
 // Tables are those of `windows_answer`.
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_tiles(
-    const Word* chunk, const Keep* keeps, const __grid_constant__ Tiling tiling, int n,
-    const i64* ranks, const double* weights, int n_answers, int mixes, int skips_missing,
+    const Word* chunk, const Keep* keeps, const __grid_constant__ Tiling tiling, Word fill,
+    int fills, int n, const i64* ranks, const double* weights, int n_answers, int mixes, int skips_missing,
     int least, Answer* answers, int* valid, Flags* flags
 ) {
     int size = tiling.size, n_words = size / 32 + 1;
@@ -258,7 +260,7 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_t
 #endif
     Marks* levels = (Marks*)(others + size);
     for (i64 number = blockIdx.x; number < tiling.n_tiles; number += gridDim.x) {
-        Tile tile(tiling, chunk, keeps, number);
+        Tile tile(tiling, chunk, keeps, fill, fills, number);
         __syncthreads();
         for (int i = threadIdx.x; i < n_words; i += TILE_THREADS) {
             left_out[i].bits = missing[i].bits = 0;
@@ -275,7 +277,7 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_t
                 for (int d = AXES - 1; d >= 0; --d) {
                     u32 next = (u32)rest / (u32)tiling.extents[d];
                     at[d] = rest - (int)(next * (u32)tiling.extents[d]), rest = (int)next;
-                    place += at[d] * tiling.places[d];
+                    place += at[d] * tiling.distances[d];
                 }
                 key = tile.key_at(at, state);
                 if (state) {
@@ -303,7 +305,7 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_t
         make_levels(ranked, others, levels, zeros, size, tiling.levels);
         for (int i = threadIdx.x; i < tiling.n_outs; i += TILE_THREADS) {
             int start = 0, rest = i;
-            i64 window = 0, apart = 1;
+            i64 window = 0;
             bool is_inside = true;
 #pragma unroll
             for (int d = AXES - 1; d >= 0; --d) {
@@ -311,9 +313,8 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_t
                 int at = rest - (int)(next * (u32)tiling.outs[d]);
                 rest = (int)next;
                 is_inside &= tile.origin[d] + at < tiling.shape[d];
-                window += (tile.origin[d] + at) * apart;
-                apart *= tiling.shape[d];
-                start += at * tiling.steps[d] * tiling.places[d];
+                window += (tile.origin[d] + at) * tiling.places[d];
+                start += at * (int)tiling.steps[d] * tiling.distances[d];
             }
             if (!is_inside) continue;
             int n_missing = is_partial ? marks_of(tiling, missing, start) : 0;

@@ -116,7 +116,7 @@ __device__ Answer deviation_of(const Window& own, i64 n_valid, Flags* flags) {
 // that. `ranks` has the lower and then the upper ranks of each answer for 0 to n elements, and
 // `weights` the weights of the upper ones.
 extern "C" __global__ void __launch_bounds__(WINDOWS_THREADS) windows_answer(
-    const Word* chunk, const Keep* keeps, const i64* layout, const i64* offsets, int n, i64 n_windows,
+    const Word* chunk, const Keep* keeps, const i64* layout, const i64* offsets, i64 n_windows, int n,
     const i64* ranks, const double* weights, int n_answers, int mixes, int skips_missing,
     int least, Answer* answers, int* valid, Flags* flags
 ) {
