@@ -108,7 +108,8 @@ STARTS = {
     "test_strategies[bitonic_merge]": "bitonic merge",
     "test_lanes_with_companions": "blank reach sort",
     "test_neighbours": "near",
-    "test_windows[40-f4]": "windows window",
+    "test_windows[40-f4]": "window",
+    "test_windows_without_tiles[f4]": "windows",
     "test_what_other_modules_hold_to_a_reference": "rows sets",
 }
 """The kernels, by the first words of their names, that tests have to start."""
@@ -254,6 +255,19 @@ def test_windows_in_several_tiles(dtype: str, window: dict[int, int]) -> None:
                 x, window, where=None if where is None else of_kind(where, x), min_periods=3
             ).nanquantile([0.3, 0.5]),
             x,
+        )
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2"])
+def test_windows_without_tiles(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask for windows as if they were of too many runs."""
+    windows = own_module("cuda", "windows")
+    monkeypatch.setattr(windows, "tiling", lambda *_: None)
+    monkeypatch.setattr(windows, "_way", windows._way.__wrapped__)
+    x = make("some nan" if dtype[0] == "f" else "tied", dtype, 900).reshape(30, 30)
+    for name in ("nanmedian", "nanmad", "naniqr"):
+        assert_as_numpy(
+            lambda x, name=name: getattr(rolling(x, (11, 12), min_periods=3), name)(), x
         )
 
 

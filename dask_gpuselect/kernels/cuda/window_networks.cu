@@ -14,7 +14,7 @@
 // each window, 32 at a time as bits), WANTED (the ranks), LOWER and UPPER (their indices for each answer,
 // in whole windows).
 
-#include "lanes.cuh"
+#include "deviations.cuh"
 #include "padding.cuh"
 
 struct Columns {
@@ -32,14 +32,27 @@ __device__ constexpr bool IS_NEEDED[] = {NEEDED};
 __device__ constexpr u32 COUNTED[] = {BITS_OF};
 __device__ constexpr int RANKS[] = {WANTED}, LOWERS[] = {LOWER}, UPPERS[] = {UPPER};
 
-#if PAIRS == 2
-typedef u32 Item;
-__device__ __forceinline__ Item lesser(Item a, Item b) { return __vminu2(a, b); }
-__device__ __forceinline__ Item larger(Item a, Item b) { return __vmaxu2(a, b); }
+// An Item is compared. Floats of 32 bits are as they are: comparing integers takes twice as long.
+#if KIND == FLOATING && BITS == 32
+typedef float Item;
+#define LAST_ITEM __uint_as_float(0x7f800000u)
+__device__ __forceinline__ Item item_of(Word word) { return __uint_as_float(word); }
+__device__ __forceinline__ Key key_of_item(Item item) { return key_of(__float_as_uint(item)); }
+__device__ __forceinline__ Item lesser(Item a, Item b) {
+    asm("min.f32 %0, %1, %2;" : "=f"(a) : "f"(a), "f"(b));
+    return a;
+}
+__device__ __forceinline__ Item larger(Item a, Item b) {
+    asm("max.f32 %0, %1, %2;" : "=f"(a) : "f"(a), "f"(b));
+    return a;
+}
 #else
 typedef Key Item;
-__device__ __forceinline__ Item lesser(Item a, Item b) { return min(a, b); }
-__device__ __forceinline__ Item larger(Item a, Item b) { return max(a, b); }
+#define LAST_ITEM LARGEST
+__device__ __forceinline__ Item item_of(Word word) { return key_of(word); }
+__device__ __forceinline__ Key key_of_item(Item item) { return item; }
+__device__ __forceinline__ Item lesser(Item a, Item b) { return PAIRS == 2 ? __vminu2((u32)a, (u32)b) : min(a, b); }
+__device__ __forceinline__ Item larger(Item a, Item b) { return PAIRS == 2 ? __vmaxu2((u32)a, (u32)b) : max(a, b); }
 #endif
 
 constexpr i64 OUTSIDE = -(1ll << 60);
@@ -88,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
 #pragma unroll
             for (int d = 0; d < LAST; ++d) of_rows[row] += others[d][COORDINATE[row * AXES + d]];
         }
-        Key keys[ROWS][REACHED];
+        Item own[ROWS][REACHED];
         u32 left_out[N_WORDS], missing[N_WORDS], has_any = 0;
 #pragma unroll
         for (int word = 0; word < N_WORDS; ++word) left_out[word] = missing[word] = 0;
@@ -101,13 +114,13 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
                 i64 place = of_rows[row] + along;
                 bool is_there = is_inner || place >= 0;
                 Word element = is_there ? __ldg(chunk + place) : fill;
-                keys[row][i] = key_of(element);
+                own[row][i] = item_of(element);
                 if (!LACKS) continue;
                 bool is_kept = is_there ? !KEEPS || __ldg(keeps + place) : fills;
                 int bit = row * REACHED + i;
                 bool is_absent = is_missing(value_of(element));
                 if (is_absent || !is_kept) {
-                    keys[row][i] = LARGEST;
+                    own[row][i] = LAST_ITEM;
                     missing[bit / 32] |= (u32)is_kept << bit % 32;
                     left_out[bit / 32] |= (u32)!is_kept << bit % 32;
                 }
@@ -118,8 +131,10 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
         for (int row = 0; row < ROWS; ++row) {
 #pragma unroll
             for (int i = 0; i < SHARING + SIZE - 1; ++i) {
-                items[row][i] = (Item)keys[row][i];
-                if (PAIRS == 2) items[row][i] |= (Item)keys[row][i + RUN - SHARING] << 16;
+                items[row][i] = own[row][i];
+#if PAIRS == 2
+                items[row][i] |= own[row][i + SHARING] << 16;
+#endif
             }
         }
         NETWORK
@@ -131,7 +146,10 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
             i64 own = window + k * columns.places[LAST];
             auto key_at = [&](int i) {
                 Item item = chosen[k % SHARING][i];
-                return PAIRS == 1 ? (Key)item : (Key)(k < SHARING ? item & 0xffffu : item >> 16);
+#if PAIRS == 2
+                item = k < SHARING ? item & 0xffffu : item >> 16;
+#endif
+                return key_of_item(item);
             };
             int n_valid = PLACES, n_missing = 0;
             if (LACKS && has_any) {
@@ -151,6 +169,15 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
                     *answer = no_answer();
                     continue;
                 }
+#if DEVIATES
+                if (n_valid == PLACES) {
+                    *answer = deviation_of<PLACES>(PLACES, key_at, flags);
+                    continue;
+                }
+                Key sorted[N_WANTED];
+                for (int i = 0; i < N_WANTED; ++i) sorted[i] = key_at(i);
+                *answer = deviation_of<0>(n_valid, [&](int i) { return sorted[i]; }, flags);
+#else
                 Key low = key_at(LOWERS[a]), high = key_at(UPPERS[a]);
                 i64 place = (i64)a * (PLACES + 1) + n_valid;
                 if (LACKS && n_valid != PLACES) {
@@ -162,6 +189,7 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
                     }
                 }
                 *answer = mixed(low, high, mixes == 2 ? weights[place] : 0, mixes, flags);
+#endif
             }
         }
     }

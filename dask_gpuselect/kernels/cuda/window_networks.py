@@ -33,7 +33,7 @@ def networks(
     n_windows = math.prod(axis.n_answers for axis in axes)
     is_large = max(n_windows, math.prod(axis.padding.n for axis in axes)) >= 1 << 31
     is_many = n > MOST or order.n_answers > MOST_ANSWERS or len(axes) > PAD_AXES
-    if is_many or order.deviates or is_large:
+    if is_many or is_large:
         return None
     shared = _shared(axes)
     marks = np.ones([axis.window for axis in axes], bool)
@@ -53,6 +53,8 @@ def networks(
     varies = is_masked or (dtype.kind == "f" and order.skips_missing)
     least = min(max(order.least, 1), n) if varies else n
     wanted = tuple(np.unique([lower[:, least:], upper[:, least:]]).tolist())
+    if order.deviates:
+        wanted = tuple(range(n))
     footprint = None if marks.all() else tuple(marks.reshape(-1).tolist())
     text = _text(*comparisons(marks.shape, footprint, wanted), each)
     defined = (

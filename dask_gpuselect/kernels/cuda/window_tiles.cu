@@ -10,7 +10,7 @@
 // Defined before this text, besides the definitions for lanes.cuh: AXES (number of axes), RUNS
 // (number of runs of a window), TILE_THREADS and TILE_BLOCKS.
 
-#include "lanes.cuh"
+#include "deviations.cuh"
 #include "padding.cuh"
 
 extern __shared__ __align__(16) unsigned char scratch[];
@@ -223,6 +223,15 @@ struct Runs {
     }
 };
 
+#if DEVIATES
+__device__ __noinline__ int place_of_rank(
+    const Tiling& tiling, const Marks* levels, const int* n_zeros, int start, int rank
+) {
+    Runs runs;
+    return runs.find(tiling, levels, n_zeros, start, rank);
+}
+#endif
+
 // Count the marks in a window.
 __device__ __forceinline__ int marks_of(const Tiling& tiling, const Marks* level, int start) {
     int n = 0;
@@ -328,6 +337,17 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_t
                     *answer = no_answer();
                     continue;
                 }
+#if DEVIATES
+                auto sorted_at = [&](int rank) {
+#if BITS <= 16
+                    return (Key)place_of_rank(tiling, levels, zeros, start, rank);
+#else
+                    return tile.key_at(sorted[place_of_rank(tiling, levels, zeros, start, rank)]);
+#endif
+                };
+                *answer = deviation_of<0>(n_valid, sorted_at, flags);
+                continue;
+#endif
                 i64 wanted[2] = {ranks[row], ranks[(i64)n_answers * (n + 1) + row]};
                 Key found[2];
 #pragma unroll 1

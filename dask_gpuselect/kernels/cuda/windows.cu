@@ -7,7 +7,7 @@
 // Defined before this text, besides the definitions for lanes.cuh: DEVIATES (1 if the question is about
 // distances from the median of the window).
 
-#include "lanes.cuh"
+#include "deviations.cuh"
 
 struct Window {
     const Word* chunk;
@@ -68,26 +68,6 @@ __device__ __forceinline__ void select_key(
 }
 
 #if DEVIATES
-#if ANSWER == 64
-typedef u64 Distance;
-__device__ __forceinline__ double distance_of(Word word, double centre) {
-    return fabs(__dadd_rn(as_double(value_of(word)), -centre));
-}
-__device__ __forceinline__ Distance bits_of(double x) { return (u64)__double_as_longlong(x); }
-__device__ __forceinline__ double of_bits(Distance bits) { return __longlong_as_double((i64)bits); }
-#else
-typedef u32 Distance;
-__device__ __forceinline__ Distance bits_of(float x) { return __float_as_uint(x) & 0x7fffffffu; }
-__device__ __forceinline__ float distance_of(Word word, float centre) {
-    return __uint_as_float(bits_of(difference_of((float)value_of(word), centre)));
-}
-__device__ __forceinline__ double of_bits(Distance bits) {
-    double wide;
-    asm("cvt.f64.f32 %0, %1;" : "=d"(wide) : "f"(__uint_as_float(bits)));
-    return wide;
-}
-#endif
-
 // The median of the distances of the elements of a window from their median.
 __device__ Answer deviation_of(const Window& own, i64 n_valid, Flags* flags) {
     Key low, high;
@@ -95,18 +75,16 @@ __device__ Answer deviation_of(const Window& own, i64 n_valid, Flags* flags) {
     auto keys = [&](int i, Key& key) { return own.at(i, key); };
     select_key<Key>(own.n, lower, upper, BITS, keys, low, high);
     Answer centre = mixed(low, high, 0.5, 1, flags);
-    Distance first, second;
-    auto distances = [&](int i, Distance& distance) {
+    if (!is_finite(distance_from(centre, key_of(0)))) return no_answer();
+    u64 first, second;
+    auto distances = [&](int i, u64& distance) {
         Key key;
         if (!own.at(i, key)) return false;
-        distance = bits_of(distance_of(word_of(key), centre));
+        distance = (u64)__double_as_longlong(fabs(distance_from(centre, key)));
         return true;
     };
-    if (!is_finite(of_bits(bits_of(centre)))) return no_answer();
-    select_key<Distance>(own.n, lower, upper, 8 * sizeof(Distance), distances, first, second);
-    double a = of_bits(first), b = of_bits(second), sum = __dadd_rn(a, b);
-    if (is_finite(sum)) return rounded(__dmul_rn(sum, 0.5), 0);
-    return rounded(__dadd_rn(__dmul_rn(a, 0.5), __dmul_rn(b, 0.5)), 0);
+    select_key<u64>(own.n, lower, upper, 64, distances, first, second);
+    return rounded(mean_of(__longlong_as_double((i64)first), __longlong_as_double((i64)second)), 0);
 }
 #endif
 

@@ -109,7 +109,8 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     mask = None if keeps is None else cupy.ascontiguousarray(keeps)
     numbers = (order.n_answers, order.mixes, order.skips_missing, max(order.least, 1))
     passed = (values, mask, *about, frame.n, *tables, *numbers, answers, n_valid, flags)
-    defined = (*answered(order), *(() if mask is None else KEEPS), *kernel.defined)
+    deviates = ("DEVIATES", int(order.deviates))
+    defined = (*answered(order), *(() if mask is None else KEEPS), deviates, *kernel.defined)
     how = {"shared": kernel.shared, "n_threads": kernel.n_threads}
     launch(dtype, kernel.name, *passed, **how, defined=defined)
     if flags is not None and flags.get()[1]:
@@ -131,10 +132,10 @@ def _way(
     Return also the ranks and weights of windows of up to n elements, on a device.
     """
     kernel = networks(padding, frame, order, dtype, is_masked=is_masked)
-    if kernel is None and not order.deviates:
+    if kernel is None:
         kernel = tiling(padding, frame, dtype.itemsize, most_shared(device))
     if kernel is None:
-        kernel = WindowKernel("windows_answer", None, (("DEVIATES", int(order.deviates)),))
+        kernel = WindowKernel("windows_answer", None, ())
     lower, upper, weights = ranks_by_count(order, frame.n)
     tables = cupy.asarray(np.stack([lower, upper])), cupy.asarray(weights)
     return kernel, frame.shape(tuple(axis.size for axis in padding)), tables

@@ -253,6 +253,8 @@ PTX_IS("cvt.rn.f16.f64 %0, %1;", (unsigned short& to, double a),
 PTX_IS("add.rn.f32 %0, %1, 0f00000000;", (float& to, float a),
        to = a != a ? cuda::bits<float>(0x7fffffff) : a + 0.0f)
 PTX_IS("add.rn.f32 %0, %1, %2;", (float& to, float a, float b), to = a + b)
+PTX_IS("min.f32 %0, %1, %2;", (float& to, float a, float b), to = a < b ? a : b)
+PTX_IS("max.f32 %0, %1, %2;", (float& to, float a, float b), to = a < b ? b : a)
 PTX_IS("sub.rn.f32 %0, %1, %2;", (float& to, float a, float b), to = a - b)
 PTX_IS("sqrt.approx.ftz.f32 %0, %1;", (float& to, float a), to = sqrtf(a))
 PTX_IS("{\n"
