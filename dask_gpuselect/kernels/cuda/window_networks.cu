@@ -32,11 +32,13 @@ __device__ constexpr bool IS_NEEDED[] = {NEEDED};
 __device__ constexpr u32 COUNTED[] = {BITS_OF};
 __device__ constexpr int RANKS[] = {WANTED}, LOWERS[] = {LOWER}, UPPERS[] = {UPPER};
 
-// An Item is compared. Floats of 32 bits are as they are: comparing integers takes twice as long.
+// An Item is compared. Floats of 32 bits are as they are: comparing integers takes longer. An absent
+// one is NaN.
 #if KIND == FLOATING && BITS == 32
 typedef float Item;
 #define LAST_ITEM __uint_as_float(0x7f800000u)
 __device__ __forceinline__ Item item_of(Word word) { return __uint_as_float(word); }
+__device__ __forceinline__ bool is_absent_item(Item item) { return item != item; }
 __device__ __forceinline__ Key key_of_item(Item item) { return key_of(__float_as_uint(item)); }
 __device__ __forceinline__ Item lesser(Item a, Item b) {
     asm("min.f32 %0, %1, %2;" : "=f"(a) : "f"(a), "f"(b));
@@ -49,51 +51,49 @@ __device__ __forceinline__ Item larger(Item a, Item b) {
 #else
 typedef Key Item;
 #define LAST_ITEM LARGEST
-__device__ __forceinline__ Item item_of(Word word) { return key_of(word); }
+__device__ __forceinline__ Item item_of(Word word) { return key_or_absent(word); }
+__device__ __forceinline__ bool is_absent_item(Item item) { return KIND == FLOATING && is_absent(item); }
 __device__ __forceinline__ Key key_of_item(Item item) { return item; }
-__device__ __forceinline__ Item lesser(Item a, Item b) { return PAIRS == 2 ? __vminu2((u32)a, (u32)b) : min(a, b); }
-__device__ __forceinline__ Item larger(Item a, Item b) { return PAIRS == 2 ? __vmaxu2((u32)a, (u32)b) : max(a, b); }
+__device__ __forceinline__ Item lesser(Item a, Item b) {
+    return PAIRS == 2 ? __vminu2((u32)a, (u32)b) : min(a, b);
+}
+__device__ __forceinline__ Item larger(Item a, Item b) {
+    return PAIRS == 2 ? __vmaxu2((u32)a, (u32)b) : max(a, b);
+}
 #endif
 
-constexpr i64 OUTSIDE = -(1ll << 60);
+// The elements that the windows of a thread reach. Where no element is, there is `fill`, which windows
+// count if `fills` is 1.
+struct Reached {
+    const Columns& columns;
+    const Word* chunk;
+    const Keep* keeps;
+    Word fill;
+    int fills;
+    int at[AXES];  // coordinates of the first window
+    Item items[ROWS][REACHED];
+    u32 left_out[N_WORDS];
+    bool has_any;  // that is left out or missing
 
-// Tables are those of `windows_answer`. Where no element is, there is `fill`, which windows count if
-// `fills` is 1.
-extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
-    const Word* chunk, const Keep* keeps, const __grid_constant__ Columns columns, Word fill,
-    int fills, int n, const i64* ranks, const double* weights, int n_answers, int mixes,
-    int skips_missing, int least, Answer* answers, int* valid, Flags* flags
-) {
-    const Padding& padding = columns.padding;
-    for (u32 task = (u32)own_thread(); task < (u32)columns.n_tasks; task += (u32)all_threads()) {
-        int at[AXES];
-        u32 rest = task;
-        bool is_inner = true;
-        i64 window = 0;
-#pragma unroll
-        for (int j = 0; j < AXES; ++j) {
-            int d = (FASTEST - j + AXES) % AXES;
-            u32 size = (u32)(d == LAST ? columns.n_runs : columns.shape[d]);
-            u32 next = j < LAST ? rest / size : 0;
-            at[d] = (int)(rest - next * size) * (d == LAST ? RUN : 1), rest = next;
-            window += at[d] * columns.places[d];
-            i64 first = at[d] * columns.steps[d];
-            int extent = d == LAST ? REACHED : EXTENTS[d];
-            is_inner &= first >= columns.first[d] && first + extent <= columns.last[d];
-        }
-        // The place of an element along an axis.
-        auto placed = [&](int d, int i) {
-            i64 place = at[d] * columns.steps[d] + i;
-            bool is_there = true;
-            place = is_inner ? place + padding.shift[d] - padding.before[d]
-                             : source_of(padding, d, place, is_there);
-            return is_there ? place * padding.strides[d] : OUTSIDE;
-        };
+    // The place of an element along an axis: the most negative one if there is none.
+    template <bool IS_INNER>
+    __device__ __forceinline__ i64 placed(int d, int i) const {
+        const Padding& padding = columns.padding;
+        i64 place = at[d] * columns.steps[d] + i;
+        bool is_there = true;
+        place = IS_INNER ? place + padding.shift[d] - padding.before[d]
+                         : source_of(padding, d, place, is_there);
+        return is_there ? place * padding.strides[d] : -(1ll << 60);
+    }
+
+    // Read them. Inner ones are all elements of the chunk.
+    template <bool IS_INNER>
+    __device__ __forceinline__ void read() {
         i64 others[AXES][MOST_SIZE], of_rows[ROWS];
 #pragma unroll
         for (int d = 0; d < LAST; ++d) {
 #pragma unroll
-            for (int i = 0; i < EXTENTS[d]; ++i) others[d][i] = placed(d, i);
+            for (int i = 0; i < EXTENTS[d]; ++i) others[d][i] = placed<IS_INNER>(d, i);
         }
 #pragma unroll
         for (int row = 0; row < ROWS; ++row) {
@@ -101,29 +101,59 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
 #pragma unroll
             for (int d = 0; d < LAST; ++d) of_rows[row] += others[d][COORDINATE[row * AXES + d]];
         }
-        Item own[ROWS][REACHED];
-        u32 left_out[N_WORDS], missing[N_WORDS], has_any = 0;
-#pragma unroll
-        for (int word = 0; word < N_WORDS; ++word) left_out[word] = missing[word] = 0;
 #pragma unroll
         for (int i = 0; i < REACHED; ++i) {
-            i64 along = placed(LAST, i);
+            i64 along = placed<IS_INNER>(LAST, i);
 #pragma unroll
             for (int row = 0; row < ROWS; ++row) {
-                if (!IS_NEEDED[row * REACHED + i]) continue;
-                i64 place = of_rows[row] + along;
-                bool is_there = is_inner || place >= 0;
-                Word element = is_there ? __ldg(chunk + place) : fill;
-                own[row][i] = item_of(element);
-                if (!LACKS) continue;
-                bool is_kept = is_there ? !KEEPS || __ldg(keeps + place) : fills;
                 int bit = row * REACHED + i;
-                bool is_absent = is_missing(value_of(element));
-                if (is_absent || !is_kept) {
-                    own[row][i] = LAST_ITEM;
-                    missing[bit / 32] |= (u32)is_kept << bit % 32;
-                    left_out[bit / 32] |= (u32)!is_kept << bit % 32;
-                }
+                if (!IS_NEEDED[bit]) continue;
+                i64 place = of_rows[row] + along;
+                if (IS_INNER) place = (u32)place;  // one instruction for the address
+                bool is_there = IS_INNER || place >= 0;
+                items[row][i] = item_of(is_there ? __ldg(chunk + place) : fill);
+                bool is_kept = is_there ? !KEEPS || __ldg(keeps + place) : fills;
+                if (!is_kept) left_out[bit / 32] |= 1u << bit % 32;
+                has_any |= !is_kept || is_absent_item(items[row][i]);
+            }
+        }
+    }
+};
+
+// Tables are those of `windows_answer`.
+extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
+    const Word* chunk, const Keep* keeps, const __grid_constant__ Columns columns, Word fill,
+    int fills, int n, const i64* ranks, const double* weights, int n_answers, int mixes,
+    int skips_missing, int least, Answer* answers, int* valid, Flags* flags
+) {
+    for (u32 task = (u32)own_thread(); task < (u32)columns.n_tasks; task += (u32)all_threads()) {
+        Reached own = {columns, chunk, keeps, fill, fills};
+        u32 rest = task, missing[N_WORDS];
+        bool is_inner = true;
+        i64 first_window = 0;
+#pragma unroll
+        for (int j = 0; j < AXES; ++j) {
+            int d = (FASTEST - j + AXES) % AXES;
+            u32 size = (u32)(d == LAST ? columns.n_runs : columns.shape[d]);
+            u32 next = j < LAST ? rest / size : 0;
+            own.at[d] = (int)(rest - next * size) * (d == LAST ? RUN : 1), rest = next;
+            first_window += own.at[d] * columns.places[d];
+            i64 first = own.at[d] * columns.steps[d];
+            int extent = d == LAST ? REACHED : EXTENTS[d];
+            is_inner &= first >= columns.first[d] && first + extent <= columns.last[d];
+        }
+#pragma unroll
+        for (int word = 0; word < N_WORDS; ++word) own.left_out[word] = missing[word] = 0;
+        own.has_any = false;
+        if (is_inner) own.read<true>();
+        else own.read<false>();
+        if (LACKS && own.has_any) {
+#pragma unroll
+            for (int bit = 0; bit < ROWS * REACHED; ++bit) {
+                Item& item = own.items[bit / REACHED][bit % REACHED];
+                bool is_out = own.left_out[bit / 32] >> bit % 32 & 1;
+                if (!is_out && is_absent_item(item)) missing[bit / 32] |= 1u << bit % 32;
+                if (is_out || is_absent_item(item)) item = LAST_ITEM;
             }
         }
         Item items[ROWS][SHARING + SIZE - 1], chosen[SHARING][N_WANTED];
@@ -131,19 +161,17 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
         for (int row = 0; row < ROWS; ++row) {
 #pragma unroll
             for (int i = 0; i < SHARING + SIZE - 1; ++i) {
-                items[row][i] = own[row][i];
+                items[row][i] = own.items[row][i];
 #if PAIRS == 2
-                items[row][i] |= own[row][i + SHARING] << 16;
+                items[row][i] |= own.items[row][i + SHARING] << 16;
 #endif
             }
         }
         NETWORK
 #pragma unroll
-        for (int word = 0; word < N_WORDS; ++word) has_any |= left_out[word] | missing[word];
-#pragma unroll
         for (int k = 0; k < RUN; ++k) {
-            if (at[LAST] + k >= columns.shape[LAST]) continue;
-            i64 own = window + k * columns.places[LAST];
+            if (own.at[LAST] + k >= columns.shape[LAST]) continue;
+            i64 window = first_window + k * columns.places[LAST];
             auto key_at = [&](int i) {
                 Item item = chosen[k % SHARING][i];
 #if PAIRS == 2
@@ -152,19 +180,19 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
                 return key_of_item(item);
             };
             int n_valid = PLACES, n_missing = 0;
-            if (LACKS && has_any) {
+            if (LACKS && own.has_any) {
 #pragma unroll
                 for (int word = 0; word < N_WORDS; ++word) {
                     n_missing += __popc(missing[word] & COUNTED[k * N_WORDS + word]);
-                    n_valid -= __popc(left_out[word] & COUNTED[k * N_WORDS + word]);
+                    n_valid -= __popc(own.left_out[word] & COUNTED[k * N_WORDS + word]);
                 }
                 n_valid -= n_missing;
             }
-            if (valid) valid[own] = n_valid;
+            if (valid) valid[window] = n_valid;
             bool has_none = n_valid < least || (n_missing && !skips_missing);
 #pragma unroll
             for (int a = 0; a < N_ANSWERS; ++a) {
-                Answer* answer = answers + (i64)a * columns.n_windows + own;
+                Answer* answer = answers + (i64)a * columns.n_windows + window;
                 if (has_none) {
                     *answer = no_answer();
                     continue;
