@@ -109,7 +109,6 @@ STARTS = {
     "test_lanes_with_companions": "blank reach sort",
     "test_neighbours": "near",
     "test_windows[40-f4]": "window",
-    "test_windows_without_tiles[f4]": "windows",
     "test_what_other_modules_hold_to_a_reference": "rows sets",
 }
 """The kernels, by the first words of their names, that tests have to start."""
@@ -235,8 +234,9 @@ def test_windows(dtype: str, window: Any) -> None:
         assert_as_numpy(lambda x, how=how: rolling(x, window, axis, **how).nanmedian(), x)
     row = x.reshape(-1)[:5]  # as many elements once they are padded, but others
     assert_as_numpy(lambda x: rolling(x, 2, step=3).nanmedian(), row)
-    disk = np.hypot(*np.ogrid[-1:1:9j, -1:1:8j]) <= 1
-    assert_as_numpy(lambda x: percentile_filter(x, 30.0, footprint=disk), x)
+    disk, chequered = np.hypot(*np.ogrid[-1:1:9j, -1:1:8j]) <= 1, np.indices((13, 15)).sum(0) % 2
+    for footprint in (disk, chequered, np.tile(chequered, 4))[: 3 if dtype == "f4" else 2]:
+        assert_as_numpy(lambda x, marks=footprint: percentile_filter(x, 30.0, footprint=marks), x)
     for mode in ("mirror", "nearest", "wrap"):
         how = {"center": True, "boundary": mode}
         assert_as_numpy(lambda x, how=how: rolling(x, window, axis, **how).nanmedian(), x)
@@ -255,19 +255,6 @@ def test_windows_in_several_tiles(dtype: str, window: dict[int, int]) -> None:
                 x, window, where=None if where is None else of_kind(where, x), min_periods=3
             ).nanquantile([0.3, 0.5]),
             x,
-        )
-
-
-@pytest.mark.parametrize("dtype", ["f4", "f8", "i2"])
-def test_windows_without_tiles(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask for windows as if they were of too many runs."""
-    windows = own_module("cuda", "windows")
-    monkeypatch.setattr(windows, "tiling", lambda *_: None)
-    monkeypatch.setattr(windows, "_way", windows._way.__wrapped__)
-    x = make("some nan" if dtype[0] == "f" else "tied", dtype, 900).reshape(30, 30)
-    for name in ("nanmedian", "nanmad", "naniqr"):
-        assert_as_numpy(
-            lambda x, name=name: getattr(rolling(x, (11, 12), min_periods=3), name)(), x
         )
 
 

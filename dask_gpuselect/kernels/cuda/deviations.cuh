@@ -14,34 +14,23 @@ __device__ __forceinline__ double distance_from(Answer centre, Key key) {
 }
 
 // Of n sorted elements, which `at` returns: the (rank + 1)th least distance is the least within which
-// rank + 1 elements lie that follow one another. `COUNT` is n if the compiler knows it, else 0.
-template <int COUNT, class At>
+// rank + 1 elements lie that follow one another.
+template <class At>
 __device__ __forceinline__ double distance_of_rank(Answer centre, int n, int rank, At at) {
-    auto reach = [&](int first) {
-        double before = -distance_from(centre, at(first));
-        double behind = distance_from(centre, at(first + rank));
-        return before < behind ? behind : before;
-    };
-    double least = __longlong_as_double(0x7ff0000000000000ll);
-    if (COUNT) {
-#pragma unroll
-        for (int first = 0; first < COUNT; ++first) {
-            if (first + rank < COUNT) least = fmin(least, reach(first));
-        }
-        return least;
-    }
-    int first = first_not(0, n - rank - 1, [&](int i) {  // before which the first element is farther
+    // Before this place, the first of these elements is farther than the last.
+    int first = first_not(0, n - rank - 1, [&](int i) {
         return -distance_from(centre, at(i)) > distance_from(centre, at(i + rank));
     });
-    return fmin(reach(first), first ? reach(first - 1) : least);
+    double behind = fmax(-distance_from(centre, at(first)), distance_from(centre, at(first + rank)));
+    return first ? fmin(behind, -distance_from(centre, at(first - 1))) : behind;
 }
 
-template <int COUNT, class At>
+template <class At>
 __device__ __forceinline__ Answer deviation_of(int n, At at, Flags* flags) {
     int lower = (n - 1) / 2, upper = n / 2;
     Answer centre = mixed(at(lower), at(upper), 0.5, 1, flags);
     if (!is_finite(distance_from(centre, key_of(0)))) return no_answer();
-    double a = distance_of_rank<COUNT>(centre, n, lower, at);
-    double b = upper == lower ? a : distance_of_rank<COUNT>(centre, n, upper, at);
+    double a = distance_of_rank(centre, n, lower, at);
+    double b = upper == lower ? a : distance_of_rank(centre, n, upper, at);
     return rounded(mean_of(a, b), 0);
 }

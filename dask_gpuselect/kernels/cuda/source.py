@@ -61,7 +61,6 @@ DEAL_EACH = 8  # elements that a thread distributes at a time
 DEAL_APART = 16  # distance of the counts of two classes, in counts: a cache line
 SELECT_THREADS = 1024
 NEAR_THREADS = 256
-WINDOWS_THREADS = 128
 NETWORK_THREADS = 128
 TILE_LEVELS = 16  # levels of a tile of windows, at most
 PAD_THREADS = 256

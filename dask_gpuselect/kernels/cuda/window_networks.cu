@@ -8,7 +8,7 @@
 // shared one is the last), FASTEST (the axis along which neighbouring threads lie), ROWS and SIZE (the
 // elements of a window along all other axes and along the shared one), SIZES (of the window along each
 // axis), SHARING (windows whose comparisons are shared), PAIRS (2: each comparison is one of two windows;
-// else 1), LACKS (1 if a window may lack elements), PLACES (elements of a window), N_ANSWERS, N_WANTED
+// else 1), DEVIATES (1 if the question is about distances from the median of the window), LACKS (1 if a window may lack elements), PLACES (elements of a window), N_ANSWERS, N_WANTED
 // (number of ranks that the network finds) and NETWORK (its comparisons). Lists: COORDINATES (of each row
 // along each other axis), NEEDED (1 for each element of a run that some window counts), BITS_OF (those of
 // each window, 32 at a time as bits), WANTED (the ranks), LOWER and UPPER (their indices for each answer,
@@ -89,17 +89,14 @@ struct Reached {
     // Read them. Inner ones are all elements of the chunk.
     template <bool IS_INNER>
     __device__ __forceinline__ void read() {
-        i64 others[AXES][MOST_SIZE], of_rows[ROWS];
-#pragma unroll
-        for (int d = 0; d < LAST; ++d) {
-#pragma unroll
-            for (int i = 0; i < EXTENTS[d]; ++i) others[d][i] = placed<IS_INNER>(d, i);
-        }
+        i64 of_rows[ROWS];
 #pragma unroll
         for (int row = 0; row < ROWS; ++row) {
             of_rows[row] = 0;
 #pragma unroll
-            for (int d = 0; d < LAST; ++d) of_rows[row] += others[d][COORDINATE[row * AXES + d]];
+            for (int d = 0; d < LAST; ++d) {
+                of_rows[row] += placed<IS_INNER>(d, COORDINATE[row * AXES + d]);
+            }
         }
 #pragma unroll
         for (int i = 0; i < REACHED; ++i) {
@@ -120,7 +117,7 @@ struct Reached {
     }
 };
 
-// Tables are those of `windows_answer`.
+// Tables are those of `window_tiles`.
 extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
     const Word* chunk, const Keep* keeps, const __grid_constant__ Columns columns, Word fill,
     int fills, int n, const i64* ranks, const double* weights, int n_answers, int mixes,
@@ -198,13 +195,9 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
                     continue;
                 }
 #if DEVIATES
-                if (n_valid == PLACES) {
-                    *answer = deviation_of<PLACES>(PLACES, key_at, flags);
-                    continue;
-                }
                 Key sorted[N_WANTED];
                 for (int i = 0; i < N_WANTED; ++i) sorted[i] = key_at(i);
-                *answer = deviation_of<0>(n_valid, [&](int i) { return sorted[i]; }, flags);
+                *answer = deviation_of(n_valid, [&](int i) { return sorted[i]; }, flags);
 #else
                 Key low = key_at(LOWERS[a]), high = key_at(UPPERS[a]);
                 i64 place = (i64)a * (PLACES + 1) + n_valid;

@@ -62,7 +62,6 @@ def networks(
         *(("SHARING", each), ("PAIRS", pairs), ("LACKS", int(is_masked or dtype.kind == "f"))),
         *(("PLACES", n), ("N_ANSWERS", order.n_answers), ("N_WANTED", len(wanted))),
         ("SIZES", _list(axis.window for axis in axes)),
-        ("MOST_SIZE", max(marks.shape[:-1], default=1)),
         ("COORDINATES", _list(each for row in np.ndindex(marks.shape[:-1]) for each in (*row, 0))),
         *zip(("NEEDED", "BITS_OF"), map(_list, _counted(rows, run)), strict=True),
         *(("WANTED", _list(wanted)), ("NETWORK", text)),

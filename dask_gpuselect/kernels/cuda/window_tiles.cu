@@ -8,7 +8,8 @@
 // That takes two lookups a level and run, however long runs are.
 //
 // Defined before this text, besides the definitions for lanes.cuh: AXES (number of axes), RUNS
-// (number of runs of a window), TILE_THREADS and TILE_BLOCKS.
+// (number of runs of a window), UNROLLED (the same, or 1 if they do not fit in registers), DEVIATES (1 if
+// the question is about distances from the median of the window), TILE_THREADS and TILE_BLOCKS.
 
 #include "deviations.cuh"
 #include "padding.cuh"
@@ -197,7 +198,7 @@ struct Runs {
     __device__ __forceinline__ int find(
         const Tiling& tiling, const Marks* levels, const int* n_zeros, int start, int rank
     ) {
-#pragma unroll
+#pragma unroll UNROLLED
         for (int j = 0; j < RUNS; ++j) {
             u32 first = (u32)(start + tiling.offsets[j]);
             ends[j] = first | (first + tiling.lengths[j]) << 16;
@@ -205,7 +206,7 @@ struct Runs {
         int sorted = 0;
         for (int bit = tiling.levels - 1; bit >= 0; --bit) {
             int zeros = 0;
-#pragma unroll
+#pragma unroll UNROLLED
             for (int j = 0; j < RUNS; ++j) {
                 int first = (int)(ends[j] & 0xffffu), last = (int)(ends[j] >> 16);
                 u32 low = (u32)ones_before(levels, first), high = (u32)ones_before(levels, last);
@@ -215,7 +216,7 @@ struct Runs {
             bool is_one = rank >= zeros;
             u32 first_ones = (u32)*n_zeros++ * 0x10001u;
             if (is_one) rank -= zeros, sorted |= 1 << bit;
-#pragma unroll
+#pragma unroll UNROLLED
             for (int j = 0; j < RUNS; ++j) ends[j] = is_one ? first_ones + ones[j] : ends[j] - ones[j];
             levels += tiling.size / 32 + 1;
         }
@@ -242,7 +243,8 @@ __device__ __forceinline__ int marks_of(const Tiling& tiling, const Marks* level
     return n;
 }
 
-// Tables are those of `windows_answer`.
+// `ranks` has the lower and then the upper ranks of each answer for 0 to n elements, and `weights` the
+// weights of the upper ones. Where no element is, there is `fill`, which windows count if `fills` is 1.
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_tiles(
     const Word* chunk, const Keep* keeps, const __grid_constant__ Tiling tiling, Word fill,
     int fills, int n, const i64* ranks, const double* weights, int n_answers, int mixes, int skips_missing,
@@ -345,7 +347,7 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_t
                     return tile.key_at(sorted[place_of_rank(tiling, levels, zeros, start, rank)]);
 #endif
                 };
-                *answer = deviation_of<0>(n_valid, sorted_at, flags);
+                *answer = deviation_of(n_valid, sorted_at, flags);
                 continue;
 #endif
                 i64 wanted[2] = {ranks[row], ranks[(i64)n_answers * (n + 1) + row]};

@@ -18,8 +18,8 @@ from dask_gpuselect.kernels.cuda.window_axes import (
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.windows import Frame, strides_of
 
-MOST_RUNS = 80
-"""Largest number of runs of a window, each of which takes two registers of a thread."""
+MOST_RUNS, MOST_HELD = 320, 80
+"""Largest number of runs of a window, and of those that take two registers of a thread each."""
 SIZES = tuple(1 << levels for levels in range(10, 16))
 """Numbers of elements of a tile."""
 REGISTERS = 1 << 16  # of a multiprocessor
@@ -62,7 +62,11 @@ def tiling(
     threads = _threads(size, n_runs)
     blocks = min(shared // (memory + STATIC), REGISTERS // (threads * _registers(n_runs)))
     defined = (
-        *(("AXES", len(axes)), ("RUNS", n_runs)),
+        *(
+            ("AXES", len(axes)),
+            ("RUNS", n_runs),
+            ("UNROLLED", n_runs if n_runs <= MOST_HELD else 1),
+        ),
         *(("TILE_THREADS", threads), ("TILE_BLOCKS", max(blocks, 1))),
     )
     made = _record(axes, run, size, outs, n_runs, levels_of(size, itemsize))
@@ -72,7 +76,7 @@ def tiling(
 
 def _registers(n_runs: int) -> int:
     """Estimate the registers of a thread."""
-    return 2 * n_runs + 44
+    return 2 * n_runs + 44 if n_runs <= MOST_HELD else 64
 
 
 def _threads(size: int, n_runs: int) -> int:
