@@ -3,7 +3,7 @@
 // Along an axis, the elements of a padded chunk stand for those of the chunk, before it for some that
 // are apart by a step, and behind it. Places before `low` and from `high` on stand for none.
 struct Padding {
-    i64 sizes[PAD_AXES], strides[PAD_AXES];  // of the padded chunk; of the chunk, in elements
+    i64 strides[PAD_AXES];  // in elements
     i64 low[PAD_AXES], high[PAD_AXES];
     i64 shift[PAD_AXES];  // of coordinates, so that those of the chunk begin at `before`
     i64 before[PAD_AXES], n[PAD_AXES];

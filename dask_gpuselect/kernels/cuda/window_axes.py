@@ -104,9 +104,8 @@ def axes_of(padding: tuple[Piecewise, ...], frame: Frame) -> list[Axis]:
 def fill_record(made: Any, axes: Sequence[Axis]) -> None:
     """Fill the fields of a record of axes, and those of its `Padding`."""
     padding, strides, shape, places, _, steps = zip(*axes, strict=True)
-    sizes, *columns = zip(*padding, strict=True)
-    names = "sizes", "strides", *Piecewise._fields[1:]
-    for name, values in zip(names, (sizes, strides, *columns), strict=True):
+    columns = zip(Piecewise._fields[1:], list(zip(*padding, strict=True))[1:], strict=True)
+    for name, values in (("strides", strides), *columns):
         made["padding"][name][: len(axes)] = values
     for name, values in (("shape", shape), ("places", places), ("steps", steps)):
         made[name][: len(axes)] = values

@@ -6,8 +6,7 @@
 //
 // Defined before this text, besides the definitions for lanes.cuh: AXES (number of axes, of which the
 // shared one is the last), FASTEST (the axis along which neighbouring threads lie), ROWS and SIZE (the
-// elements of a window along all other axes and along the shared one), SIZES (of the window along each
-// axis), SHARING (windows whose comparisons are shared), PAIRS (2: each comparison is one of two windows;
+// elements of a window along all other axes and along the shared one), SHARING (windows whose comparisons are shared), PAIRS (2: each comparison is one of two windows;
 // else 1), DEVIATES (1 if the question is about distances from the median of the window), LACKS (1 if a window may lack elements), PLACES (elements of a window), N_ANSWERS, N_WANTED
 // (number of ranks that the network finds) and NETWORK (its comparisons). Lists: COORDINATES (of each row
 // along each other axis), NEEDED (1 for each element of a run that some window counts), BITS_OF (those of
@@ -21,13 +20,13 @@ struct Columns {
     Padding padding;
     i64 shape[PAD_AXES], places[PAD_AXES];  // of the answers: sizes, and distances of neighbours
     i64 steps[PAD_AXES];
-    i64 first[PAD_AXES], last[PAD_AXES];  // between which a padded chunk has what the chunk has
+    i64 first[PAD_AXES], last[PAD_AXES];  // places from where all is in the chunk
     i64 n_windows, n_runs, n_tasks;
 };
 
 constexpr int RUN = SHARING * PAIRS, REACHED = RUN + SIZE - 1;  // along the shared axis
 constexpr int N_WORDS = (ROWS * REACHED + 31) / 32, LAST = AXES - 1;
-__device__ constexpr int EXTENTS[] = {SIZES}, COORDINATE[] = {COORDINATES};
+__device__ constexpr int COORDINATE[] = {COORDINATES};
 __device__ constexpr bool IS_NEEDED[] = {NEEDED};
 __device__ constexpr u32 COUNTED[] = {BITS_OF};
 __device__ constexpr int RANKS[] = {WANTED}, LOWERS[] = {LOWER}, UPPERS[] = {UPPER};
@@ -136,8 +135,7 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
             own.at[d] = (int)(rest - next * size) * (d == LAST ? RUN : 1), rest = next;
             first_window += own.at[d] * columns.places[d];
             i64 first = own.at[d] * columns.steps[d];
-            int extent = d == LAST ? REACHED : EXTENTS[d];
-            is_inner &= first >= columns.first[d] && first + extent <= columns.last[d];
+            is_inner &= first >= columns.first[d] && first <= columns.last[d];
         }
 #pragma unroll
         for (int word = 0; word < N_WORDS; ++word) own.left_out[word] = missing[word] = 0;

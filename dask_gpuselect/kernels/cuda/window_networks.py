@@ -31,9 +31,8 @@ def networks(
     """Return how networks answer windows of a chunk; None if other kernels are faster."""
     axes, n = axes_of(padding, frame), frame.n
     n_windows = math.prod(axis.n_answers for axis in axes)
-    is_large = max(n_windows, math.prod(axis.padding.n for axis in axes)) >= 1 << 31
-    is_many = n > MOST or order.n_answers > MOST_ANSWERS or len(axes) > PAD_AXES
-    if is_many or is_large:
+    most = max(n_windows, math.prod(axis.padding.n for axis in axes))
+    if n > MOST or order.n_answers > MOST_ANSWERS or len(axes) > PAD_AXES or most >> 31:
         return None
     shared = _shared(axes)
     marks = np.ones([axis.window for axis in axes], bool)
@@ -61,7 +60,6 @@ def networks(
         *(("AXES", len(axes)), ("FASTEST", fastest), ("ROWS", len(rows)), ("SIZE", own.window)),
         *(("SHARING", each), ("PAIRS", pairs), ("LACKS", int(is_masked or dtype.kind == "f"))),
         *(("PLACES", n), ("N_ANSWERS", order.n_answers), ("N_WANTED", len(wanted))),
-        ("SIZES", _list(axis.window for axis in axes)),
         ("COORDINATES", _list(each for row in np.ndindex(marks.shape[:-1]) for each in (*row, 0))),
         *zip(("NEEDED", "BITS_OF"), map(_list, _counted(rows, run)), strict=True),
         *(("WANTED", _list(wanted)), ("NETWORK", text)),
@@ -72,14 +70,12 @@ def networks(
     )
     made = np.zeros((), record("window_networks.cu", "Columns"))
     fill_record(made, axes)
-    inner = [axis.padding for axis in axes]
-    made["first"][: len(axes)] = [max(each.low, each.before - each.shift) for each in inner]
-    made["last"][: len(axes)] = [
-        min(each.high, each.before + each.n - each.shift) for each in inner
-    ]
-    n_runs = -(-own.n_answers // run)
-    n_tasks = n_windows // own.n_answers * n_runs
-    made["n_runs"], made["n_tasks"] = n_runs, n_tasks
+    for d, (axis, *_) in enumerate(axes):
+        made["first"][d] = max(axis.low, axis.before - axis.shift)
+        made["last"][d] = min(axis.high, axis.before + axis.n - axis.shift) - axes[d].window
+    made["last"][len(axes) - 1] -= run - 1
+    made["n_runs"] = -(-own.n_answers // run)
+    made["n_tasks"] = n_tasks = n_windows // own.n_answers * int(made["n_runs"])
     return WindowKernel("window_networks", made, defined, n_threads=n_tasks)
 
 

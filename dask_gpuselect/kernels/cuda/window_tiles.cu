@@ -190,48 +190,36 @@ struct Tile {
     }
 };
 
-// The runs of a window on one level: where they begin and end, and the number of ones before.
-struct Runs {
-    u32 ends[RUNS], ones[RUNS];
-
-    // Find what the levels are made of, a rank in the tile or a key, by the rank in a window.
-    __device__ __forceinline__ int find(
-        const Tiling& tiling, const Marks* levels, const int* n_zeros, int start, int rank
-    ) {
-#pragma unroll UNROLLED
-        for (int j = 0; j < RUNS; ++j) {
-            u32 first = (u32)(start + tiling.offsets[j]);
-            ends[j] = first | (first + tiling.lengths[j]) << 16;
-        }
-        int sorted = 0;
-        for (int bit = tiling.levels - 1; bit >= 0; --bit) {
-            int zeros = 0;
-#pragma unroll UNROLLED
-            for (int j = 0; j < RUNS; ++j) {
-                int first = (int)(ends[j] & 0xffffu), last = (int)(ends[j] >> 16);
-                u32 low = (u32)ones_before(levels, first), high = (u32)ones_before(levels, last);
-                ones[j] = low | high << 16;
-                zeros += last - first - (int)(high - low);
-            }
-            bool is_one = rank >= zeros;
-            u32 first_ones = (u32)*n_zeros++ * 0x10001u;
-            if (is_one) rank -= zeros, sorted |= 1 << bit;
-#pragma unroll UNROLLED
-            for (int j = 0; j < RUNS; ++j) ends[j] = is_one ? first_ones + ones[j] : ends[j] - ones[j];
-            levels += tiling.size / 32 + 1;
-        }
-        return sorted;
-    }
-};
-
-#if DEVIATES
+// Find what the levels are made of, a rank in the tile or a key, by the rank in a window. Not inlined,
+// because the arrays of its runs, where they begin and end and the number of ones before, are registers.
 __device__ __noinline__ int place_of_rank(
     const Tiling& tiling, const Marks* levels, const int* n_zeros, int start, int rank
 ) {
-    Runs runs;
-    return runs.find(tiling, levels, n_zeros, start, rank);
+    u32 ends[RUNS], ones[RUNS];
+#pragma unroll UNROLLED
+    for (int j = 0; j < RUNS; ++j) {
+        u32 first = (u32)(start + tiling.offsets[j]);
+        ends[j] = first | (first + tiling.lengths[j]) << 16;
+    }
+    int sorted = 0;
+    for (int bit = tiling.levels - 1; bit >= 0; --bit) {
+        int zeros = 0;
+#pragma unroll UNROLLED
+        for (int j = 0; j < RUNS; ++j) {
+            int first = (int)(ends[j] & 0xffffu), last = (int)(ends[j] >> 16);
+            u32 low = (u32)ones_before(levels, first), high = (u32)ones_before(levels, last);
+            ones[j] = low | high << 16;
+            zeros += last - first - (int)(high - low);
+        }
+        bool is_one = rank >= zeros;
+        u32 first_ones = (u32)*n_zeros++ * 0x10001u;
+        if (is_one) rank -= zeros, sorted |= 1 << bit;
+#pragma unroll UNROLLED
+        for (int j = 0; j < RUNS; ++j) ends[j] = is_one ? first_ones + ones[j] : ends[j] - ones[j];
+        levels += tiling.size / 32 + 1;
+    }
+    return sorted;
 }
-#endif
 
 // Count the marks in a window.
 __device__ __forceinline__ int marks_of(const Tiling& tiling, const Marks* level, int start) {
@@ -339,34 +327,21 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_t
                     *answer = no_answer();
                     continue;
                 }
-#if DEVIATES
-                auto sorted_at = [&](int rank) {
+                auto key_at = [&](int rank) {
+                    int place = place_of_rank(tiling, levels, zeros, start, rank);
 #if BITS <= 16
-                    return (Key)place_of_rank(tiling, levels, zeros, start, rank);
+                    return (Key)place;
 #else
-                    return tile.key_at(sorted[place_of_rank(tiling, levels, zeros, start, rank)]);
+                    return tile.key_at(sorted[place]);
 #endif
                 };
-                *answer = deviation_of(n_valid, sorted_at, flags);
-                continue;
-#endif
-                i64 wanted[2] = {ranks[row], ranks[(i64)n_answers * (n + 1) + row]};
-                Key found[2];
-#pragma unroll 1
-                for (int k = 0; k < 2; ++k) {
-                    Runs runs;
-                    if (k && wanted[1] == wanted[0]) {
-                        found[1] = found[0];
-                        continue;
-                    }
-                    int rank = runs.find(tiling, levels, zeros, start, (int)wanted[k]);
-#if BITS <= 16
-                    found[k] = (Key)rank;
+#if DEVIATES
+                *answer = deviation_of(n_valid, key_at, flags);
 #else
-                    found[k] = tile.key_at(sorted[rank]);
+                i64 lower = ranks[row], upper = ranks[(i64)n_answers * (n + 1) + row];
+                Key low = key_at((int)lower), high = upper == lower ? low : key_at((int)upper);
+                *answer = mixed(low, high, weights[row], mixes, flags);
 #endif
-                }
-                *answer = mixed(found[0], found[1], weights[row], mixes, flags);
             }
         }
     }
