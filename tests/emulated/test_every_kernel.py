@@ -230,16 +230,14 @@ def test_windows(dtype: str, window: Any) -> None:
         assert_as_numpy(lambda x, name=name: getattr(rolling(x, window, axis), name)(), x)
     assert_as_numpy(lambda x: rolling(x, window, axis, min_periods=2).nanquantile(Q), x)
     assert_as_numpy(lambda x: percentile_filter(in_chunks(x, (20, 33)), 8.0, 5, nan="omit"), x)
-    for how in ({"step": 7}, {"closed": "left"}, {"closed": "neither", "step": 3}):
+    centred = ({"center": True, "boundary": mode} for mode in ("mirror", "nearest", "wrap"))
+    for how in ({"step": 7}, {"closed": "left"}, {"closed": "neither", "step": 3}, *centred):
         assert_as_numpy(lambda x, how=how: rolling(x, window, axis, **how).nanmedian(), x)
     row = x.reshape(-1)[:5]  # as many elements once they are padded, but others
     assert_as_numpy(lambda x: rolling(x, 2, step=3).nanmedian(), row)
     disk, chequered = np.hypot(*np.ogrid[-1:1:9j, -1:1:8j]) <= 1, np.indices((13, 15)).sum(0) % 2
     for footprint in (disk, chequered, np.tile(chequered, 4))[: 3 if dtype == "f4" else 2]:
         assert_as_numpy(lambda x, marks=footprint: percentile_filter(x, 30.0, footprint=marks), x)
-    for mode in ("mirror", "nearest", "wrap"):
-        how = {"center": True, "boundary": mode}
-        assert_as_numpy(lambda x, how=how: rolling(x, window, axis, **how).nanmedian(), x)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "u1", "u2"])

@@ -18,7 +18,7 @@ from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.window_blocks import Outs, Ranks
 from dask_gpuselect.kernels.cpu.window_code import VECTOR, address_of, run_code
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.window_networks import Node, Step, comparisons, work_of
+from dask_gpuselect.maths.window_networks import Node, Step, comparisons
 from dask_gpuselect.maths.windows import Frame, WindowOrder, WindowRanks, ranks_by_count, strides_of
 
 MOST = 121  # elements of a window
@@ -122,7 +122,7 @@ def _fitting(frame: Frame, order: WindowOrder, least: int, itemsize: int) -> Net
     lower, upper, _ = ranks_by_count(order, frame.n)
     wanted = np.unique([lower[:, least:], upper[:, least:]]).tolist()
     made = network(frame.size, frame.footprint, tuple(wanted))
-    work = sum(map(work_of, made.stages))
+    work = sum((low >= 0) + (high >= 0) for stage in made.stages for *_, low, high in stage)
     n_sides = sum(n > 1 for n in frame.size)
     most = MOST_WORK * (1 + (n_sides > 1)) * order.n_answers
     return made if work * itemsize <= most else None

@@ -17,18 +17,20 @@ __device__ __forceinline__ double distance_from(Answer centre, Key key) {
 // rank + 1 elements lie that follow one another.
 template <class At>
 __device__ __forceinline__ double distance_of_rank(Answer centre, int n, int rank, At at) {
-    // Before this place, the first of these elements is farther than the last.
-    int first = first_not(0, n - rank - 1, [&](int i) {
-        return -distance_from(centre, at(i)) > distance_from(centre, at(i + rank));
+    double least = __longlong_as_double(0x7ff0000000000000ll);
+    first_not(0, n - rank, [&](int i) {  // the places on both sides of the least are among those asked
+        double before = -distance_from(centre, at(i)), behind = distance_from(centre, at(i + rank));
+        least = fmin(least, fmax(before, behind));
+        return before > behind;
     });
-    double behind = fmax(-distance_from(centre, at(first)), distance_from(centre, at(first + rank)));
-    return first ? fmin(behind, -distance_from(centre, at(first - 1))) : behind;
+    return least;
 }
 
 template <class At>
 __device__ __forceinline__ Answer deviation_of(int n, At at, Flags* flags) {
     int lower = (n - 1) / 2, upper = n / 2;
-    Answer centre = mixed(at(lower), at(upper), 0.5, 1, flags);
+    Key low = at(lower);
+    Answer centre = mixed(low, upper == lower ? low : at(upper), 0.5, 1, flags);
     if (!is_finite(distance_from(centre, key_of(0)))) return no_answer();
     double a = distance_of_rank(centre, n, lower, at);
     double b = upper == lower ? a : distance_of_rank(centre, n, upper, at);

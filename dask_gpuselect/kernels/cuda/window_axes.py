@@ -52,7 +52,7 @@ class Axis(NamedTuple):
 
     padding: Piecewise
     stride: int
-    n_answers: int
+    n: int  # answers
     place: int
     window: int
     step: int
@@ -94,19 +94,18 @@ def axes_of(padding: tuple[Piecewise, ...], frame: Frame) -> list[Axis]:
     about = padding, strides, shape, strides_of(shape).tolist(), frame.size, frame.step
     for axis in map(Axis._make, zip(*about, strict=True)):
         if axes and axes[-1].is_free and axis.is_free:
-            n = axes.pop().n_answers * axis.n_answers
+            n = axes.pop().n * axis.n
             plain = axis.padding._replace(size=n, high=n, n=n)
-            axis = axis._replace(padding=plain, n_answers=n)
+            axis = axis._replace(padding=plain, n=n)
         axes.append(axis)
     return axes
 
 
-def fill_record(made: Any, axes: Sequence[Axis]) -> None:
-    """Fill the fields of a record of axes, and those of its `Padding`."""
-    padding, strides, shape, places, _, steps = zip(*axes, strict=True)
-    columns = zip(Piecewise._fields[1:], list(zip(*padding, strict=True))[1:], strict=True)
-    for name, values in (("strides", strides), *columns):
-        made["padding"][name][: len(axes)] = values
-    for name, values in (("shape", shape), ("places", places), ("steps", steps)):
-        made[name][: len(axes)] = values
-    made["n_windows"] = math.prod(shape)
+def fill(made: Any, axes: Sequence[Axis]) -> None:
+    """Fill a record of `Axes`."""
+    padding, *own = zip(*axes, strict=True)
+    made["n_windows"] = math.prod(own[1])
+    names = *Piecewise._fields, "strides", "shape", "places", "windows", "steps"
+    for name, values in zip(names, (*zip(*padding, strict=True), *own), strict=True):
+        if name in made.dtype.names:
+            made[name][: len(axes)] = values

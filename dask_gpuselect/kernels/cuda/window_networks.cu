@@ -10,18 +10,15 @@
 // else 1), DEVIATES (1 if the question is about distances from the median of the window), LACKS (1 if a window may lack elements), PLACES (elements of a window), N_ANSWERS, N_WANTED
 // (number of ranks that the network finds) and NETWORK (its comparisons). Lists: COORDINATES (of each row
 // along each other axis), NEEDED (1 for each element of a run that some window counts), BITS_OF (those of
-// each window, 32 at a time as bits), WANTED (the ranks), LOWER and UPPER (their indices for each answer,
-// in whole windows).
+// each window, 32 at a time as bits) and WANTED (the ranks).
 
 #include "deviations.cuh"
 #include "padding.cuh"
 
 struct Columns {
-    Padding padding;
-    i64 shape[PAD_AXES], places[PAD_AXES];  // of the answers: sizes, and distances of neighbours
-    i64 steps[PAD_AXES];
+    Axes axes;
     i64 first[PAD_AXES], last[PAD_AXES];  // places from where all is in the chunk
-    i64 n_windows, n_runs, n_tasks;
+    i64 n_runs, n_tasks;
 };
 
 constexpr int RUN = SHARING * PAIRS, REACHED = RUN + SIZE - 1;  // along the shared axis
@@ -29,7 +26,7 @@ constexpr int N_WORDS = (ROWS * REACHED + 31) / 32, LAST = AXES - 1;
 __device__ constexpr int COORDINATE[] = {COORDINATES};
 __device__ constexpr bool IS_NEEDED[] = {NEEDED};
 __device__ constexpr u32 COUNTED[] = {BITS_OF};
-__device__ constexpr int RANKS[] = {WANTED}, LOWERS[] = {LOWER}, UPPERS[] = {UPPER};
+__device__ constexpr int RANKS[] = {WANTED};
 
 // An Item is compared. Floats of 32 bits are as they are: comparing integers takes longer. An absent
 // one is NaN.
@@ -77,12 +74,12 @@ struct Reached {
     // The place of an element along an axis: the most negative one if there is none.
     template <bool IS_INNER>
     __device__ __forceinline__ i64 placed(int d, int i) const {
-        const Padding& padding = columns.padding;
-        i64 place = at[d] * columns.steps[d] + i;
+        const Axes& axes = columns.axes;
+        i64 place = at[d] * columns.axes.steps[d] + i;
         bool is_there = true;
-        place = IS_INNER ? place + padding.shift[d] - padding.before[d]
-                         : source_of(padding, d, place, is_there);
-        return is_there ? place * padding.strides[d] : -(1ll << 60);
+        place = IS_INNER ? place + axes.shift[d] - axes.before[d]
+                         : source_of(axes, d, place, is_there);
+        return is_there ? place * axes.strides[d] : -(1ll << 60);
     }
 
     // Read them. Inner ones are all elements of the chunk.
@@ -130,11 +127,11 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
 #pragma unroll
         for (int j = 0; j < AXES; ++j) {
             int d = (FASTEST - j + AXES) % AXES;
-            u32 size = (u32)(d == LAST ? columns.n_runs : columns.shape[d]);
+            u32 size = (u32)(d == LAST ? columns.n_runs : columns.axes.shape[d]);
             u32 next = j < LAST ? rest / size : 0;
             own.at[d] = (int)(rest - next * size) * (d == LAST ? RUN : 1), rest = next;
-            first_window += own.at[d] * columns.places[d];
-            i64 first = own.at[d] * columns.steps[d];
+            first_window += own.at[d] * columns.axes.places[d];
+            i64 first = own.at[d] * columns.axes.steps[d];
             is_inner &= first >= columns.first[d] && first <= columns.last[d];
         }
 #pragma unroll
@@ -165,8 +162,8 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
         NETWORK
 #pragma unroll
         for (int k = 0; k < RUN; ++k) {
-            if (own.at[LAST] + k >= columns.shape[LAST]) continue;
-            i64 window = first_window + k * columns.places[LAST];
+            if (own.at[LAST] + k >= columns.axes.shape[LAST]) continue;
+            i64 window = first_window + k * columns.axes.places[LAST];
             auto key_at = [&](int i) {
                 Item item = chosen[k % SHARING][i];
 #if PAIRS == 2
@@ -187,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
             bool has_none = n_valid < least || (n_missing && !skips_missing);
 #pragma unroll
             for (int a = 0; a < N_ANSWERS; ++a) {
-                Answer* answer = answers + (i64)a * columns.n_windows + window;
+                Answer* answer = answers + (i64)a * columns.axes.n_windows + window;
                 if (has_none) {
                     *answer = no_answer();
                     continue;
@@ -197,15 +194,13 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
                 for (int i = 0; i < N_WANTED; ++i) sorted[i] = key_at(i);
                 *answer = deviation_of(n_valid, [&](int i) { return sorted[i]; }, flags);
 #else
-                Key low = key_at(LOWERS[a]), high = key_at(UPPERS[a]);
                 i64 place = (i64)a * (PLACES + 1) + n_valid;
-                if (LACKS && n_valid != PLACES) {
-                    i64 lower = ranks[place], upper = ranks[(i64)N_ANSWERS * (PLACES + 1) + place];
+                i64 lower = ranks[place], upper = ranks[(i64)N_ANSWERS * (PLACES + 1) + place];
+                Key low = key_at(0), high = low;
 #pragma unroll
-                    for (int i = 0; i < N_WANTED; ++i) {
-                        low = RANKS[i] == lower ? key_at(i) : low;
-                        high = RANKS[i] == upper ? key_at(i) : high;
-                    }
+                for (int i = 1; i < N_WANTED; ++i) {
+                    low = RANKS[i] == lower ? key_at(i) : low;
+                    high = RANKS[i] == upper ? key_at(i) : high;
                 }
                 *answer = mixed(low, high, mixes == 2 ? weights[place] : 0, mixes, flags);
 #endif

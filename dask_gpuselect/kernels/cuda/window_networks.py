@@ -9,19 +9,14 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.kernels.cuda.source import PAD_AXES, record
-from dask_gpuselect.kernels.cuda.window_axes import (
-    Axis,
-    Piecewise,
-    WindowKernel,
-    axes_of,
-    fill_record,
-)
-from dask_gpuselect.maths.window_networks import Node, Step, comparisons
+from dask_gpuselect.kernels.cuda.window_axes import Axis, Piecewise, WindowKernel, axes_of, fill
+from dask_gpuselect.maths.window_networks import Node, Step, comparisons, work_of
 from dask_gpuselect.maths.windows import Frame, WindowOrder, ranks_by_count
 
 EACH = 4  # windows of a thread that share comparisons
 MOST = 121  # elements of a window
 MOST_KEYS = 160  # words of 4 bytes for the elements of a thread
+MOST_WORK, MOST_TEXT = 1300, 2600  # minima and maxima for a window, and for all of a thread
 MOST_ANSWERS = 8
 
 
@@ -30,7 +25,7 @@ def networks(
 ) -> WindowKernel | None:
     """Return how networks answer windows of a chunk; None if other kernels are faster."""
     axes, n = axes_of(padding, frame), frame.n
-    n_windows = math.prod(axis.n_answers for axis in axes)
+    n_windows = math.prod(axis.n for axis in axes)
     most = max(n_windows, math.prod(axis.padding.n for axis in axes))
     if n > MOST or order.n_answers > MOST_ANSWERS or len(axes) > PAD_AXES or most >> 31:
         return None
@@ -42,12 +37,7 @@ def networks(
     fastest = len(axes) - 1 - (shared < len(axes) - 1)
     axes.append(axes.pop(shared))
     own = axes[-1]
-    each = min(EACH if own.step == 1 else 1, own.n_answers)
-    pairs = 2 if dtype.itemsize <= 2 and own.step == 1 and own.n_answers > each else 1
-    run = each * pairs
     rows = marks.reshape(-1, own.window)
-    if rows.shape[0] * (run + own.window - 1) * max(dtype.itemsize // 4, 1) > MOST_KEYS * pairs:
-        return None
     lower, upper, _ = ranks_by_count(order, n)
     varies = is_masked or (dtype.kind == "f" and order.skips_missing)
     least = min(max(order.least, 1), n) if varies else n
@@ -55,27 +45,30 @@ def networks(
     if order.deviates:
         wanted = tuple(range(n))
     footprint = None if marks.all() else tuple(marks.reshape(-1).tolist())
-    text = _text(*comparisons(marks.shape, footprint, wanted), each)
+    made_of = comparisons(marks.shape, footprint, wanted)
+    work = work_of(made_of[1]) * max(dtype.itemsize // 4, 1)
+    each = min(EACH if own.step == 1 else 1, max(MOST_TEXT // (work + 1), 1), own.n)
+    pairs = 2 if dtype.itemsize <= 2 and own.step == 1 and own.n > each else 1
+    run = each * pairs
+    n_keys = rows.shape[0] * (run + own.window - 1) * max(dtype.itemsize // 4, 1)
+    if work > MOST_WORK or n_keys > MOST_KEYS * pairs:
+        return None
     defined = (
         *(("AXES", len(axes)), ("FASTEST", fastest), ("ROWS", len(rows)), ("SIZE", own.window)),
         *(("SHARING", each), ("PAIRS", pairs), ("LACKS", int(is_masked or dtype.kind == "f"))),
         *(("PLACES", n), ("N_ANSWERS", order.n_answers), ("N_WANTED", len(wanted))),
         ("COORDINATES", _list(each for row in np.ndindex(marks.shape[:-1]) for each in (*row, 0))),
         *zip(("NEEDED", "BITS_OF"), map(_list, _counted(rows, run)), strict=True),
-        *(("WANTED", _list(wanted)), ("NETWORK", text)),
-        *(
-            (name, _list(wanted.index(rank) for rank in ranks[:, n].tolist()))
-            for name, ranks in (("LOWER", lower), ("UPPER", upper))
-        ),
+        *(("WANTED", _list(wanted)), ("NETWORK", _text(*made_of, each))),
     )
     made = np.zeros((), record("window_networks.cu", "Columns"))
-    fill_record(made, axes)
+    fill(made["axes"], axes)
     for d, (axis, *_) in enumerate(axes):
         made["first"][d] = max(axis.low, axis.before - axis.shift)
         made["last"][d] = min(axis.high, axis.before + axis.n - axis.shift) - axes[d].window
     made["last"][len(axes) - 1] -= run - 1
-    made["n_runs"] = -(-own.n_answers // run)
-    made["n_tasks"] = n_tasks = n_windows // own.n_answers * int(made["n_runs"])
+    made["n_runs"] = -(-own.n // run)
+    made["n_tasks"] = n_tasks = n_windows // own.n * int(made["n_runs"])
     return WindowKernel("window_networks", made, defined, n_threads=n_tasks)
 
 

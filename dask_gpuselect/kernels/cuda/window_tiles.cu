@@ -19,10 +19,8 @@ extern __shared__ __align__(16) unsigned char scratch[];
 typedef unsigned short Place;  // of an element in its tile
 
 struct Tiling {
-    Padding padding;
-    i64 shape[PAD_AXES], places[PAD_AXES];  // of the answers: sizes, and distances of neighbours
-    i64 steps[PAD_AXES];
-    i64 n_windows, n_tiles;
+    Axes axes;
+    i64 n_tiles;
     i64 tiles[AXES];    // number of tiles
     int outs[AXES];     // windows of a tile
     int extents[AXES];  // elements of a tile
@@ -169,8 +167,8 @@ struct Tile {
         bool is_inside = true;
 #pragma unroll
         for (int d = 0; d < AXES; ++d) {
-            i64 coordinate = origin[d] * tiling.steps[d] + at[d];
-            place += source_of(tiling.padding, d, coordinate, is_inside) * tiling.padding.strides[d];
+            i64 coordinate = origin[d] * tiling.axes.steps[d] + at[d];
+            place += source_of(tiling.axes, d, coordinate, is_inside) * tiling.axes.strides[d];
         }
         state = 1;
         if (is_inside ? KEEPS && !keeps[place] : !fills) return LARGEST;
@@ -311,9 +309,9 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_t
                 u32 next = (u32)rest / (u32)tiling.outs[d];
                 int at = rest - (int)(next * (u32)tiling.outs[d]);
                 rest = (int)next;
-                is_inside &= tile.origin[d] + at < tiling.shape[d];
-                window += (tile.origin[d] + at) * tiling.places[d];
-                start += at * (int)tiling.steps[d] * tiling.distances[d];
+                is_inside &= tile.origin[d] + at < tiling.axes.shape[d];
+                window += (tile.origin[d] + at) * tiling.axes.places[d];
+                start += at * (int)tiling.axes.steps[d] * tiling.distances[d];
             }
             if (!is_inside) continue;
             int n_missing = is_partial ? marks_of(tiling, missing, start) : 0;
@@ -322,7 +320,7 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_t
             bool has_none = n_valid < least || (n_missing && !skips_missing);
             for (int a = 0; a < n_answers; ++a) {
                 i64 row = (i64)a * (n + 1) + n_valid;
-                Answer* answer = answers + (i64)a * tiling.n_windows + window;
+                Answer* answer = answers + (i64)a * tiling.axes.n_windows + window;
                 if (has_none) {
                     *answer = no_answer();
                     continue;

@@ -8,13 +8,7 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.kernels.cuda.source import PAD_AXES, STATIC, record
-from dask_gpuselect.kernels.cuda.window_axes import (
-    Axis,
-    Piecewise,
-    WindowKernel,
-    axes_of,
-    fill_record,
-)
+from dask_gpuselect.kernels.cuda.window_axes import Axis, Piecewise, WindowKernel, axes_of, fill
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.windows import Frame, strides_of
 
@@ -61,12 +55,9 @@ def tiling(
     memory = memory_of(size, itemsize)
     threads = _threads(size, n_runs)
     blocks = min(shared // (memory + STATIC), REGISTERS // (threads * _registers(n_runs)))
+    unrolled = n_runs if n_runs <= MOST_HELD else 1
     defined = (
-        *(
-            ("AXES", len(axes)),
-            ("RUNS", n_runs),
-            ("UNROLLED", n_runs if n_runs <= MOST_HELD else 1),
-        ),
+        *(("AXES", len(axes)), ("RUNS", n_runs), ("UNROLLED", unrolled)),
         *(("TILE_THREADS", threads), ("TILE_BLOCKS", max(blocks, 1))),
     )
     made = _record(axes, run, size, outs, n_runs, levels_of(size, itemsize))
@@ -108,7 +99,7 @@ def _runs(axes: list[Axis], frame: Frame) -> tuple[int, IntArray, IntArray]:
 def _outs(axes: list[Axis], size: int, itemsize: int) -> list[int]:
     """Choose how many windows of each axis a tile of at most `size` elements has; none fit: []."""
     outs = [1] * len(axes)
-    outs[-1] = min(axes[-1].n_answers, max(SECTOR // itemsize, 1))
+    outs[-1] = min(axes[-1].n, max(SECTOR // itemsize, 1))
     if _n_elements(axes, outs) > size:
         outs[-1] = 1
     if _n_elements(axes, outs) > size:
@@ -116,11 +107,7 @@ def _outs(axes: list[Axis], size: int, itemsize: int) -> list[int]:
     while True:
         grown = []
         for d, axis in enumerate(axes):
-            more = [
-                *outs[:d],
-                min(axis.n_answers, max(outs[d] + 1, outs[d] * 5 // 4)),
-                *outs[d + 1 :],
-            ]
+            more = [*outs[:d], min(axis.n, max(outs[d] + 1, outs[d] * 5 // 4)), *outs[d + 1 :]]
             if more[d] > outs[d] and _n_elements(axes, more) <= size:
                 share = axis.extent(more[d]) / axis.extent(outs[d]) * outs[d] / more[d]
                 grown.append((share, -d, more))
@@ -136,7 +123,7 @@ def _n_elements(axes: list[Axis], outs: list[int]) -> int:
 
 def _n_tiles(axes: list[Axis], outs: list[int]) -> list[int]:
     """Count the tiles along each axis."""
-    return [-(-axis.n_answers // n) for axis, n in zip(axes, outs, strict=True)]
+    return [-(-axis.n // n) for axis, n in zip(axes, outs, strict=True)]
 
 
 def _cost(axes: list[Axis], size: int, outs: list[int], n_runs: int, itemsize: int) -> float:
@@ -157,17 +144,10 @@ def _record(
     distances = np.empty(len(axes), np.int64)
     distances[order] = strides_of(tuple(extents[d] for d in order))
     tiles = _n_tiles(axes, outs)
-    dtype = record("window_tiles.cu", "Tiling", AXES=len(axes), RUNS=n_runs)
-    made = np.zeros((), dtype)
-    fill_record(made, axes)
-    for name, values in {
-        **{"tiles": tiles, "outs": outs, "extents": extents, "distances": distances},
-        **{
-            "n_tiles": math.prod(tiles),
-            "n_windows": math.prod(axis.n_answers for axis in axes),
-            "n_outs": math.prod(outs),
-        },
-        **{"n_elements": math.prod(extents), "size": size, "levels": levels},
-    }.items():
-        made[name] = values
+    made = np.zeros((), record("window_tiles.cu", "Tiling", AXES=len(axes), RUNS=n_runs))
+    fill(made["axes"], axes)
+    made["tiles"], made["outs"], made["extents"] = tiles, outs, extents
+    made["distances"], made["size"], made["levels"] = distances, size, levels
+    for name, numbers in (("n_tiles", tiles), ("n_outs", outs), ("n_elements", extents)):
+        made[name] = math.prod(numbers)
     return made

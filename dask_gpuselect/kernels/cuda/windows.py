@@ -21,13 +21,7 @@ from dask_gpuselect.kernels.cuda.window_tiles import tiling
 from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.kernels.registry import backend_of
 from dask_gpuselect.maths.keys import are_float64
-from dask_gpuselect.maths.windows import (
-    Frame,
-    Shape,
-    Sides,
-    WindowOrder,
-    ranks_by_count,
-)
+from dask_gpuselect.maths.windows import Frame, Shape, Sides, WindowOrder, ranks_by_count
 
 
 @dataclass(frozen=True, eq=False)
