@@ -9,7 +9,7 @@ Merges are Batcher's (Knuth, The Art of Computer Programming, 5.3.4).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -34,10 +34,7 @@ def comparisons(
     marks = np.ones(size, bool) if footprint is None else np.array(footprint).reshape(size)
     marks = marks.reshape(-1, size[-1])
     ways = [Comparisons.of(marks, wanted, selects=selects) for selects in (False, True)]
-    steps, answers = min(
-        ((made.needed(answers.values()), answers) for made, answers in ways),
-        key=lambda way: work_of(way[0]),
-    )
+    steps, answers = min(ways, key=lambda way: work_of(way[0]))
     return len(marks), steps, answers
 
 
@@ -60,8 +57,8 @@ class Comparisons:
     @classmethod
     def of(
         cls, marks: NDArray[np.bool_], wanted: Iterable[int], *, selects: bool
-    ) -> tuple[Comparisons, dict[int, Node]]:
-        """Collect comparisons for wanted ranks of a window; return them with the answers' nodes.
+    ) -> tuple[list[Step], dict[int, Node]]:
+        """Return comparisons for wanted ranks of a window, and the node of each rank.
 
         `selects` says that the last merge finds each rank by itself.
         """
@@ -74,10 +71,10 @@ class Comparisons:
         parts = columns if len(columns) > 1 else [[node] for node in columns[0]]
         half = _half(parts)
         first, second = made.merged(parts[:half]), made.merged(parts[half:])
-        if selects:
-            return made, {rank: made.selected(first, second, rank) for rank in wanted}
-        every = made.merge(first, second)
-        return made, {rank: every[rank] for rank in wanted}
+        every = [] if selects else made.merge(first, second)
+        find = partial(made.selected, first, second) if selects else every.__getitem__
+        answers = {rank: find(rank) for rank in wanted}
+        return made.needed(answers.values()), answers
 
     def compare(self, *nodes: Node) -> tuple[Node, Node]:
         """Return the nodes of the lesser and of the larger elements of two nodes."""

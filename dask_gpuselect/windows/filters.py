@@ -248,22 +248,14 @@ def _ask(name: str, x: Any, *given: Any) -> Any:
 
 @lru_cache(maxsize=64, typed=True)  # a small image takes less time than checking what is asked
 def _asked(
-    dtype: np.dtype[Any],
-    ndim: int,
-    rank: int | float | None,
-    size: Sizes,
-    footprint: Any,
-    mode: str | Sequence[str],
-    cval: float,
-    origin: int | Sequence[int],
-    axes: Axis,
-    nan: str,
+    dtype: np.dtype[Any], ndim: int, *given: Any
 ) -> tuple[tuple[Halo, ...], tuple[bool, ...] | None, RankOf, Any]:
     """Check the arguments of a filter.
 
     Return how far its windows reach, which of their places count, what is asked of them, and what
     is beyond the ends.
     """
+    rank, size, footprint, mode, cval, origin, axes, nan = given
     source = dtype.newbyteorder("=")
     if message := no_quantiles_of(source):
         raise TypeError(message)
@@ -279,8 +271,8 @@ def _asked(
         raise RuntimeError(
             f"footprint.ndim ({marks.ndim}) must match len(axes) ({len(along)}): pass axes="
         )
-    given = {"size": size if marks is None else marks.shape, "mode": mode, "origin": origin}
-    about = (each_axis(value, along, name, RuntimeError) for name, value in given.items())
+    own = {"size": size if marks is None else marks.shape, "mode": mode, "origin": origin}
+    about = (each_axis(value, along, name, RuntimeError) for name, value in own.items())
     reaches = [Halo(0, 0)] * ndim
     for axis, *each in zip(along, *about, strict=True):
         reaches[axis] = _reach(*each)

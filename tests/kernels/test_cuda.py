@@ -218,18 +218,20 @@ def of_network(size: Shape, dtype: str, masks: Any) -> tuple[Any, ...]:
     question = WindowQuestion((0.5,), "linear", True, own, np.dtype(float), np.dtype(float))
     made = networks(sides, Frame(size, (1, 1)), question, own, is_masked=bool(masks))
     assert made is not None
-    return made.defined
+    return ("DEVIATES", 0), *made.defined
 
 
 def of_windows(dtype: str, arch: str) -> Sources:
     bits = {"f4": 32, "f2": 16}.get(dtype, 64)
     for answer, size, masks in ((0, (3, 3), ()), (bits, (2, 9), KEEPS)):
-        made = (("ANSWER", answer), ("DEVIATES", 0), *masks)
-        yield "window_networks", (*made, *of_network(size, dtype, masks))
-    for axes, runs, threads, deviates in ((1, 1, 1024, 1), (2, 15, 512, 1), (3, MOST_HELD, 256, 0)):
+        yield "window_networks", (("ANSWER", answer), *masks, *of_network(size, dtype, masks))
+    for axes, runs, threads, deviates in (
+        (1, 1, 1024, 0),
+        (2, 15, 512, int(dtype != "f2")),
+        (3, MOST_HELD, 256, 0),
+    ):
         made = (("ANSWER", bits), ("AXES", axes), ("RUNS", runs), ("UNROLLED", runs))
-        made += (("DEVIATES", int(deviates and dtype != "f2")),)
-        made += (("TILE_THREADS", threads), ("TILE_BLOCKS", 1))
+        made += (("TILE_THREADS", threads), ("TILE_BLOCKS", 1), ("DEVIATES", deviates))
         yield "window_tiles", made
         yield "window_tiles", (*made, *KEEPS)
 
@@ -251,8 +253,8 @@ def test_tiles_of_windows_fit_a_block(padded: Shape, size: Shape, itemsize: int)
         assert tiles.shared + STATIC <= shared
         about, defined = tiles.record, dict(tiles.defined)
         assert about["n_elements"] <= about["size"]
-        assert about["n_windows"] == np.prod(frame.shape(padded))
-        assert (about["outs"] * about["tiles"] >= about["shape"][: len(about["outs"])]).all()
+        assert about["axes"]["n_windows"] == np.prod(frame.shape(padded))
+        assert (about["outs"] * about["tiles"] >= about["axes"]["shape"][: len(size)]).all()
         assert defined["TILE_THREADS"] % 32 == 0
         assert defined["RUNS"] * max(size) == frame.n
 

@@ -4,10 +4,7 @@
 
 __device__ __forceinline__ double distance_from(Answer centre, Key key) {
 #if ANSWER == 32
-    float distance = difference_of((float)value_of(word_of(key)), centre);
-    double wide;
-    asm("cvt.f64.f32 %0, %1;" : "=d"(wide) : "f"(distance));
-    return wide;
+    return as_double(difference_of((float)value_of(word_of(key)), centre));
 #else
     return __dadd_rn(as_double(value_of(word_of(key))), -(double)centre);
 #endif

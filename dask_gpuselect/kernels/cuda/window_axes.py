@@ -41,11 +41,6 @@ class Piecewise(NamedTuple):
     first_behind: int
     step_behind: int
 
-    @property
-    def is_plain(self) -> bool:
-        """True if the padded chunk is the chunk."""
-        return self.size == self.n and not (self.low or self.shift or self.before)
-
 
 class Axis(NamedTuple):
     """An axis of a chunk and of its answers, with the distances of neighbours in both."""
@@ -64,7 +59,9 @@ class Axis(NamedTuple):
     @property
     def is_free(self) -> bool:
         """True if windows are as the chunk along it."""
-        return (self.window, self.step) == (1, 1) and self.padding.is_plain
+        own = self.padding
+        is_padded = own.size != own.n or own.low or own.shift or own.before
+        return (self.window, self.step) == (1, 1) and not is_padded
 
 
 def piecewise(side: Sides, n: int) -> Piecewise:

@@ -75,7 +75,7 @@ struct Reached {
     template <bool IS_INNER>
     __device__ __forceinline__ i64 placed(int d, int i) const {
         const Axes& axes = columns.axes;
-        i64 place = at[d] * columns.axes.steps[d] + i;
+        i64 place = at[d] * axes.steps[d] + i;
         bool is_there = true;
         place = IS_INNER ? place + axes.shift[d] - axes.before[d]
                          : source_of(axes, d, place, is_there);
@@ -120,8 +120,8 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
     int skips_missing, int least, Answer* answers, int* valid, Flags* flags
 ) {
     for (u32 task = (u32)own_thread(); task < (u32)columns.n_tasks; task += (u32)all_threads()) {
-        Reached own = {columns, chunk, keeps, fill, fills};
-        u32 rest = task, missing[N_WORDS];
+        Reached own = {columns, chunk, keeps, fill, fills, {}, {}, {}, false};
+        u32 rest = task, missing[N_WORDS] = {};
         bool is_inner = true;
         i64 first_window = 0;
 #pragma unroll
@@ -134,9 +134,6 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
             i64 first = own.at[d] * columns.axes.steps[d];
             is_inner &= first >= columns.first[d] && first <= columns.last[d];
         }
-#pragma unroll
-        for (int word = 0; word < N_WORDS; ++word) own.left_out[word] = missing[word] = 0;
-        own.has_any = false;
         if (is_inner) own.read<true>();
         else own.read<false>();
         if (LACKS && own.has_any) {

@@ -41,9 +41,8 @@ def networks(
     lower, upper, _ = ranks_by_count(order, n)
     varies = is_masked or (dtype.kind == "f" and order.skips_missing)
     least = min(max(order.least, 1), n) if varies else n
-    wanted = tuple(np.unique([lower[:, least:], upper[:, least:]]).tolist())
-    if order.deviates:
-        wanted = tuple(range(n))
+    asked = np.unique([lower[:, least:], upper[:, least:]]).tolist()
+    wanted = tuple(range(n) if order.deviates else asked)
     footprint = None if marks.all() else tuple(marks.reshape(-1).tolist())
     made_of = comparisons(marks.shape, footprint, wanted)
     work = work_of(made_of[1]) * max(dtype.itemsize // 4, 1)

@@ -14,7 +14,7 @@ import numpy as np
 from dask_gpuselect.arrays import like, to_host
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared
-from dask_gpuselect.kernels.cuda.source import KEEPS, PAD_AXES, answered
+from dask_gpuselect.kernels.cuda.source import KEEPS, answered
 from dask_gpuselect.kernels.cuda.window_axes import Piecewise, WindowKernel, piecewise
 from dask_gpuselect.kernels.cuda.window_networks import networks
 from dask_gpuselect.kernels.cuda.window_tiles import tiling
@@ -56,7 +56,7 @@ class Bordered(Accompanied):
 def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
     """Pad a chunk by what its windows reach, as it is read; see `reference.windows.padded`."""
     places = [each for side in sides for each in (side.before, side.behind)]
-    if len(sides) > PAD_AXES or any(isinstance(each, np.ndarray) for each in places):
+    if any(isinstance(each, np.ndarray) for each in places):
         return reference.padded(chunk, sides, fill)
     values, keeps = values_of(chunk), chunk.keeps if isinstance(chunk, Accompanied) else None
     padding = tuple(map(piecewise, sides, values.shape))
@@ -66,8 +66,7 @@ def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
 def valid_counts(chunk: Any, frame: Frame) -> Array:
     """Count the valid elements of each window; see `reference.windows.valid_counts`."""
     if isinstance(chunk, Bordered):
-        inner = Accompanied(chunk.values, chunk.keeps)
-        chunk = reference.padded(inner, chunk.sides, chunk.fill)
+        chunk = reference.padded(Accompanied(chunk.values, chunk.keeps), chunk.sides, chunk.fill)
     return reference.valid_counts(chunk, frame)
 
 
@@ -120,12 +119,7 @@ def _on_host(chunk: Bordered, dtype: np.dtype[Any], frame: Frame, order: WindowO
 
 @lru_cache(maxsize=64)  # what it does takes longer than small windows
 def _way(
-    padding: tuple[Piecewise, ...],
-    frame: Frame,
-    order: WindowOrder,
-    dtype: np.dtype[Any],
-    is_masked: bool,
-    device: int,
+    padding: Any, frame: Frame, order: WindowOrder, dtype: Any, is_masked: bool, device: int
 ) -> tuple[WindowKernel | None, Shape, tuple[Array, Array]]:
     """Return the kernel for windows of a chunk, if there is one, and the shape of their answers.
 

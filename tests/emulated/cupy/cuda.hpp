@@ -191,9 +191,8 @@ inline float max(float a, float b) { return fmaxf(a, b); }
 inline double min(double a, double b) { return fmin(a, b); }
 inline double max(double a, double b) { return fmax(a, b); }
 
-#define OF_HALVES(OP) (OP(a & 0xffffu, b & 0xffffu) | OP(a >> 16, b >> 16) << 16)
-inline unsigned __vminu2(unsigned a, unsigned b) { return OF_HALVES(min); }
-inline unsigned __vmaxu2(unsigned a, unsigned b) { return OF_HALVES(max); }
+inline unsigned __vminu2(unsigned a, unsigned b) { return min(a & 0xffff, b & 0xffff) | min(a >> 16, b >> 16) << 16; }
+inline unsigned __vmaxu2(unsigned a, unsigned b) { return max(a & 0xffff, b & 0xffff) | max(a >> 16, b >> 16) << 16; }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 inline int __clz(int x) { return x ? __builtin_clz(x) : 32; }
