@@ -246,14 +246,13 @@ def test_windows_in_several_tiles(dtype: str, window: dict[int, int]) -> None:
     """Ask for windows that need large tiles, and for those of a mask."""
     shape = {1: (2600,), 2: (1600, 3), 3: (20, 24, 8)}[len(window)]
     x = make("some nan" if dtype[0] == "f" else "tied", dtype, int(np.prod(shape))).reshape(shape)
-    mask = uniform(x.size).reshape(shape) > 0.3
 
     def ask(x: Any, where: Any = None) -> Any:
         where = None if where is None else of_kind(where, x)
         return rolling(x, window, where=where, min_periods=3).nanquantile([0.3, 0.5])
 
     assert_as_numpy(ask, x)
-    assert_as_numpy(partial(ask, where=mask), x)
+    assert_as_numpy(partial(ask, where=uniform(x.size).reshape(shape) > 0.3), x)
 
 
 def test_what_other_modules_hold_to_a_reference() -> None:

@@ -134,8 +134,7 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
             i64 first = own.at[d] * columns.axes.steps[d];
             is_inner &= first >= columns.first[d] && first <= columns.last[d];
         }
-        if (is_inner) own.read<true>();
-        else own.read<false>();
+        is_inner ? own.read<true>() : own.read<false>();
         if (LACKS && own.has_any) {
 #pragma unroll
             for (int bit = 0; bit < ROWS * REACHED; ++bit) {
