@@ -34,13 +34,8 @@ def comparisons(
     marks = np.ones(size, bool) if footprint is None else np.array(footprint).reshape(size)
     marks = marks.reshape(-1, size[-1])
     ways = [Comparisons.of(marks, wanted, selects=selects) for selects in (False, True)]
-    steps, answers = min(ways, key=lambda way: work_of(way[0]))
+    steps, answers = min(ways, key=lambda way: sum(n >= 0 for step in way[0] for n in step[4:]))
     return len(marks), steps, answers
-
-
-def work_of(steps: Iterable[Step]) -> int:
-    """Count the values that comparisons compute for a window."""
-    return sum((low >= 0) + (high >= 0) for *_, low, high in steps)
 
 
 class Comparisons:

@@ -297,8 +297,7 @@ def _ask_statistic(
     how |= {"is_whole": if_all_left_out(x, where, nodata) == "empty"}
     is_plain = isinstance(how["reaches"], tuple) and {type(q), type(how.get("scale"))} <= PLAIN
     asked = _asked if is_plain else _asked.__wrapped__
-    about = asked(numpy_dtype(array), tuple(array.shape), name, q, method, **how)
-    reaches, question, is_one = about
+    reaches, question, is_one = asked(numpy_dtype(array), array.shape, name, q, method, **how)
     return ask_windows(f"rolling-{name}", array, reaches, question, is_one=is_one)
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.kernels.cuda.source import PAD_AXES, record
-from dask_gpuselect.kernels.cuda.window_axes import Axis, Piecewise, WindowKernel, axes_of, fill
-from dask_gpuselect.maths.window_networks import Node, Step, comparisons, work_of
+from dask_gpuselect.kernels.cuda.window_axes import Piecewise, WindowKernel, axes_of, fill
+from dask_gpuselect.maths.window_networks import Node, Step, comparisons
 from dask_gpuselect.maths.windows import Frame, WindowOrder, ranks_by_count
 
 EACH = 4  # windows of a thread that share comparisons
-MOST = 121  # elements of a window
+MOST, MOST_IN_ROW = 121, 63  # elements of a window; of one along a single axis
 MOST_KEYS = 160  # words of 4 bytes for the elements of a thread
-MOST_WORK, MOST_TEXT = 1300, 2600  # minima and maxima for a window, and for all of a thread
+MOST_WORK, MOST_TEXT = 1060, 2200  # minima and maxima for a window, and for all of a thread
 MOST_ANSWERS = 8
 
 
@@ -29,7 +29,10 @@ def networks(
     most = max(n_windows, math.prod(axis.padding.n for axis in axes))
     if n > MOST or order.n_answers > MOST_ANSWERS or len(axes) > PAD_AXES or most >> 31:
         return None
-    shared = _shared(axes)
+    # The shared axis is not the last, if there is another: neighbouring threads lie along the last
+    # one, and read neighbouring elements.
+    ways = [d for d, axis in enumerate(axes) if axis.window > 1 and axis.step == 1]
+    shared = max(ways, key=lambda d: (d < len(axes) - 1, d), default=len(axes) - 1)
     marks = np.ones([axis.window for axis in axes], bool)
     if frame.footprint is not None:
         marks = np.reshape(frame.footprint, marks.shape)
@@ -44,13 +47,16 @@ def networks(
     asked = np.unique([lower[:, least:], upper[:, least:]]).tolist()
     wanted = tuple(range(n) if order.deviates else asked)
     footprint = None if marks.all() else tuple(marks.reshape(-1).tolist())
-    made_of = comparisons(marks.shape, footprint, wanted)
-    work = work_of(made_of[1]) * max(dtype.itemsize // 4, 1)
-    each = min(EACH if own.step == 1 else 1, max(MOST_TEXT // (work + 1), 1), own.n)
+    network, words = comparisons(marks.shape, footprint, wanted), max(dtype.itemsize // 4, 1)
+    each = min(EACH if own.step == 1 else 1, own.n)
+    while each > 1 and _text(*network, each).count(";") * words > MOST_TEXT:
+        each //= 2
+    text = _text(*network, each)
     pairs = 2 if dtype.itemsize <= 2 and own.step == 1 and own.n > each else 1
     run = each * pairs
-    n_keys = rows.shape[0] * (run + own.window - 1) * max(dtype.itemsize // 4, 1)
-    if work > MOST_WORK or n_keys > MOST_KEYS * pairs:
+    n_keys = len(rows) * (run + own.window - 1) * words
+    is_long = len(rows) == 1 and n > MOST_IN_ROW
+    if is_long or text.count(";") * words > MOST_WORK * run or n_keys > MOST_KEYS * pairs:
         return None
     defined = (
         *(("AXES", len(axes)), ("FASTEST", fastest), ("ROWS", len(rows)), ("SIZE", own.window)),
@@ -58,7 +64,7 @@ def networks(
         *(("PLACES", n), ("N_ANSWERS", order.n_answers), ("N_WANTED", len(wanted))),
         ("COORDINATES", _list(each for row in np.ndindex(marks.shape[:-1]) for each in (*row, 0))),
         *zip(("NEEDED", "BITS_OF"), map(_list, _counted(rows, run)), strict=True),
-        *(("WANTED", _list(wanted)), ("NETWORK", _text(*made_of, each))),
+        *(("WANTED", _list(wanted)), ("NETWORK", text)),
     )
     made = np.zeros((), record("window_networks.cu", "Columns"))
     fill(made["axes"], axes)
@@ -69,15 +75,6 @@ def networks(
     made["n_runs"] = -(-own.n // run)
     made["n_tasks"] = n_tasks = n_windows // own.n * int(made["n_runs"])
     return WindowKernel("window_networks", made, defined, n_threads=n_tasks)
-
-
-def _shared(axes: Sequence[Axis]) -> int:
-    """Choose the axis along which windows share comparisons: not the last, if there is another.
-
-    Neighbouring threads lie along the last one, and read neighbouring elements.
-    """
-    ways = [d for d, axis in enumerate(axes) if axis.window > 1 and axis.step == 1]
-    return max(ways, key=lambda d: (d < len(axes) - 1, d), default=len(axes) - 1)
 
 
 def _counted(rows: Any, run: int) -> tuple[list[int], list[int]]:

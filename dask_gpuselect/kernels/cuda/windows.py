@@ -65,9 +65,11 @@ def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
 
 def valid_counts(chunk: Any, frame: Frame) -> Array:
     """Count the valid elements of each window; see `reference.windows.valid_counts`."""
-    if isinstance(chunk, Bordered):
-        chunk = reference.padded(Accompanied(chunk.values, chunk.keeps), chunk.sides, chunk.fill)
-    return reference.valid_counts(chunk, frame)
+    if not isinstance(chunk, Bordered):
+        return reference.valid_counts(chunk, frame)
+    is_valid = chunk.values == chunk.values  # noqa: PLR0124
+    marks = is_valid & (True if chunk.keeps is None else chunk.keeps)
+    return reference.sums(reference.padded(marks, chunk.sides, False), frame)
 
 
 def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Array:
