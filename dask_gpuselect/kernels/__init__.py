@@ -76,7 +76,7 @@ from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
-from dask_gpuselect.maths.windows import Frame, Sides
+from dask_gpuselect.maths.windows import Frame, Sides, WindowOrder
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Sorting
 
@@ -616,11 +616,14 @@ def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
     return backend_for(chunk).windows.padded(chunk, sides, fill)
 
 
-answer_windows = _kernel("answer_windows", "windows.answer", _checked)
-"""Answer a question for each window of a padded chunk; ``(n, *shape)``, in kind.
+def answer_windows(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
+    """Answer a question for each window of a padded chunk; ``(n, *shape)``, in kind.
 
-See `reference.windows`.
-"""
+    See `reference.windows`.
+    """
+    backend, chunk = _checked(chunk, dtype)
+    return backend.windows.answer(chunk, dtype, frame, order)
+
 
 answer_row_windows = _kernel("answer_row_windows", "windows.answer_rows", _checked)
 """Answer windows of rows whose sizes differ; see `reference.windows.answer_rows`.

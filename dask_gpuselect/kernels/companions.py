@@ -187,7 +187,8 @@ def checked_chunk(chunk: Any, dtype: np.dtype[Any]) -> Any:
     See `arrays.checked`.
     """
     if isinstance(chunk, Accompanied):
-        return replace(chunk, values=checked(chunk.values, dtype))
+        values = checked(chunk.values, dtype)
+        return chunk if values is chunk.values else replace(chunk, values=values)
     return checked(chunk, dtype)
 
 

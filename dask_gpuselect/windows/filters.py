@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.arguments import Axis, as_array, as_integer, public, reduced_axes, same_kind
+from dask_gpuselect.arguments import (
+    PLAIN,
+    Axis,
+    as_array,
+    as_integer,
+    public,
+    reduced_axes,
+    same_kind,
+)
 from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.halos import Halo
 from dask_gpuselect.maths.interpolation import no_quantiles_of
@@ -226,50 +234,55 @@ def median_filter(
     return _ask("median-filter", x, None, size, footprint, mode, cval, origin, axes, nan)
 
 
-def _ask(
-    name: str,
-    x: Any,
-    rank: int | float | None,
-    size: Sizes,
-    footprint: Any,
-    mode: str | Sequence[str],
-    cval: float,
-    origin: int | Sequence[int],
-    axes: Axis,
-    nan: str,
-) -> Any:
+def _ask(name: str, x: Any, *given: Any) -> Any:
     """Check the arguments of a filter, and ask for the element of a rank of each window.
 
-    `rank` is an int, a percentage as a float, or None for the median. The other arguments are those
-    of `rank_filter`.
+    The arguments are those of `rank_filter`. The rank is an int, a percentage as a float, or None
+    for the median.
     """
     x = as_array(x)
-    source = numpy_dtype(x).newbyteorder("=")
+    asked = _asked if PLAIN.issuperset(map(type, given)) else _asked.__wrapped__
+    reaches, places, question, fill = asked(numpy_dtype(x), x.ndim, *given)
+    return ask_windows(name, x, reaches, question, footprint=places, fill=fill)
+
+
+@lru_cache(maxsize=64, typed=True)  # a small image takes less time than checking what is asked
+def _asked(
+    dtype: np.dtype[Any], ndim: int, *given: Any
+) -> tuple[tuple[Halo, ...], tuple[bool, ...] | None, RankOf, Any]:
+    """Check the arguments of a filter.
+
+    Return how far its windows reach, which of their places count, what is asked of them, and what
+    is beyond the ends.
+    """
+    rank, size, footprint, mode, cval, origin, axes, nan = given
+    source = dtype.newbyteorder("=")
     if message := no_quantiles_of(source):
         raise TypeError(message)
-    if not x.ndim:
+    if not ndim:
         raise ValueError("x has no dimensions: pass an array of at least one")
     if nan not in ("propagate", "omit"):
         raise ValueError(f'nan must be "propagate" or "omit", not {nan!r}')
     marks = None if footprint is None else np.asarray(footprint, bool)
-    along = reduced_axes(axes, x.ndim)
+    along = reduced_axes(axes, ndim)
     if marks is None and size is None:
         raise RuntimeError("no footprint or filter size provided: pass size= or footprint=")
     if marks is not None and marks.ndim != len(along):
         raise RuntimeError(
             f"footprint.ndim ({marks.ndim}) must match len(axes) ({len(along)}): pass axes="
         )
-    given = {"size": size if marks is None else marks.shape, "mode": mode, "origin": origin}
-    about = (each_axis(value, along, name, RuntimeError) for name, value in given.items())
-    reaches = [Halo(0, 0)] * x.ndim
+    own = {"size": size if marks is None else marks.shape, "mode": mode, "origin": origin}
+    about = (each_axis(value, along, name, RuntimeError) for name, value in own.items())
+    reaches = [Halo(0, 0)] * ndim
     for axis, *each in zip(along, *about, strict=True):
         reaches[axis] = _reach(*each)
     if marks is not None and not marks.any():
         raise ValueError("All-zero footprint is not supported: pass one with a True element")
     places = None if marks is None or marks.all() else tuple(marks.ravel().tolist())
-    question = _question(source, rank, frame_of(reaches, places).n, nan == "omit")
-    fill = _fill(cval, source)
-    return ask_windows(name, x, tuple(reaches), question, footprint=places, fill=fill)
+    how = METHODS["lower"].name, nan == "omit", source, source, source
+    about_rank: dict[str, Any] = {"rank": rank, "is_percentage": isinstance(rank, float)}
+    question = RankOf((0.0,), *how, size=frame_of(reaches, places).n, **about_rank)
+    return tuple(reaches), places, question, _fill(cval, source)
 
 
 def _fill(cval: Any, dtype: np.dtype[Any]) -> Any:
@@ -280,14 +293,6 @@ def _fill(cval: Any, dtype: np.dtype[Any]) -> Any:
         raise ValueError(
             f"cval must be a scalar that fits the elements of x, of dtype {dtype}, not {cval!r}"
         ) from None
-
-
-@lru_cache(maxsize=64, typed=True)  # a small image takes less time than making it
-def _question(source: np.dtype[Any], rank: int | float | None, size: int, omits: bool) -> RankOf:
-    """Ask for the element of a rank in windows of `size` elements."""
-    how = METHODS["lower"].name, omits, source, source
-    about: dict[str, Any] = {"rank": rank, "is_percentage": isinstance(rank, float)}
-    return RankOf((0.0,), *how, source, size=size, **about)
 
 
 def _reach(size: Any, mode: str, origin: Any) -> Halo:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from dask_gpuselect.arguments import (
     NORMAL_IQR,
     NORMAL_MAD,
+    PLAIN,
     Axis,
     as_accompanied,
     check_data,
@@ -284,28 +286,45 @@ def _ask_statistic(
     q: Any,
     method: str | Method,
     *,
-    reaches: tuple[Halo, ...] | RowWindows,
-    least: int,
     where: Any,
     nodata: Any,
-    omits: bool,
-    percent: bool = False,
-    scale: float | str = 1.0,
+    **how: Any,
 ) -> Any:
     """Check what a method asks, and ask it."""
     if isinstance(x, np.ma.MaskedArray) and not np.ma.is_masked(x):
         x = np.ma.getdata(x)  # no window lacks an element, as of an array without a mask
-    is_whole = if_all_left_out(x, where, nodata) == "empty"
     array = as_accompanied(x, where, nodata)
+    how |= {"is_whole": if_all_left_out(x, where, nodata) == "empty"}
+    is_plain = isinstance(how["reaches"], tuple) and {type(q), type(how.get("scale"))} <= PLAIN
+    asked = _asked if is_plain else _asked.__wrapped__
+    reaches, question, is_one = asked(numpy_dtype(array), array.shape, name, q, method, **how)
+    return ask_windows(f"rolling-{name}", array, reaches, question, is_one=is_one)
+
+
+@lru_cache(maxsize=64, typed=True)  # a small image takes less time than checking what is asked
+def _asked(
+    source: np.dtype[Any],
+    shape: tuple[int, ...],
+    name: str,
+    q: Any,
+    method: str | Method,
+    *,
+    reaches: tuple[Halo, ...] | RowWindows,
+    least: int,
+    omits: bool,
+    is_whole: bool,
+    percent: bool = False,
+    scale: float | str = 1.0,
+) -> tuple[tuple[Halo, ...] | RowWindows, WindowQuestion | None, bool]:
+    """Check what a method asks: return how far windows reach, the question, and if it is one."""
     if not isinstance(reaches, RowWindows):
-        reaches = tuple(map(Halo.within, reaches, array.shape))
+        reaches = tuple(map(Halo.within, reaches, shape))
         least = min(least, frame_of(reaches).n + 1)  # which no window has
     method = method if isinstance(method, Method) else check_method(method)
     shares, is_scalar = probabilities(q, 100 if percent else 1)
-    about: dict[str, Any] = {"is_one": is_scalar or name == "iqr"}
+    is_one = is_scalar or name == "iqr"
     if name == "count":
-        return ask_windows("rolling-count", array, reaches, None, **about)
-    source = numpy_dtype(array)
+        return reaches, None, is_one
     may_lack = (
         not is_whole
         or isinstance(reaches, RowWindows)
@@ -320,7 +339,7 @@ def _ask_statistic(
     if may_lack and question.result.kind in "bui":
         question = replace(question, result=np.dtype(np.float64))
     question = replace(question, least=least, deviates=name == "mad", is_gap=name == "iqr")
-    return ask_windows(f"rolling-{name}", array, reaches, question, **about)
+    return reaches, question, is_one
 
 
 def _question(

@@ -106,7 +106,7 @@ STARTS = {
     "test_strategies[bitonic_merge]": "bitonic merge",
     "test_lanes_with_companions": "blank reach sort",
     "test_neighbours": "near",
-    "test_windows[40-f4]": "windows window",
+    "test_windows[40-f4]": "window",
     "test_what_other_modules_hold_to_a_reference": "rows sets",
 }
 """The kernels, by the first words of their names, that tests have to start."""
@@ -228,15 +228,14 @@ def test_windows(dtype: str, window: Any) -> None:
         assert_as_numpy(lambda x, name=name: getattr(rolling(x, window, axis), name)(), x)
     assert_as_numpy(lambda x: rolling(x, window, axis, min_periods=2).nanquantile(Q), x)
     assert_as_numpy(lambda x: percentile_filter(in_chunks(x, (20, 33)), 8.0, 5, nan="omit"), x)
-    for how in ({"step": 7}, {"closed": "left"}, {"closed": "neither", "step": 3}):
+    centred = ({"center": True, "boundary": mode} for mode in ("mirror", "nearest", "wrap"))
+    for how in ({"step": 7}, {"closed": "left"}, {"closed": "neither", "step": 3}, *centred):
         assert_as_numpy(lambda x, how=how: rolling(x, window, axis, **how).nanmedian(), x)
     row = x.reshape(-1)[:5]  # as many elements once they are padded, but others
     assert_as_numpy(lambda x: rolling(x, 2, step=3).nanmedian(), row)
-    disk = np.hypot(*np.ogrid[-1:1:9j, -1:1:8j]) <= 1
-    assert_as_numpy(lambda x: percentile_filter(x, 30.0, footprint=disk), x)
-    for mode in ("mirror", "nearest", "wrap"):
-        how = {"center": True, "boundary": mode}
-        assert_as_numpy(lambda x, how=how: rolling(x, window, axis, **how).nanmedian(), x)
+    disk, chequered = np.hypot(*np.ogrid[-1:1:9j, -1:1:8j]) <= 1, np.indices((13, 15)).sum(0) % 2
+    for footprint in (disk, chequered, np.tile(chequered, 4))[: 3 if dtype == "f4" else 2]:
+        assert_as_numpy(lambda x, marks=footprint: percentile_filter(x, 30.0, footprint=marks), x)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "u1", "u2"])
@@ -245,14 +244,13 @@ def test_windows_in_several_tiles(dtype: str, window: dict[int, int]) -> None:
     """Ask for windows that need large tiles, and for those of a mask."""
     shape = {1: (2600,), 2: (1600, 3), 3: (20, 24, 8)}[len(window)]
     x = make("some nan" if dtype[0] == "f" else "tied", dtype, int(np.prod(shape))).reshape(shape)
-    mask = uniform(x.size).reshape(shape) > 0.3
-    for where in (None, mask):
-        assert_as_numpy(
-            lambda x, where=where: rolling(
-                x, window, where=None if where is None else of_kind(where, x), min_periods=3
-            ).nanquantile([0.3, 0.5]),
-            x,
-        )
+
+    def ask(x: Any, where: Any = None) -> Any:
+        where = None if where is None else of_kind(where, x)
+        return rolling(x, window, where=where, min_periods=3).nanquantile([0.3, 0.5])
+
+    assert_as_numpy(ask, x)
+    assert_as_numpy(partial(ask, where=uniform(x.size).reshape(shape) > 0.3), x)
 
 
 def test_what_other_modules_hold_to_a_reference() -> None:

@@ -46,8 +46,11 @@ from dask_gpuselect.kernels.cuda.source import (
     tally_memory,
 )
 from dask_gpuselect.kernels.cuda.source import kernels as heads
-from dask_gpuselect.kernels.cuda.window_tiles import MOST_RUNS, tiling
-from dask_gpuselect.maths.windows import Frame, Shape
+from dask_gpuselect.kernels.cuda.window_axes import piecewise
+from dask_gpuselect.kernels.cuda.window_networks import networks
+from dask_gpuselect.kernels.cuda.window_tiles import MOST_HELD, tiling
+from dask_gpuselect.maths.windows import Frame, Shape, Sides
+from dask_gpuselect.windows.questions import WindowQuestion
 from tests.data import INTEGER_DTYPES
 
 DTYPES = ("?", *INTEGER_DTYPES, "f2", "f4", "f8")
@@ -136,7 +139,7 @@ def test_a_kernel_is_alone_in_its_source() -> None:
 # Made for a length of lanes, for a number of parameters, or for float64 alone.
 OTHERS = {
     *("lanes.cu", "lane_boxes.cu", "lane_passes.cu", "lane_answers.cu"),
-    *("residuals.cu", "lower_sets.cu", "windows.cu", "window_tiles.cu"),
+    *("residuals.cu", "lower_sets.cu", "window_networks.cu", "window_tiles.cu"),
     *("weighed_lanes.cu", "weighed_shares.cu", "weighed_sorts.cu"),
 }
 OF_SPANS: tuple[Defined, ...] = tuple(
@@ -208,17 +211,21 @@ def of_weighted_lanes(dtype: str, arch: str) -> Sources:
             yield ("sort_and_mean", "sort_and_reach")[side_by_side], kernel.defined
 
 
+def of_network(size: Shape, dtype: str, masks: Any) -> tuple[Any, ...]:
+    """The definitions of medians of windows of an image with less at its ends."""
+    sides, own = (piecewise(Sides((3, 0)), 64),) * 2, np.dtype(dtype)
+    question = WindowQuestion((0.5,), "linear", True, own, np.dtype(float), np.dtype(float))
+    made: Any = networks(sides, Frame(size, (1, 1)), question, own, is_masked=bool(masks))
+    return ("DEVIATES", 0), *made.defined
+
+
 def of_windows(dtype: str, arch: str) -> Sources:
     bits = {"f4": 32, "f2": 16}.get(dtype, 64)
-    for answer, places, deviates in ((0, 9, 0), (bits, 27, 0), (bits, 0, 0), (bits, 0, 1)):
-        if not (deviates and dtype == "f2"):
-            made = (("ANSWER", answer), ("PLACES", places), ("DEVIATES", deviates))
-            made += (("LOWER", places // 2 - 1), ("UPPER", places // 2 - 1 + places % 2))
-            yield "windows_answer", made
-            yield "windows_answer", (*made, *KEEPS)
-    for axes, runs, threads in ((1, 1, 1024), (2, 15, 512), (3, MOST_RUNS, 256)):
-        made = (("ANSWER", bits), ("AXES", axes), ("RUNS", runs))
-        made += (("TILE_THREADS", threads), ("TILE_BLOCKS", 1))
+    for answer, size, masks in ((0, (3, 3), ()), (bits, (2, 9), KEEPS)):
+        yield "window_networks", (("ANSWER", answer), *masks, *of_network(size, dtype, masks))
+    for axes, runs in ((1, 1), (2, 15), (3, MOST_HELD)):
+        made = (("ANSWER", bits), ("AXES", axes), ("RUNS", runs), ("UNROLLED", runs))
+        made += (("TILE_THREADS", 2048 >> axes), ("TILE_BLOCKS", 1), ("DEVIATES", axes % 2))
         yield "window_tiles", made
         yield "window_tiles", (*made, *KEEPS)
 
@@ -231,16 +238,16 @@ def of_windows(dtype: str, arch: str) -> Sources:
 def test_tiles_of_windows_fit_a_block(padded: Shape, size: Shape, itemsize: int) -> None:
     frame = Frame(size, (1,) * len(size))
     for shared in SHARED.values():
-        tiles = tiling(padded, frame, itemsize, shared)
-        if tiles is None:  # then a thread reads its window again and again
+        tiles = tiling(tuple(piecewise(Sides((0, 0)), n) for n in padded), frame, itemsize, shared)
+        if tiles is None:  # then the host answers
             assert size == (10_001,)
             assert shared < 200_000
             continue
         assert tiles.shared + STATIC <= shared
         about, defined = tiles.record, dict(tiles.defined)
         assert about["n_elements"] <= about["size"]
-        assert about["n_windows"] == np.prod(frame.shape(padded))
-        assert (about["outs"] * about["tiles"] >= about["shape"]).all()
+        assert about["axes"]["n_windows"] == np.prod(frame.shape(padded))
+        assert (about["outs"] * about["tiles"] >= about["axes"]["shape"][: len(size)]).all()
         assert defined["TILE_THREADS"] % 32 == 0
         assert defined["RUNS"] * max(size) == frame.n
 

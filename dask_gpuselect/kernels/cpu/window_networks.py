@@ -1,16 +1,12 @@
 """Windows of few elements: networks of comparisons over many windows at a time.
 
 The elements at one place of many windows in a row are contiguous, so that each comparison is one of
-vectors. A comparison of two places is also that of their neighbours for the window beside it. So it
-is made once, for all windows that need it: columns of a window are sorted once, then pairs of
-columns are merged once, and pairs of pairs. Comparisons that cannot change the wanted ranks are
-left out. Merges are Batcher's (Knuth, The Art of Computer Programming, 5.3.4).
+vectors. See `maths.window_networks` for the comparisons.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -24,6 +20,7 @@ from dask_gpuselect.kernels.cpu.scalars import mean_of
 from dask_gpuselect.kernels.cpu.window_blocks import Outs, Ranks
 from dask_gpuselect.kernels.cpu.window_code import VECTOR, address_of, run_code
 from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.window_networks import Node, Step, comparisons
 from dask_gpuselect.maths.windows import Frame, WindowOrder, WindowRanks, ranks_by_count, strides_of
 
 MOST = 121  # elements of a window
@@ -32,11 +29,6 @@ FEW = 4  # numbers of valid elements that share a network
 LEAST_RUN = 16  # windows in a row; with fewer, blocks are faster
 ROW = 4096  # bytes of elements that are compared together
 ROUND = 2 * VECTOR  # bytes to whose multiples a run is rounded
-
-Node = tuple[int, int]
-"""A value, by its number, and how many places to the right it is read."""
-Step = tuple[int, int, int, int, int, int]
-"""A comparison: see `Network.stages`."""
 
 
 # --- Networks -------------------------------------------------------------------------------------
@@ -84,6 +76,49 @@ class Network(NamedTuple):
             least = max(int(n_valid.min(initial=least)) // FEW * FEW, 1)
         return _fitting(frame, order, least, keys.itemsize)
 
+    @classmethod
+    def laid(
+        cls,
+        n_window_rows: int,
+        steps: list[Step],
+        answers: dict[int, Node],
+        key: tuple[Any, ...],
+        n: int,
+    ) -> Network:
+        """Divide comparisons into stages, and give a row to each value that one leaves for later.
+
+        A row is given again when no later stage reads it.
+        """
+        stages: list[list[Step]] = []
+        of_value = dict.fromkeys(range(n_window_rows), 0)
+        last = dict.fromkeys(range(n_window_rows), 0)  # the last stage that reads a row
+        for step in steps:
+            first, moved, second, also_moved, *results = step
+            reads = ((first, moved), (second, also_moved))
+            made = [(number, shift) for number, shift in reads if number >= n_window_rows]
+            stage = max((of_value[number] + (shift > 0) for number, shift in made), default=0)
+            stages += [[] for _ in range(stage + 1 - len(stages))]
+            stages[stage].append(step)
+            of_value |= dict.fromkeys(results, stage)
+            for number, _ in made:  # steps of an earlier stage may follow
+                if of_value[number] < stage:
+                    last[number] = max(stage, last.get(number, 0))
+        last |= {number: len(stages) for number, _ in answers.values()}
+        rows = {number: number for number in range(n_window_rows)}
+        free: list[int] = []
+        n_rows = n_window_rows
+        for i, stage_steps in enumerate(stages):
+            for number in (number for step in stage_steps for number in step[4:] if number in last):
+                if not free:
+                    free.append(n_rows)
+                    n_rows += 1
+                rows[number] = free.pop()
+            free += [rows[number] for number in rows if last[number] == i and of_value[number] < i]
+        places = np.full((n, 2), -1, np.int64)
+        for rank, (number, moved) in answers.items():
+            places[rank] = rows[number], moved
+        return cls(key, stages, rows, n_rows, places)
+
 
 @lru_cache(maxsize=64)  # slabs ask the same again and again
 def _fitting(frame: Frame, order: WindowOrder, least: int, itemsize: int) -> Network | None:
@@ -104,143 +139,9 @@ def network(
     size: tuple[int, ...], footprint: tuple[bool, ...] | None, wanted: tuple[int, ...]
 ) -> Network:
     """Return the shortest network that is known for some ranks of a window."""
-    marks = np.ones(size, bool) if footprint is None else np.array(footprint).reshape(size)
-    marks = marks.reshape(-1, size[-1])
-    ways = [_Comparisons.of(marks, wanted, selects=selects) for selects in (False, True)]
-    made, answers = min(ways, key=lambda way: way[0].cost(way[1].values()))
-    return made.laid(answers, (size, footprint, wanted), int(marks.sum()))
-
-
-class _Comparisons:
-    """Comparisons of rows of elements; each comparison is made once.
-
-    The results of each are two more rows. A comparison of two rows that are both moved is the same
-    comparison, moved.
-    """
-
-    def __init__(self, n_rows: int) -> None:
-        self._n_rows = n_rows
-        self._numbers: dict[tuple[int, int, int, int], int] = {}
-
-    @classmethod
-    def of(
-        cls, marks: NDArray[np.bool_], wanted: Iterable[int], *, selects: bool
-    ) -> tuple[_Comparisons, dict[int, Node]]:
-        """Collect comparisons for wanted ranks of a window; return them with the answers' nodes.
-
-        `selects` says that the last merge finds each rank by itself.
-        """
-        made = cls(len(marks))
-        columns = [
-            made.merged([[(int(row), x)] for row in np.flatnonzero(marks[:, x])])
-            for x in range(marks.shape[1])
-            if marks[:, x].any()
-        ]
-        parts = columns if len(columns) > 1 else [[node] for node in columns[0]]
-        half = _half(parts)
-        first, second = made.merged(parts[:half]), made.merged(parts[half:])
-        if selects:
-            return made, {rank: made.selected(first, second, rank) for rank in wanted}
-        every = made.merge(first, second)
-        return made, {rank: every[rank] for rank in wanted}
-
-    def compare(self, *nodes: Node) -> tuple[Node, Node]:
-        """Return the nodes of the lesser and of the larger elements of two nodes."""
-        (first, i), (second, k) = sorted(nodes)
-        moved = min(i, k)
-        key = (first, i - moved, second, k - moved)
-        number = self._numbers.setdefault(key, self._n_rows + 2 * len(self._numbers))
-        return (number, moved), (number + 1, moved)
-
-    def merged(self, parts: Sequence[list[Node]]) -> list[Node]:
-        """Merge sorted lists, those of the next larger power of two by themselves."""
-        if len(parts) < 2:
-            return parts[0] if parts else []
-        half = _half(parts)
-        return self.merge(self.merged(parts[:half]), self.merged(parts[half:]))
-
-    def merge(self, first: list[Node], second: list[Node]) -> list[Node]:
-        """Merge two sorted lists."""
-        if not first or not second:
-            return first or second
-        if len(first) == len(second) == 1:
-            return list(self.compare(first[0], second[0]))
-        even, odd = (self.merge(first[i::2], second[i::2]) for i in (0, 1))
-        merged = even[:1]
-        for low, high in zip(odd, even[1:], strict=False):
-            merged += self.compare(low, high)
-        n = min(len(odd), len(even) - 1)
-        return merged + odd[n:] + even[1 + n :]
-
-    def selected(self, first: list[Node], second: list[Node], rank: int) -> Node:
-        """Find the element of one rank in two sorted lists.
-
-        It is the least of the largest elements of i of the first list and the rest of the second.
-        """
-        n = rank + 1
-        nodes = []
-        for i in range(max(0, n - len(second)), min(len(first), n) + 1):
-            ends = first[i - 1 : i] if i else [], second[n - i - 1 : n - i] if n > i else []
-            some = [*ends[0], *ends[1]]
-            nodes.append(self.compare(*some)[1] if len(some) > 1 else some[0])
-        while len(nodes) > 1:
-            pairs = [nodes[i : i + 2] for i in range(0, len(nodes), 2)]
-            nodes = [self.compare(*pair)[0] if len(pair) > 1 else pair[0] for pair in pairs]
-        return nodes[0]
-
-    def cost(self, answers: Iterable[Node]) -> int:
-        """Count the rows that are computed for some answers."""
-        return sum((low >= 0) + (high >= 0) for *_, low, high in self._needed(answers))
-
-    def _needed(self, answers: Iterable[Node]) -> list[Step]:
-        """List comparisons that answers depend on, with their results, -1 for what none needs."""
-        needed, steps = {number for number, _ in answers}, list[Step]()
-        for key, number in reversed(self._numbers.items()):
-            low, high = (each if each in needed else -1 for each in (number, number + 1))
-            if (low, high) != (-1, -1):
-                needed |= {key[0], key[2]}
-                steps.append((*key, low, high))
-        return steps[::-1]
-
-    def laid(self, answers: dict[int, Node], key: tuple[Any, ...], n: int) -> Network:
-        """Divide comparisons into stages, and give a row to each value that one leaves for later.
-
-        A row is given again when no later stage reads it.
-        """
-        stages: list[list[Step]] = []
-        of_value = dict.fromkeys(range(self._n_rows), 0)
-        last = dict.fromkeys(range(self._n_rows), 0)  # the last stage that reads a row
-        for step in self._needed(answers.values()):
-            first, moved, second, also_moved, *results = step
-            reads = ((first, moved), (second, also_moved))
-            made = [(number, shift) for number, shift in reads if number >= self._n_rows]
-            stage = max((of_value[number] + (shift > 0) for number, shift in made), default=0)
-            stages += [[] for _ in range(stage + 1 - len(stages))]
-            stages[stage].append(step)
-            of_value |= dict.fromkeys(results, stage)
-            for number, _ in made:  # steps of an earlier stage may follow
-                if of_value[number] < stage:
-                    last[number] = max(stage, last.get(number, 0))
-        last |= {number: len(stages) for number, _ in answers.values()}
-        rows = {number: number for number in range(self._n_rows)}
-        free: list[int] = []
-        n_rows = self._n_rows
-        for i, steps in enumerate(stages):
-            for number in (number for step in steps for number in step[4:] if number in last):
-                if not free:
-                    free.append(n_rows)
-                    n_rows += 1
-                rows[number] = free.pop()
-            free += [rows[number] for number in rows if last[number] == i and of_value[number] < i]
-        places = np.full((n, 2), -1, np.int64)
-        for rank, (number, moved) in answers.items():
-            places[rank] = rows[number], moved
-        return Network(key, stages, rows, n_rows, places)
-
-
-def _half(parts: Sequence[Any]) -> int:
-    """Return the largest power of two that is less than the number of parts."""
-    return 1 << max(len(parts) - 1, 1).bit_length() - 1
+    n_rows, steps, answers = comparisons(size, footprint, wanted)
+    n = math.prod(size) if footprint is None else sum(footprint)
+    return Network.laid(n_rows, steps, answers, (size, footprint, wanted), n)
 
 
 # --- Windows --------------------------------------------------------------------------------------

@@ -106,6 +106,11 @@ __device__ __forceinline__ double near_end_lerp(double a, double b, double weigh
                         : __dadd_rn(b, -__dmul_rn(width, __dadd_rn(1.0, -weight)));
 }
 
+__device__ __forceinline__ double mean_of(double a, double b) {
+    double sum = __dadd_rn(a, b);
+    return is_finite(sum) ? __dmul_rn(sum, 0.5) : __dadd_rn(__dmul_rn(a, 0.5), __dmul_rn(b, 0.5));
+}
+
 // As `interpolation.interpolate`.
 __device__ Answer mixed(Key lower, Key upper, double weight, int mixes, Flags* flags) {
     Word first = word_of(lower), second = word_of(upper);
@@ -114,12 +119,8 @@ __device__ Answer mixed(Key lower, Key upper, double weight, int mixes, Flags* f
 #if KIND != FLOATING && BITS == 64
     if (a <= -9007199254740992.0 || b >= 9007199254740992.0) flags->too_wide = 1;
 #endif
-    double sum = __dadd_rn(a, b);
-    if (mixes == 1) {
-        sum = is_finite(sum) ? __dmul_rn(sum, 0.5) : __dadd_rn(__dmul_rn(a, 0.5), __dmul_rn(b, 0.5));
-        return rounded(sum, first);
-    }
-    double mix = sum;
+    if (mixes == 1) return rounded(mean_of(a, b), first);
+    double mix = __dadd_rn(a, b);
     if (is_finite(a) && is_finite(b)) {
         mix = is_finite(__dadd_rn(b, -a))
             ? near_end_lerp(a, b, weight)

@@ -61,7 +61,7 @@ DEAL_EACH = 8  # elements that a thread distributes at a time
 DEAL_APART = 16  # distance of the counts of two classes, in counts: a cache line
 SELECT_THREADS = 1024
 NEAR_THREADS = 256
-WINDOWS_THREADS = 128
+NETWORK_THREADS = 128
 TILE_LEVELS = 16  # levels of a tile of windows, at most
 PAD_THREADS = 256
 PAD_AXES = 8  # axes of a chunk that is padded in one launch
@@ -193,8 +193,8 @@ def record(file: str, struct: str, **sizes: int) -> np.dtype[Any]:
     return np.dtype(fields, align=True)
 
 
-Defined = tuple[tuple[str, int], ...]
-"""Additional definitions with which a source is compiled."""
+Defined = tuple[tuple[str, Any], ...]
+"""Additional definitions with which a source is compiled: numbers, or text of its language."""
 SPANS_ARE = {"ends": 0, "cells": 1, "any": 2}  # as in ``spans.cuh``
 SPACES = {"none": 0, "value": 1, "key": 2, "log": 3}  # as in ``measures.cu``
 KEEPS: Defined = (("KEEPS", 1),)
@@ -209,7 +209,7 @@ USUAL = {
 """Definitions with which a source is compiled if it is not compiled with others."""
 
 
-def definitions(dtype: np.dtype[Any], sizes: Sizes, more: Defined = ()) -> dict[str, int]:
+def definitions(dtype: np.dtype[Any], sizes: Sizes, more: Defined = ()) -> dict[str, Any]:
     """Return the definitions with which a source is compiled for one dtype."""
     of_dtype = {"BITS": 8 * dtype.itemsize, "KIND": KINDS[dtype.kind]}
     of_sizes = zip(("BUCKETS", "SAMPLE", "CLASSIFY_THREADS"), sizes, strict=True)

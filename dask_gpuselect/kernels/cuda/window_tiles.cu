@@ -8,24 +8,23 @@
 // That takes two lookups a level and run, however long runs are.
 //
 // Defined before this text, besides the definitions for lanes.cuh: AXES (number of axes), RUNS
-// (number of runs of a window), TILE_THREADS and TILE_BLOCKS.
+// (number of runs of a window), UNROLLED (the same, or 1 if they do not fit in registers), DEVIATES (1 if
+// the question is about distances from the median of the window), TILE_THREADS and TILE_BLOCKS.
 
-#include "lanes.cuh"
+#include "deviations.cuh"
+#include "padding.cuh"
 
 extern __shared__ __align__(16) unsigned char scratch[];
 
 typedef unsigned short Place;  // of an element in its tile
 
 struct Tiling {
-    i64 strides[AXES];  // of the padded chunk, in elements
-    i64 sizes[AXES];    // of the padded chunk
-    i64 shape[AXES];    // of the answers
+    Axes axes;
+    i64 n_tiles;
     i64 tiles[AXES];    // number of tiles
-    i64 n_tiles, n_windows;
     int outs[AXES];     // windows of a tile
     int extents[AXES];  // elements of a tile
-    int places[AXES];   // distances of neighbours in the order of a tile
-    int steps[AXES];
+    int distances[AXES];  // of neighbours in the order of a tile
     int offsets[RUNS];       // where runs begin, relative to the window
     int lengths[RUNS];
     int n_outs, n_elements;
@@ -147,10 +146,13 @@ struct Tile {
     const Tiling& tiling;
     const Word* chunk;
     const Keep* keeps;
+    Word fill;  // in place of what is outside, if `fills` is 1
+    int fills;
     i64 origin[AXES];  // the first window of the tile
 
-    __device__ __forceinline__ Tile(const Tiling& tiling, const Word* chunk, const Keep* keeps, i64 tile)
-        : tiling(tiling), chunk(chunk), keeps(keeps) {
+    __device__ __forceinline__ Tile(
+        const Tiling& tiling, const Word* chunk, const Keep* keeps, Word fill, int fills, i64 tile
+    ) : tiling(tiling), chunk(chunk), keeps(keeps), fill(fill), fills(fills) {
 #pragma unroll
         for (int d = AXES - 1; d >= 0; --d) {
             origin[d] = tile % tiling.tiles[d] * tiling.outs[d];
@@ -165,13 +167,12 @@ struct Tile {
         bool is_inside = true;
 #pragma unroll
         for (int d = 0; d < AXES; ++d) {
-            i64 coordinate = origin[d] * tiling.steps[d] + at[d];
-            is_inside &= coordinate < tiling.sizes[d];
-            place += coordinate * tiling.strides[d];
+            i64 coordinate = origin[d] * tiling.axes.steps[d] + at[d];
+            place += source_of(tiling.axes, d, coordinate, is_inside) * tiling.axes.strides[d];
         }
         state = 1;
-        if (!is_inside || (KEEPS && !keeps[place])) return LARGEST;
-        Word word = chunk[place];
+        if (is_inside ? KEEPS && !keeps[place] : !fills) return LARGEST;
+        Word word = is_inside ? chunk[place] : fill;
         state = is_missing(value_of(word)) ? 2 : 0;
         return state ? LARGEST : key_of(word);
     }
@@ -181,45 +182,42 @@ struct Tile {
         int at[AXES], state;
 #pragma unroll
         for (int d = 0; d < AXES; ++d) {
-            at[d] = (u32)place / (u32)tiling.places[d] % (u32)tiling.extents[d];
+            at[d] = (u32)place / (u32)tiling.distances[d] % (u32)tiling.extents[d];
         }
         return key_at(at, state);
     }
 };
 
-// The runs of a window on one level: where they begin and end, and the number of ones before.
-struct Runs {
+// Find what the levels are made of, a rank in the tile or a key, by the rank in a window. Not inlined,
+// because the arrays of its runs, where they begin and end and the number of ones before, are registers.
+__device__ __noinline__ int place_of_rank(
+    const Tiling& tiling, const Marks* levels, const int* n_zeros, int start, int rank
+) {
     u32 ends[RUNS], ones[RUNS];
-
-    // Find what the levels are made of, a rank in the tile or a key, by the rank in a window.
-    __device__ __forceinline__ int find(
-        const Tiling& tiling, const Marks* levels, const int* n_zeros, int start, int rank
-    ) {
-#pragma unroll
-        for (int j = 0; j < RUNS; ++j) {
-            u32 first = (u32)(start + tiling.offsets[j]);
-            ends[j] = first | (first + tiling.lengths[j]) << 16;
-        }
-        int sorted = 0;
-        for (int bit = tiling.levels - 1; bit >= 0; --bit) {
-            int zeros = 0;
-#pragma unroll
-            for (int j = 0; j < RUNS; ++j) {
-                int first = (int)(ends[j] & 0xffffu), last = (int)(ends[j] >> 16);
-                u32 low = (u32)ones_before(levels, first), high = (u32)ones_before(levels, last);
-                ones[j] = low | high << 16;
-                zeros += last - first - (int)(high - low);
-            }
-            bool is_one = rank >= zeros;
-            u32 first_ones = (u32)*n_zeros++ * 0x10001u;
-            if (is_one) rank -= zeros, sorted |= 1 << bit;
-#pragma unroll
-            for (int j = 0; j < RUNS; ++j) ends[j] = is_one ? first_ones + ones[j] : ends[j] - ones[j];
-            levels += tiling.size / 32 + 1;
-        }
-        return sorted;
+#pragma unroll UNROLLED
+    for (int j = 0; j < RUNS; ++j) {
+        u32 first = (u32)(start + tiling.offsets[j]);
+        ends[j] = first | (first + tiling.lengths[j]) << 16;
     }
-};
+    int sorted = 0;
+    for (int bit = tiling.levels - 1; bit >= 0; --bit) {
+        int zeros = 0;
+#pragma unroll UNROLLED
+        for (int j = 0; j < RUNS; ++j) {
+            int first = (int)(ends[j] & 0xffffu), last = (int)(ends[j] >> 16);
+            u32 low = (u32)ones_before(levels, first), high = (u32)ones_before(levels, last);
+            ones[j] = low | high << 16;
+            zeros += last - first - (int)(high - low);
+        }
+        bool is_one = rank >= zeros;
+        u32 first_ones = (u32)*n_zeros++ * 0x10001u;
+        if (is_one) rank -= zeros, sorted |= 1 << bit;
+#pragma unroll UNROLLED
+        for (int j = 0; j < RUNS; ++j) ends[j] = is_one ? first_ones + ones[j] : ends[j] - ones[j];
+        levels += tiling.size / 32 + 1;
+    }
+    return sorted;
+}
 
 // Count the marks in a window.
 __device__ __forceinline__ int marks_of(const Tiling& tiling, const Marks* level, int start) {
@@ -231,10 +229,11 @@ __device__ __forceinline__ int marks_of(const Tiling& tiling, const Marks* level
     return n;
 }
 
-// Tables are those of `windows_answer`.
+// `ranks` has the lower and then the upper ranks of each answer for 0 to n elements, and `weights` the
+// weights of the upper ones. Where no element is, there is `fill`, which windows count if `fills` is 1.
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_tiles(
-    const Word* chunk, const Keep* keeps, const __grid_constant__ Tiling tiling, int n,
-    const i64* ranks, const double* weights, int n_answers, int mixes, int skips_missing,
+    const Word* chunk, const Keep* keeps, const __grid_constant__ Tiling tiling, Word fill,
+    int fills, int n, const i64* ranks, const double* weights, int n_answers, int mixes, int skips_missing,
     int least, Answer* answers, int* valid, Flags* flags
 ) {
     int size = tiling.size, n_words = size / 32 + 1;
@@ -258,7 +257,7 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_t
 #endif
     Marks* levels = (Marks*)(others + size);
     for (i64 number = blockIdx.x; number < tiling.n_tiles; number += gridDim.x) {
-        Tile tile(tiling, chunk, keeps, number);
+        Tile tile(tiling, chunk, keeps, fill, fills, number);
         __syncthreads();
         for (int i = threadIdx.x; i < n_words; i += TILE_THREADS) {
             left_out[i].bits = missing[i].bits = 0;
@@ -275,7 +274,7 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_t
                 for (int d = AXES - 1; d >= 0; --d) {
                     u32 next = (u32)rest / (u32)tiling.extents[d];
                     at[d] = rest - (int)(next * (u32)tiling.extents[d]), rest = (int)next;
-                    place += at[d] * tiling.places[d];
+                    place += at[d] * tiling.distances[d];
                 }
                 key = tile.key_at(at, state);
                 if (state) {
@@ -303,17 +302,16 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_t
         make_levels(ranked, others, levels, zeros, size, tiling.levels);
         for (int i = threadIdx.x; i < tiling.n_outs; i += TILE_THREADS) {
             int start = 0, rest = i;
-            i64 window = 0, apart = 1;
+            i64 window = 0;
             bool is_inside = true;
 #pragma unroll
             for (int d = AXES - 1; d >= 0; --d) {
                 u32 next = (u32)rest / (u32)tiling.outs[d];
                 int at = rest - (int)(next * (u32)tiling.outs[d]);
                 rest = (int)next;
-                is_inside &= tile.origin[d] + at < tiling.shape[d];
-                window += (tile.origin[d] + at) * apart;
-                apart *= tiling.shape[d];
-                start += at * tiling.steps[d] * tiling.places[d];
+                is_inside &= tile.origin[d] + at < tiling.axes.shape[d];
+                window += (tile.origin[d] + at) * tiling.axes.places[d];
+                start += at * (int)tiling.axes.steps[d] * tiling.distances[d];
             }
             if (!is_inside) continue;
             int n_missing = is_partial ? marks_of(tiling, missing, start) : 0;
@@ -322,28 +320,26 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_t
             bool has_none = n_valid < least || (n_missing && !skips_missing);
             for (int a = 0; a < n_answers; ++a) {
                 i64 row = (i64)a * (n + 1) + n_valid;
-                Answer* answer = answers + (i64)a * tiling.n_windows + window;
+                Answer* answer = answers + (i64)a * tiling.axes.n_windows + window;
                 if (has_none) {
                     *answer = no_answer();
                     continue;
                 }
-                i64 wanted[2] = {ranks[row], ranks[(i64)n_answers * (n + 1) + row]};
-                Key found[2];
-#pragma unroll 1
-                for (int k = 0; k < 2; ++k) {
-                    Runs runs;
-                    if (k && wanted[1] == wanted[0]) {
-                        found[1] = found[0];
-                        continue;
-                    }
-                    int rank = runs.find(tiling, levels, zeros, start, (int)wanted[k]);
+                auto key_at = [&](int rank) {
+                    int place = place_of_rank(tiling, levels, zeros, start, rank);
 #if BITS <= 16
-                    found[k] = (Key)rank;
+                    return (Key)place;
 #else
-                    found[k] = tile.key_at(sorted[rank]);
+                    return tile.key_at(sorted[place]);
 #endif
-                }
-                *answer = mixed(found[0], found[1], weights[row], mixes, flags);
+                };
+#if DEVIATES
+                *answer = deviation_of(n_valid, key_at, flags);
+#else
+                i64 lower = ranks[row], upper = ranks[(i64)n_answers * (n + 1) + row];
+                Key low = key_at((int)lower), high = upper == lower ? low : key_at((int)upper);
+                *answer = mixed(low, high, weights[row], mixes, flags);
+#endif
             }
         }
     }

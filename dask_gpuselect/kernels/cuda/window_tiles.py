@@ -3,54 +3,22 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.kernels.cuda.source import STATIC, Defined, record
+from dask_gpuselect.kernels.cuda.source import PAD_AXES, STATIC, record
+from dask_gpuselect.kernels.cuda.window_axes import Axis, Piecewise, WindowKernel, axes_of, fill
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.windows import Frame, Shape, strides_of
+from dask_gpuselect.maths.windows import Frame, strides_of
 
-MOST_RUNS = 80
-"""Largest number of runs of a window, each of which takes two registers of a thread."""
+MOST_RUNS, MOST_HELD = 320, 80
+"""Largest number of runs of a window, and of those that take two registers of a thread each."""
 SIZES = tuple(1 << levels for levels in range(10, 16))
 """Numbers of elements of a tile."""
 REGISTERS = 1 << 16  # of a multiprocessor
 SECTOR = 32  # bytes that a device reads at least
 FEWEST = 132  # blocks that keep a device busy
-
-
-class _Axis(NamedTuple):
-    """An axis of a padded chunk: its size and stride, and those of the window and its answers."""
-
-    padded: int
-    stride: int
-    window: int
-    step: int
-    n: int
-
-    def extent(self, outs: int) -> int:
-        """Count the elements that some windows reach."""
-        return (outs - 1) * self.step + self.window
-
-
-class Tiling(NamedTuple):
-    """Cut the windows of a chunk into tiles.
-
-    Parameters
-    ----------
-    record : ndarray
-        What the kernel takes.
-    defined : tuple
-        The definitions with which it is compiled.
-    shared : int
-        Bytes of shared memory of a block.
-    """
-
-    record: Any
-    defined: Defined
-    shared: int
 
 
 def levels_of(size: int, itemsize: int) -> int:
@@ -67,15 +35,16 @@ def memory_of(size: int, itemsize: int) -> int:
     return 2 * size + 16 * words + made
 
 
-@lru_cache(maxsize=32)
-def tiling(padded: Shape, frame: Frame, itemsize: int, shared: int) -> Tiling | None:
+def tiling(
+    padding: tuple[Piecewise, ...], frame: Frame, itemsize: int, shared: int
+) -> WindowKernel | None:
     """Choose the tiles of a chunk; None for windows of many runs, or too large.
 
     `shared` is the number of bytes of shared memory that a block can have.
     """
-    axes = _merged(padded, frame)
+    axes = axes_of(padding, frame)
     run, offsets, lengths = _runs(axes, frame)
-    if len(lengths) > MOST_RUNS:
+    if len(lengths) > MOST_RUNS or len(axes) > PAD_AXES:
         return None
     fitting = [size for size in SIZES if memory_of(size, itemsize) + STATIC <= shared]
     ways = [(size, outs) for size in fitting if (outs := _outs(axes, size, itemsize))]
@@ -86,15 +55,19 @@ def tiling(padded: Shape, frame: Frame, itemsize: int, shared: int) -> Tiling | 
     memory = memory_of(size, itemsize)
     threads = _threads(size, n_runs)
     blocks = min(shared // (memory + STATIC), REGISTERS // (threads * _registers(n_runs)))
-    defined = (("TILE_THREADS", threads), ("TILE_BLOCKS", max(blocks, 1)))
+    unrolled = n_runs if n_runs <= MOST_HELD else 1
+    defined = (
+        *(("AXES", len(axes)), ("RUNS", n_runs), ("UNROLLED", unrolled)),
+        *(("TILE_THREADS", threads), ("TILE_BLOCKS", max(blocks, 1))),
+    )
     made = _record(axes, run, size, outs, n_runs, levels_of(size, itemsize))
-    made["offsets"], made["lengths"] = offsets @ made["places"], lengths
-    return Tiling(made, (("AXES", len(axes)), ("RUNS", n_runs), *defined), memory)
+    made["offsets"], made["lengths"] = offsets @ made["distances"], lengths
+    return WindowKernel("window_tiles", made, defined, memory)
 
 
 def _registers(n_runs: int) -> int:
     """Estimate the registers of a thread."""
-    return 2 * n_runs + 44
+    return 2 * n_runs + 44 if n_runs <= MOST_HELD else 64
 
 
 def _threads(size: int, n_runs: int) -> int:
@@ -102,19 +75,7 @@ def _threads(size: int, n_runs: int) -> int:
     return min(size // 8, 1024, REGISTERS // _registers(n_runs) // 32 * 32)
 
 
-def _merged(padded: Shape, frame: Frame) -> list[_Axis]:
-    """Return the axes of a padded chunk; neighbours along which no window reaches are one."""
-    axes: list[_Axis] = []
-    about = (padded, strides_of(padded).tolist(), frame.size, frame.step, frame.shape(padded))
-    for axis in map(_Axis._make, zip(*about, strict=True)):
-        if axes and axes[-1][2:4] == axis[2:4] == (1, 1):
-            last = axes.pop()
-            axis = axis._replace(padded=last.padded * axis.padded, n=last.n * axis.n)
-        axes.append(axis)
-    return axes
-
-
-def _runs(axes: list[_Axis], frame: Frame) -> tuple[int, IntArray, IntArray]:
+def _runs(axes: list[Axis], frame: Frame) -> tuple[int, IntArray, IntArray]:
     """Find the axis along which a window has the fewest runs.
 
     Return it with the first places of the runs, ``(n_runs, n_axes)``, and with their lengths.
@@ -135,7 +96,7 @@ def _runs(axes: list[_Axis], frame: Frame) -> tuple[int, IntArray, IntArray]:
     return -d, places, last[:, -1] - first[:, -1]
 
 
-def _outs(axes: list[_Axis], size: int, itemsize: int) -> list[int]:
+def _outs(axes: list[Axis], size: int, itemsize: int) -> list[int]:
     """Choose how many windows of each axis a tile of at most `size` elements has; none fit: []."""
     outs = [1] * len(axes)
     outs[-1] = min(axes[-1].n, max(SECTOR // itemsize, 1))
@@ -155,17 +116,17 @@ def _outs(axes: list[_Axis], size: int, itemsize: int) -> list[int]:
         outs = min(grown)[-1]
 
 
-def _n_elements(axes: list[_Axis], outs: list[int]) -> int:
+def _n_elements(axes: list[Axis], outs: list[int]) -> int:
     """Count the elements of a tile."""
     return math.prod(axis.extent(n) for axis, n in zip(axes, outs, strict=True))
 
 
-def _n_tiles(axes: list[_Axis], outs: list[int]) -> list[int]:
+def _n_tiles(axes: list[Axis], outs: list[int]) -> list[int]:
     """Count the tiles along each axis."""
     return [-(-axis.n // n) for axis, n in zip(axes, outs, strict=True)]
 
 
-def _cost(axes: list[_Axis], size: int, outs: list[int], n_runs: int, itemsize: int) -> float:
+def _cost(axes: list[Axis], size: int, outs: list[int], n_runs: int, itemsize: int) -> float:
     """Estimate the instructions of all tiles: of sorting, of making levels, and of windows."""
     levels = levels_of(size, itemsize)
     steps = levels * (levels + 1) / 2 if itemsize > 2 else 0
@@ -175,28 +136,18 @@ def _cost(axes: list[_Axis], size: int, outs: list[int], n_runs: int, itemsize: 
 
 
 def _record(
-    axes: list[_Axis], run: int, size: int, outs: list[int], n_runs: int, levels: int
+    axes: list[Axis], run: int, size: int, outs: list[int], n_runs: int, levels: int
 ) -> Any:
     """Return what the kernel takes, but for the runs. Tiles have the axis of runs last."""
     order = [*(d for d in range(len(axes)) if d != run), run]
     extents = [axis.extent(n) for axis, n in zip(axes, outs, strict=True)]
-    places = np.empty(len(axes), np.int64)
-    places[order] = strides_of(tuple(extents[d] for d in order))
+    distances = np.empty(len(axes), np.int64)
+    distances[order] = strides_of(tuple(extents[d] for d in order))
     tiles = _n_tiles(axes, outs)
-    dtype = record("window_tiles.cu", "Tiling", AXES=len(axes), RUNS=n_runs)
-    made = np.zeros((), dtype)
-    for name, values in {
-        "strides": [axis.stride for axis in axes],
-        "sizes": [axis.padded for axis in axes],
-        "shape": [axis.n for axis in axes],
-        "steps": [axis.step for axis in axes],
-        **{"tiles": tiles, "outs": outs, "extents": extents, "places": places},
-        **{
-            "n_tiles": math.prod(tiles),
-            "n_windows": math.prod(axis.n for axis in axes),
-            "n_outs": math.prod(outs),
-        },
-        **{"n_elements": math.prod(extents), "size": size, "levels": levels},
-    }.items():
-        made[name] = values
+    made = np.zeros((), record("window_tiles.cu", "Tiling", AXES=len(axes), RUNS=n_runs))
+    fill(made["axes"], axes)
+    made["tiles"], made["outs"], made["extents"] = tiles, outs, extents
+    made["distances"], made["size"], made["levels"] = distances, size, levels
+    for name, numbers in (("n_tiles", tiles), ("n_outs", outs), ("n_elements", extents)):
+        made[name] = math.prod(numbers)
     return made

@@ -191,6 +191,8 @@ inline float max(float a, float b) { return fmaxf(a, b); }
 inline double min(double a, double b) { return fmin(a, b); }
 inline double max(double a, double b) { return fmax(a, b); }
 
+inline unsigned __vminu2(unsigned a, unsigned b) { return min(a & 0xffff, b & 0xffff) | min(a >> 16, b >> 16) << 16; }
+inline unsigned __vmaxu2(unsigned a, unsigned b) { return max(a & 0xffff, b & 0xffff) | max(a >> 16, b >> 16) << 16; }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 inline int __clz(int x) { return x ? __builtin_clz(x) : 32; }
@@ -250,6 +252,8 @@ PTX_IS("cvt.rn.f16.f64 %0, %1;", (unsigned short& to, double a),
 PTX_IS("add.rn.f32 %0, %1, 0f00000000;", (float& to, float a),
        to = a != a ? cuda::bits<float>(0x7fffffff) : a + 0.0f)
 PTX_IS("add.rn.f32 %0, %1, %2;", (float& to, float a, float b), to = a + b)
+PTX_IS("min.f32 %0, %1, %2;", (float& to, float a, float b), to = a < b ? a : b)
+PTX_IS("max.f32 %0, %1, %2;", (float& to, float a, float b), to = a < b ? b : a)
 PTX_IS("sub.rn.f32 %0, %1, %2;", (float& to, float a, float b), to = a - b)
 PTX_IS("sqrt.approx.ftz.f32 %0, %1;", (float& to, float a), to = sqrtf(a))
 PTX_IS("{\n"

@@ -1,0 +1,108 @@
+"""Axes of padded chunks and of the answers of their windows, as kernels take them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from dask_gpuselect.kernels.cuda.source import Defined
+from dask_gpuselect.maths.windows import Frame, Sides, strides_of
+
+
+class WindowKernel(NamedTuple):
+    """A kernel of windows: how it is compiled and started.
+
+    `record` describes the windows, if the kernel pads the chunk as it reads. `n_threads` is the
+    number of threads with work; by default, there are as many as run at the same time.
+    """
+
+    name: str
+    record: Any
+    defined: Defined
+    shared: int = 0  # bytes
+    n_threads: int = 0
+
+
+class Piecewise(NamedTuple):
+    """Map the elements of a padded chunk to those of the chunk, along an axis.
+
+    See ``padding.cuh`` for the fields.
+    """
+
+    size: int
+    low: int
+    high: int
+    shift: int
+    before: int
+    n: int
+    first_before: int
+    step_before: int
+    first_behind: int
+    step_behind: int
+
+
+class Axis(NamedTuple):
+    """An axis of a chunk and of its answers, with the distances of neighbours in both."""
+
+    padding: Piecewise
+    stride: int
+    n: int  # answers
+    place: int
+    window: int
+    step: int
+
+    def extent(self, outs: int) -> int:
+        """Count the elements that some windows reach."""
+        return (outs - 1) * self.step + self.window
+
+    @property
+    def is_free(self) -> bool:
+        """True if windows are as the chunk along it."""
+        own = self.padding
+        is_padded = own.size != own.n or own.low or own.shift or own.before
+        return (self.window, self.step) == (1, 1) and not is_padded
+
+
+def piecewise(side: Sides, n: int) -> Piecewise:
+    """Describe the sides of a chunk of n elements along an axis."""
+    start, stop, _ = side.needed.indices(side.n_before + n + side.n_behind)
+    low = side.outside[0]
+    high = low + stop - start
+    ends = [_progression(side.before), _progression(side.behind)]
+    before, behind = ((first - side.n_before, step) for first, step in ends)
+    about = (start - low, side.n_before, n)
+    return Piecewise(high + side.outside[1], low, high, *about, *before, *behind)
+
+
+def _progression(places: slice | None) -> tuple[int, int]:
+    """Return the first of some places, and the step between them; a step of 0 repeats one place."""
+    if places is None:
+        return 0, 0
+    is_one = places.stop == places.start + 1
+    return places.start, 0 if is_one else places.step or 1
+
+
+def axes_of(padding: tuple[Piecewise, ...], frame: Frame) -> list[Axis]:
+    """Return the axes of a chunk; free neighbours are one."""
+    axes: list[Axis] = []
+    shape = frame.shape(tuple(axis.size for axis in padding))
+    strides = strides_of(tuple(axis.n for axis in padding)).tolist()
+    about = padding, strides, shape, strides_of(shape).tolist(), frame.size, frame.step
+    for axis in map(Axis._make, zip(*about, strict=True)):
+        if axes and axes[-1].is_free and axis.is_free:
+            n = axes.pop().n * axis.n
+            plain = axis.padding._replace(size=n, high=n, n=n)
+            axis = axis._replace(padding=plain, n=n)
+        axes.append(axis)
+    return axes
+
+
+def fill(made: Any, axes: Sequence[Axis]) -> None:
+    """Fill a record of `Axes`."""
+    padding, *own = zip(*axes, strict=True)
+    made["n_windows"] = math.prod(own[1])
+    names = *Piecewise._fields, "strides", "shape", "places", "windows", "steps"
+    for name, values in zip(names, (*zip(*padding, strict=True), *own), strict=True):
+        if name in made.dtype.names:
+            made[name][: len(axes)] = values
