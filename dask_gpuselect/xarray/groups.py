@@ -34,6 +34,7 @@ from dask_gpuselect.xarray.reductions import (
     labelled,
     reduced_dims,
     shares_of,
+    unchanged,
 )
 
 # --- Groups ---------------------------------------------------------------------------------------
@@ -251,6 +252,8 @@ class _Statistic:
             function = self.pair.of(array.dtype, self.skipna)
             how = {**self.how, "keep_attrs": self.keeps_attrs}
             array = answered(array, function, own, how, *self.shares)
+        else:
+            array = unchanged(array, keeps_attrs=self.keeps_attrs)
         return array.expand_dims({self.groups.name: len(self.groups.numbers)})
 
     def of(self, obj: Any) -> Any:
