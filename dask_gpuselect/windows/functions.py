@@ -96,10 +96,10 @@ def rolling(
         For a window or a step that is not an integer. By the methods, for dtypes that `quantile`
         does not take.
     ValueError
-        For a window below 1, one that has other axes than `axis`, or one that reaches more than
-        2**31 elements beyond the ends with a `boundary`; for `min_periods` above the
-        size of the window; for a `boundary` or `closed` that is not listed. By the methods, for
-        unknown chunk sizes.
+        For a window below 1, one that has other axes than `axis`, or with a `boundary` one that
+        reaches more than 2**20 elements beyond the ends and farther than `x` is long; for
+        `min_periods` above the size of the window; for a `boundary` or `closed` that is not listed.
+        By the methods, for unknown chunk sizes.
 
     See Also
     --------
