@@ -133,9 +133,8 @@ def test_quantiles_as_xarrays(dtype: str, dim: Any) -> None:
         xr.testing.assert_identical(actual.compute(), loaded.median(dim, keep_attrs=False))
         for skipna in (None, True, False):
             actual = array.exact.median(dim, skipna=skipna)
-            xr.testing.assert_identical(
-                actual.compute(), loaded.median(dim, skipna=skipna, keep_attrs=True)
-            )
+            wanted = loaded.median(dim, skipna=skipna, keep_attrs=True)
+            xr.testing.assert_identical(actual.compute(), wanted)
             actual = array.exact.quantile(0.3, dim, skipna=skipna)
             wanted = loaded.quantile(0.3, dim, skipna=skipna)
             np.testing.assert_array_equal(actual.compute(), wanted)
@@ -201,9 +200,8 @@ def test_nodata_is_told_and_not_guessed() -> None:
 def test_masked_chunks() -> None:
     """Which xarray fills with NaN itself."""
     loaded = cube("i4").values
-    array = xr.DataArray(
-        da.ma.masked_less(da.from_array(loaded, chunks=7), 0), dims=("time", "y", "x")
-    )
+    masked = da.ma.masked_less(da.from_array(loaded, chunks=7), 0)
+    array = xr.DataArray(masked, dims=("time", "y", "x"))
     assert array.exact.nanmedian().compute() == np.median(loaded[loaded >= 0])
     wanted = np.ma.median(np.ma.masked_less(loaded, 0), 0)
     np.testing.assert_array_equal(array.exact.nanmedian("time").compute(), wanted)

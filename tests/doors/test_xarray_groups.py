@@ -187,15 +187,14 @@ def test_several_groupers(name: str) -> None:
             "along two dimensions": ("y", "name", "x"),
             "along one": ("y", "level_bins", "time", "x"),
         }[name] + (("quantile",) if np.ndim(q) else ())
+        wanted = wanted.transpose(*order, transpose_coords=False)
         lazy = chunked(loaded)
         with enable():
             both = ask(SEVERAL[name](lazy)), ask(SEVERAL[name](lazy.exact))
         for actual in both:
             assert actual.dims == order
             assert isinstance(actual.data, da.Array)
-            xr.testing.assert_identical(
-                actual.compute(), wanted.transpose(*order, transpose_coords=False)
-            )
+            xr.testing.assert_identical(actual.compute(), wanted)
 
 
 @pytest.mark.few(3)
