@@ -50,6 +50,9 @@ from dask_gpuselect.maths.sizes import (
 
 AnyPlan = TypeVar("AnyPlan", bound="Plan")
 
+BOUNDS_OF_COUNTS, BOUNDS_OF_WEIGHTS = (24, 17), (48, 33)
+"""Bytes of `maths.expected.Expected` for a chunk, and for each end of a bracket in a chunk."""
+
 PILOT_SHARE = 0.009  # share of all elements that are candidates of a guess, for each quantile
 
 
@@ -479,6 +482,11 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
     candidates = min(question.most_candidates(pivots), x.size)
     work = question.pivot_work * pivots
     gathered = max(for_pivot * pivots, for_candidate * candidates)
+    if question.n_slots > 1:  # whose brackets have bounds for every chunk, also for empty ones
+        of_slot, of_end = BOUNDS_OF_WEIGHTS if question.weighs else BOUNDS_OF_COUNTS
+        of_chunk = min(question.n_slots, x.size) * of_slot
+        of_chunk += min(2 * question.n_ranges, pivots) * of_end
+        gathered = max(gathered, x.npartitions * of_chunk)
     return gathered, max(work, CANDIDATE_COPIES * for_candidate * candidates), 0
 
 

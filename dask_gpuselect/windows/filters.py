@@ -93,9 +93,9 @@ def rank_filter(
         If neither `size` nor `footprint` is given; if the number of sizes, modes or origins is not
         the number of axes; for a rank that is not in the window. SciPy raises this type too.
     ValueError
-        For a size below 1, or one that reaches more than 2**31 elements beyond the ends; for an
-        origin outside the window, a `cval` that is no scalar of the dtype of `x`, an unknown mode,
-        and unknown chunk sizes.
+        For a size below 1, or one that reaches more than 2**20 elements beyond the ends and farther
+        than `x` is long; for an origin outside the window, a `cval` that is no scalar of the dtype
+        of `x`, an unknown mode, and unknown chunk sizes.
 
     See Also
     --------

@@ -98,10 +98,10 @@ def rolling(
         For a window or a step that is not an integer. By the methods, for dtypes that `quantile`
         does not take.
     ValueError
-        For a window below 1, one that has other axes than `axis`, or one that reaches more than
-        2**31 elements beyond the ends with a `boundary`; for `min_periods` above the
-        size of the window; for a `boundary` or `closed` that is not listed. By the methods, for
-        unknown chunk sizes.
+        For a window below 1, one that has other axes than `axis`, or with a `boundary` one that
+        reaches more than 2**20 elements beyond the ends and farther than `x` is long; for
+        `min_periods` above the size of the window; for a `boundary` or `closed` that is not listed.
+        By the methods, for unknown chunk sizes.
 
     See Also
     --------
@@ -117,14 +117,15 @@ def rolling(
     read.
 
     Memory: a task holds a chunk with its margins, and scratch memory of at most twice that. Slices
-    that other tasks need stay in memory until these have run. Windows are never unfolded, as
+    that other tasks need stay in memory until these have run, and so do chunks that were read for a
+    margin until their own windows are answered. Windows are never unfolded, as
     ``numpy.lib.stride_tricks.sliding_window_view`` would do. For NumPy chunks, blocks of elements
     are sorted once, and a window is a set of bits among their ranks (Suomela 2014, for images). So
-    the time hardly depends on the size of the window, nor does that of `mad`.
-    Windows of few elements are sorted by networks, and larger ones of bytes are sums of histograms
-    of columns (Perreault and Hébert 2007). For CuPy chunks, large windows are found in wavelet
-    matrices of tiles (Moroto and Umetani 2022). If chunks are much smaller than the
-    window along an axis, each task needs many chunks: rechunk to a few times the window.
+    the time hardly depends on the size of the window, nor does that of `mad`. Windows of few
+    elements are sorted by networks, and larger ones of bytes are sums of histograms of columns
+    (Perreault and Hébert 2007). For CuPy chunks, large windows are found in wavelet matrices of
+    tiles (Moroto and Umetani 2022). If chunks are much smaller than the window along an axis, each
+    task needs many chunks: rechunk to a few times the window.
 
     Answers have the chunks of `x`, and the dtype that `quantile` gives. The discrete methods of
     `quantile` keep integers, unless a window may lack elements: near the ends without `boundary`

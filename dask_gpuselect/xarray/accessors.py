@@ -26,8 +26,8 @@ from dask_gpuselect.xarray.reductions import (
     companions_of,
     is_answered,
     keeps,
-    keeps_in_quantiles,
     reduced_dims,
+    unchanged,
 )
 from dask_gpuselect.xarray.windows import ExactRolling
 
@@ -230,7 +230,7 @@ class ExactDataArray(_LabelledAccessor):
 
     def _reduced(self, pair: Pair, dim: Dims, how: Mapping[str, Any], *q: Any) -> xr.DataArray:
         """Reduce the array along dimensions by one of two functions."""
-        arguments, skipna = _skipna(how, q)
+        arguments, skipna = _skipna(how)
         return answered(self._obj, pair.of(self._obj.dtype, skipna), dim, arguments, *q)
 
     def explain(self, q: Any = 0.5, dim: Dims = None, **how: Any) -> Plan:
@@ -306,7 +306,8 @@ class ExactDataset(_LabelledAccessor):
         As in xarray, variables without these dimensions are kept. Those without any dimension have
         quantiles of their own, if they are numbers.
         """
-        arguments, skipna = _skipna(how, q)
+        arguments, skipna = _skipna(how)
+        keeps_attrs = keeps(how.get("keep_attrs"))
         dims = reduced_dims(dim, tuple(self._obj.dims))
         method = how.get("method", "linear")
         variables = {}
@@ -314,11 +315,10 @@ class ExactDataset(_LabelledAccessor):
             own = [each for each in dims if each in array.dims]
             has_answer = is_answered(pair.name, array.dtype, method)
             if not own and not (q and has_answer and not array.dims):
-                variables[name] = array
+                variables[name] = unchanged(array, keeps_attrs=keeps_attrs)
             elif has_answer:
                 variables[name] = answered(array, pair.of(array.dtype, skipna), own, arguments, *q)
-        attrs = self._obj.attrs if keeps(how.get("keep_attrs")) else None
-        return xr.Dataset(variables, attrs=attrs)
+        return xr.Dataset(variables, attrs=self._obj.attrs if keeps_attrs else None)
 
     def explain(self, q: Any = 0.5, dim: Dims = None, **how: Any) -> dict[Hashable, Plan]:
         """Return the plans for quantiles of each lazy numeric variable.
@@ -377,13 +377,11 @@ class ExactDataset(_LabelledAccessor):
         return boxplot.describe_boxplot({name: a.data for name, a in arrays.items()}, **how)
 
 
-def _skipna(how: Mapping[str, Any], q: tuple[Any, ...]) -> tuple[dict[str, Any], bool | None]:
-    """Separate `skipna` from the other arguments, whose `keep_attrs` is decided if there is q."""
+def _skipna(how: Mapping[str, Any]) -> tuple[dict[str, Any], bool | None]:
+    """Separate `skipna` from the other arguments."""
     arguments = dict(how)
     skipna = arguments.pop("skipna", None)
     check_known(skipna, "skipna")
-    if q:
-        arguments["keep_attrs"] = keeps_in_quantiles(arguments.get("keep_attrs"))
     return arguments, skipna
 
 

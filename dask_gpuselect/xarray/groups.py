@@ -34,6 +34,7 @@ from dask_gpuselect.xarray.reductions import (
     labelled,
     reduced_dims,
     shares_of,
+    unchanged,
 )
 
 # --- Groups ---------------------------------------------------------------------------------------
@@ -251,6 +252,8 @@ class _Statistic:
             function = self.pair.of(array.dtype, self.skipna)
             how = {**self.how, "keep_attrs": self.keeps_attrs}
             array = answered(array, function, own, how, *self.shares)
+        else:
+            array = unchanged(array, keeps_attrs=self.keeps_attrs)
         return array.expand_dims({self.groups.name: len(self.groups.numbers)})
 
     def of(self, obj: Any) -> Any:
@@ -261,7 +264,7 @@ class _Statistic:
         variables = {}
         for name, array in obj.data_vars.items():
             if (each := self.of_variable(array)) is not None:
-                dims = self.groups.name, ..., *({"quantile"} & {*each.dims})
+                dims = self.groups.name, *({"quantile"} & {*each.dims}), ...
                 variables[name] = each.transpose(*dims, transpose_coords=False)
         attrs = obj.attrs if self.keeps_attrs else None
         return self.groups.named(xr.Dataset(variables, attrs=attrs))
@@ -351,7 +354,9 @@ class ExactGroupBy(Advising):
         keep_attrs: bool | None = None,
         **how: Any,
     ) -> Any:
-        """Return quantiles of each group; the last dimension is "quantile".
+        """Return quantiles of each group.
+
+        "quantile" is the last dimension of a DataArray, and the second of a variable of a Dataset.
 
         Parameters
         ----------

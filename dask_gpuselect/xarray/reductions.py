@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -153,7 +153,6 @@ def _along_dimensions() -> None:
         A DataArray has the labels of the data, and is broadcast by the names of its dimensions.
     keep_attrs : bool, optional
         Whether attributes are kept: by default as xarray's options say, and otherwise True.
-        Quantiles keep those of variables wherever xarray's own `quantile` does.
     **how
         Other arguments of `{full}`. The attributes ``_FillValue`` and ``missing_value`` are not
         used.
@@ -312,19 +311,13 @@ def keeps(keep_attrs: bool | None) -> bool:
     return xr.get_options()["keep_attrs"] is not False  # type: ignore[no-untyped-call]
 
 
-def keeps_in_quantiles(keep_attrs: bool | None) -> bool:
-    """Return whether the quantiles of an array keep its attributes.
-
-    The `quantile` of some versions of xarray, such as 2026.9, keeps them with ``keep_attrs=False``.
-    """
-    return keeps(keep_attrs) or _quantiles_keep()
-
-
-@cache
-def _quantiles_keep() -> bool:
-    """Return whether quantiles of the installed xarray keep attributes against ``keep_attrs``."""
-    probe = xr.DataArray(0.0, attrs={"kept": True})
-    return bool(probe.quantile(0.5, keep_attrs=False).attrs)
+def unchanged(array: xr.DataArray, *, keeps_attrs: bool) -> xr.DataArray:
+    """Return a variable that lacks the dimensions, without its attributes unless they are kept."""
+    if keeps_attrs:
+        return array
+    bare = array.copy(deep=False)
+    bare.attrs = {}
+    return bare
 
 
 def keeps_attrs_by_default() -> bool:

@@ -26,6 +26,7 @@ from dask_gpuselect.xarray.reductions import (
     keeps,
     labelled,
     shares_of,
+    unchanged,
 )
 
 try:
@@ -137,7 +138,7 @@ class ExactRolling(Advising):
         variables = {}
         for name, array in obj.data_vars.items():
             if set(self._windows.dim).isdisjoint(array.dims):
-                variables[name] = array
+                variables[name] = unchanged(array, keeps_attrs=keeps_attrs)
             elif is_answered(pair.name, array.dtype, how.get("method", "linear")):
                 variables[name] = answered(array)
         return xr.Dataset(variables, attrs=obj.attrs if keeps_attrs else None)

@@ -524,7 +524,7 @@ OF_WINDOWS: Refusals = {
         "of dtype float64, not 'a'": partial(median_filter, MAP, 3, cval="a"),
         "pass a window of at most": [
             partial(median_filter, MAP, 2**70, mode="constant"),
-            rolling(MAP, 2**70, 0, boundary="wrap").median,
+            rolling(MAP, 3 << 20, 0, boundary="wrap").median,
         ],
     },
     TypeError: {
