@@ -342,7 +342,8 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
     is_unsure, flags = cupy.empty(n_lanes, np.bool_), cupy.zeros(2, np.uint32)
     results = n_valid, n_missing, is_unsure, flags
     if is_mean:
-        lower = upper = cupy.empty((len(wanted.q), n_lanes)).T
+        narrow = wanted.dtype == np.float32
+        lower = upper = cupy.empty((len(wanted.q), n_lanes), np.float32 if narrow else np.float64).T
         shares = cupy.asarray(np.array(wanted.q, np.float64))
         numbers = shares, len(wanted.q), wanted.dtype.itemsize
         given = layout.arguments(0, 0.0, table.scale)

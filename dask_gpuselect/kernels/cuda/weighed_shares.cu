@@ -456,12 +456,10 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_la
 constexpr int STEPS_UP = 16, STEPS_DOWN = 3;  // elements of a window, and those before it, that are looked at
 
 __device__ __forceinline__ double mean_of_window(
-    Own& own, Group& group, const Totals& all, const Squares& squares, double q, int answer_size, Guessed& guessed,
-    bool& sure
+    Own& own, Group& group, const Totals& all, Window& window, double q, int answer_size, Guessed& guessed, bool& sure
 ) {
-    // Each thread adds so many weights one after the other, and merges sums a few times.
-    Window window(squares.weight, squares.square, q, own.n / GROUP + 28.0);
     const Pair& weight = window.weight;
+    window.open(q);
     double share = window.first.high / (weight.high * weight.high);
     guess(own, group, all, share * all.rounded, false, guessed);
     Key key = guessed.key;
@@ -493,13 +491,13 @@ __device__ __forceinline__ double mean_of_window(
         is_open = key < all.most;
         if (is_open && step == STEPS_UP) sure = is_open = false;
     }
-    sure = sure && !squares.lost && (q == 0.0 || q > LEAST_SHARE);
+    sure = sure && (q == 0.0 || q > LEAST_SHARE);
     return window.rounded(answer_size, sure);
 }
 
 extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_means(
     const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const double* shares, int n_shares,
-    int answer_size, double* means, i64* n_valid, i64* n_missing, unsigned char* are_unsure,
+    int answer_size, void* means, i64* n_valid, i64* n_missing, unsigned char* are_unsure,
     u32* flags
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
@@ -513,6 +511,10 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_me
         group.together(all);
         Squares squares = own.squares();
         group.together(squares);
+        // Each thread adds so many weights one after the other, and merges sums a few times.
+        double added = own.n / GROUP + 28.0, weight = squares.weight.tidy().high;
+        Window window(squares.weight, squares.square, added * added * PAIR_ERROR * weight);
+        sure = !squares.lost;
         Guessed guessed(all);
         double before = 0;
 #pragma unroll 1
@@ -520,8 +522,8 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_me
             double q = shares[k];
             if (q < before) guessed = Guessed(all);
             before = q;
-            double mean = mean_of_window(own, group, all, squares, q, answer_size, guessed, sure);
-            if (is_one && group.me == 0) means[k * lanes.n_lanes + number] = mean;
+            double mean = mean_of_window(own, group, all, window, q, answer_size, guessed, sure);
+            if (is_one && group.me == 0) write_mean(means, k * lanes.n_lanes + number, mean, answer_size);
         }
         if (!is_one || group.me) continue;
         write(all, number, !sure, n_valid, n_missing, are_unsure, flags);
