@@ -46,6 +46,7 @@ ENDS_THREADS = 128
 REACH_WORKING = 44  # registers of a thread of ``reach_lanes`` besides keys and weights
 SORT_WORKING = 36  # registers of a thread of ``weighed_sorts.cu`` besides its elements
 FETCHED_ROWS = 8  # rows of a thread that it fetches together for others
+PIVOTS = 1024  # of a weighted lane that exceeds shared memory
 REACH_SUMS = 5  # words of 8 bytes that the threads of a lane of ``reach_lanes`` find together
 FINISH_THREADS = 128
 ENDS_BYTES = 288  # upper bound of the bytes of Ends of ``weighed_lanes.cu``
@@ -421,6 +422,24 @@ def sort_kernel(
     if own + STATIC > shared or n > group * each:
         return None
     return _weighted_lanes(threads, threads // group, own, more, is_side_by_side=is_side_by_side)
+
+
+def select_kernel(
+    dtype: np.dtype[Any], n: int, shared: int, *, is_side_by_side: bool
+) -> LaneKernel | None:
+    """Choose the kernel that sorts some buckets of lanes of n weighted elements; None if too many."""
+    size = key_size(dtype)
+    limb = 16 if n < 1 << 16 else 11  # so that sums have 32 bits
+    limbs = -(-64 // limb)
+    for lanes, each in (2, 9), (2, 7), (2, 5), (1, 9), (1, 7), (1, 5), (1, 3), (1, 1):
+        group = MOST_THREADS // lanes
+        room = group * each
+        own = (8 + size + 2) * (room + 1) + size * PIVOTS + 8 * PIVOTS * (limbs + 1)
+        own = -(-lanes * own // 1024) * 1024
+        if own + STATIC <= shared and n < 1 << 32 - limb:
+            more = ("GROUP", group), ("EACH", each), ("LIMB", limb), ("LIMBS", limbs)
+            return _weighted_lanes(MOST_THREADS, lanes, own, more, is_side_by_side=is_side_by_side)
+    return None
 
 
 SORTED_KERNEL = _weighted_lanes(ENDS_THREADS, ENDS_THREADS, 0, is_side_by_side=True)

@@ -21,7 +21,7 @@ from dask_gpuselect.kernels.cuda import plain_lanes, source
 from dask_gpuselect.kernels.cuda.chunk import as_float64, floating
 from dask_gpuselect.kernels.cuda.lane_boxes import FLIERS_SHARE
 from dask_gpuselect.kernels.cuda.lane_stack import Part, parts_in_three
-from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared
+from dask_gpuselect.kernels.cuda.launch import Array, blocks_at_once, launch, most_shared
 from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths import lane_weights
@@ -43,7 +43,6 @@ TILE = 1 << 27
 # Sorting takes as long as 3 and as 6 quantiles; means over windows take longer than others.
 MANY, MANY_MEANS = (3, 6), (1, 2)
 SHORT_UP_TO = 1024
-FEW_LONG = 40  # quantiles up to which each is found by itself where no kernel sorts
 FEW_WEIGHTS = 1 << 16  # weights that are checked on the host
 MOST_DECIDED = 1 << 14  # elements of lanes whose ends the host decides if pairs of floats do not
 SORTED_AGAIN = (
@@ -192,8 +191,8 @@ class Weighed(NamedTuple):
         The reduced ones.
     is_whole : bool
         Whether sums of weights are exact.
-    scale : float
-        Weights times this, rounded, have a sum below 2**32.
+    largest : float
+        The largest weight.
     """
 
     values: Array
@@ -201,7 +200,7 @@ class Weighed(NamedTuple):
     keeps: Array | None
     axes: tuple[int, ...]
     is_whole: bool
-    scale: float
+    largest: float
 
     @classmethod
     def of(cls, chunks: Sequence[Accompanied], axes: tuple[int, ...]) -> Weighed | None:
@@ -223,7 +222,7 @@ class Weighed(NamedTuple):
         if not 1e-290 < largest < 1e290 / n:
             return None
         is_whole = n * largest < EXACT_UP_TO and all_true(namespace(each).rint(each) == each)
-        return cls(values, weights, keeps, axes, is_whole, max(2**32 - 2 * n, 1) / (n * largest))
+        return cls(values, weights, keeps, axes, is_whole, largest)
 
     def without_mask(self) -> Weighed:
         """Weigh masked elements with -0.0. Scratch: a weight for each element."""
@@ -292,12 +291,19 @@ class _Layout(NamedTuple):
         outer, _, inner = self.weights.strides
         return not (outer or inner)
 
+    def defined(self, kernel: source.LaneKernel) -> source.Defined:
+        return (*kernel.defined, *(() if self.keeps is None else source.KEEPS))
+
     def start(
-        self, kernel: source.LaneKernel, name: str, *arguments: Any, defined: source.Defined = ()
+        self,
+        kernel: source.LaneKernel,
+        name: str,
+        *arguments: Any,
+        defined: source.Defined = (),
+        blocks: int = 0,
     ) -> None:
         """Start a kernel by its name. The first arguments are those of `arguments`."""
-        masked = () if self.keeps is None else source.KEEPS
-        made: dict[str, Any] = {"defined": (*kernel.defined, *masked, *defined)}
+        made: dict[str, Any] = {"defined": (*self.defined(kernel), *defined), "blocks": blocks}
         launch(np.dtype(self.values.chunk.dtype), name, *arguments, shared=kernel.shared, **made)
 
     def arguments(self, n_targets: int = 0, *how: float) -> tuple[Any, ...]:
@@ -328,37 +334,43 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
     shared = most_shared(cupy.cuda.Device().id)
     is_mean, n_wanted = wanted.method == lane_weights.TYPE_7, len(wanted.q)
     how: dict[str, Any] = {"is_side_by_side": layout.is_side_by_side}
-    kernel = None
-    if n_wanted >= (MANY_MEANS if is_mean else MANY)[table.n > SHORT_UP_TO]:
-        is_common = layout.are_weights_common
-        kernel = source.sort_kernel(dtype, table.n, shared, **how, is_common=is_common)
-    sorts = kernel is not None
-    if kernel is None and n_wanted <= FEW_LONG:
-        kernel = source.reach_kernel(dtype, table.n, shared, **how)
+    way, common = "sort", layout.are_weights_common
+    kernel = source.sort_kernel(dtype, table.n, shared, **how, is_common=common)
+    # Weights times this have a sum below 2**32; below, one has less than 64 bits.
+    scale = max(2**32 - 2 * table.n, 1) / (table.n * table.largest)
+    if kernel is None:
+        way, kernel = "select", source.select_kernel(dtype, table.n, shared, **how)
+        scale = 2.0 ** min(64 - math.frexp(table.largest)[1], 1000)
+    elif n_wanted < (MANY_MEANS if is_mean else MANY)[table.n > SHORT_UP_TO]:
+        way, kernel = "reach", source.reach_kernel(dtype, table.n, shared, **how)
     if kernel is None:
         return None
     n_lanes = layout.n_lanes
     n_valid, n_missing = cupy.empty((2, n_lanes), np.int64)
     is_unsure, flags = cupy.empty(n_lanes, np.bool_), cupy.zeros(2, np.uint32)
-    results = n_valid, n_missing, is_unsure, flags
+    name = {"reach": ("reach_lanes", "reach_means")}.get(
+        way, (f"{way}_and_reach", f"{way}_and_mean")
+    )[is_mean]
+    results, blocks = [n_valid, n_missing, is_unsure, flags], 0
+    if way == "select":
+        blocks = blocks_at_once(dtype, name, layout.defined(kernel), kernel.shared)
+        results.append(cupy.empty(blocks * kernel.lanes * table.n, np.uint16))
     if is_mean:
         narrow = wanted.dtype == np.float32
         lower = upper = cupy.empty((len(wanted.q), n_lanes), np.float32 if narrow else np.float64).T
         shares = cupy.asarray(np.array(wanted.q, np.float64))
         numbers = shares, len(wanted.q), wanted.dtype.itemsize
-        given = layout.arguments(0, 0.0, table.scale)
-        name = "sort_and_mean" if sorts else "reach_means"
-        layout.start(kernel, name, *given, *numbers, lower, *results)
+        given = layout.arguments(0, 0.0, scale)
+        layout.start(kernel, name, *given, *numbers, lower, *results, blocks=blocks)
     else:
-        targets = _targets(wanted, tells_passed=table.is_whole or sorts)
+        targets = _targets(wanted, tells_passed=table.is_whole or way != "reach")
         elements = cupy.empty((len(targets), n_lanes), selection_dtype(dtype))
         # Each thread adds so many weights one after the other, and its sum is merged ten times.
         each = -(-table.n // (kernel.threads // kernel.lanes))
         slack = 0.0 if table.is_whole else (each + 16) * 2.0**-52
-        given = layout.arguments(len(targets), slack, table.scale)
+        given = layout.arguments(len(targets), slack, scale)
         records = cupy.asarray(np.array(targets, REACH_TARGET).view(np.uint8))
-        name = "sort_and_reach" if sorts else "reach_lanes"
-        layout.start(kernel, name, *given, records, elements, *results)
+        layout.start(kernel, name, *given, records, elements, *results, blocks=blocks)
         lower = upper = elements[: len(wanted.q)].T
         if wanted.method == "averaged_inverted_cdf":
             place_of = {target: place for place, target in enumerate(targets)}

@@ -60,10 +60,10 @@ __device__ __forceinline__ void sort_lanes(
     }
     for (i64 start = (i64)blockIdx.x * LANES; start < lanes.n_lanes; start += (i64)gridDim.x * LANES) {
         __syncthreads();
-        if (threadIdx.x < LANES) all_notes[threadIdx.x] = {0, 0, 0, 0};
+        if (threadIdx.x < LANES) all_notes[threadIdx.x] = {};
         __syncthreads();
         Rows read(values, weights, keeps, lanes, start + its_slot, first);
-        Notes mine = {0, 0, 0, 0};
+        Notes mine = {};
 #pragma unroll 8
         for (int j = 0; j < EACH; ++j, read.step()) {
             int row = first + j * GROUP;

@@ -165,6 +165,7 @@ __device__ __forceinline__ double mean_of_window(Walk<Lane>& walk, Window& windo
 // What the threads of a lane say of it.
 struct Notes {
     u32 n_valid, n_missing, n_idle, is_unsure;  // idle: valid elements without weight
+    u32 is_cut;  // weights were rounded to integers
 
     // Count an element. Return whether it takes part.
     __device__ __forceinline__ bool add(Word word, double w) {
@@ -177,6 +178,7 @@ struct Notes {
         if (n_missing) atomicAdd(&all.n_missing, n_missing);
         if (n_idle) atomicAdd(&all.n_idle, n_idle);
         if (is_unsure) all.is_unsure = 1;
+        if (is_cut) all.is_cut = 1;
     }
 };
 
@@ -206,6 +208,12 @@ struct Rows {
         w = LEFT_OUT;
         if (is_row) w = IS_NEAR ? *common : __ldg(weight);
         if (KEEPS && is_row && !__ldg(keep)) w = LEFT_OUT;
+        return its;
+    }
+    __device__ __forceinline__ Rows at(i64 row) const {
+        Rows its = *this;
+        its.word += row * (jump / GROUP), its.weight += row * (weights_jump / GROUP), its.keep += row * (keeps_jump / GROUP);
+        its.n -= (int)row;
         return its;
     }
     __device__ __forceinline__ void step() { word += jump, weight += weights_jump, keep += keeps_jump, n -= GROUP; }

@@ -1,0 +1,288 @@
+// Weighted quantiles of lanes that exceed shared memory, so that many quantiles take little longer than one.
+//
+// A sample gives pivots, between which lie buckets; elements that equal a pivot have a bucket of their own.
+// The first read adds up the weights of each bucket, as integers in LIMBS numbers, and writes down the bucket
+// of each element. So it is known in which buckets each answer is. The elements of these alone are gathered
+// and sorted, as many as there is room for, and so on until all quantiles are answered. Where there is no room
+// for one, or where sums are too near to a share, an answer is unsure.
+//
+// Defined before this text, besides those of weighed_sorts.cuh:
+//
+//   LIMB, LIMBS: bits of a number that is added up, so that sums have 32, and how many make up a weight
+
+#include "weighed_sorts.cuh"
+
+constexpr int CLASSES = 2 * PIVOTS;  // the last pivot is NO_KEY
+constexpr int AHEAD = 4;  // rows that a thread reads before it needs them
+// Weights that are added one after the other, at most.
+constexpr double ADDED = ROOM + 2 * LIMBS + 28 + MOST_STEPS;
+
+struct Round {
+    u32 n_items, upto;  // upto: of the sizes of all questions that are answered by the end of the round
+    u32 wanted[CLASSES / 32];  // a bit for each bucket
+};
+
+// The buckets of a lane in shared memory, and the elements of some of them.
+struct Buckets : Sorted {
+    Key* pivots;
+    u32 *limbs, *counts;  // up to each bucket; of a bucket of equal elements, one counts
+    double* weights;  // of elements; before these are gathered, sums of threads
+    double unit;  // of weights that are integers
+    int from, to;  // the buckets in which an answer of this thread is
+
+    __device__ __forceinline__ Buckets(unsigned char* scratch, int slot, int place, double scale) : unit(1.0 / scale) {
+        weights = (double*)scratch + slot * ROOM, sums = (Pair*)weights, me = place;
+        Key* all_keys = (Key*)((double*)scratch + LANES * ROOM);
+        u32* all_limbs = (u32*)(all_keys + LANES * (PIVOTS + PITCH));
+        pivots = all_keys + slot * PIVOTS, keys = all_keys + LANES * PIVOTS + slot * PITCH;
+        limbs = all_limbs + slot * (LIMBS + 1) * CLASSES, counts = limbs + LIMBS * CLASSES;
+        rows = (Row*)(all_limbs + LANES * (LIMBS + 1) * CLASSES) + slot * PITCH;
+    }
+
+    __device__ __forceinline__ u32 count_before(int b) const { return b > 0 ? counts[b - 1] : 0; }
+    __device__ __forceinline__ Pair weight_before(int b) const {
+        Pair sum;
+#pragma unroll
+        for (int l = LIMBS - 1; l >= 0; --l) sum.add(b > 0 ? limbs[l * CLASSES + b - 1] * (unit * (1ull << LIMB * l)) : 0.0);
+        return sum.tidy();
+    }
+    __device__ __forceinline__ Pair weight_of(int j) const {
+        int row = rows[j], b = 2 * (row - ROOM) + 1;  // rows from ROOM on stand for all elements that equal a pivot
+        return row < ROOM ? Pair(weights[row]) : sum_of(weight_before(b + 1), negative(weight_before(b)));
+    }
+
+    __device__ __forceinline__ int bucket_of(Key key) const {
+        int pivot = 0;
+#pragma unroll
+        for (int by = PIVOTS / 2; by; by /= 2) pivot += pivots[pivot + by - 1] < key ? by : 0;
+        return 2 * pivot + (pivots[pivot] == key);
+    }
+
+    // Sort what was sampled, and choose pivots at even steps.
+    __device__ __forceinline__ void choose(Item (&items)[EACH]) {
+        sort(items);
+        int n_taken = first_not(0, ROOM, [&](int i) { return rows[i] != ABSENT; });
+        for (int i = me; i < PIVOTS; i += GROUP) {
+            pivots[i] = i + 1 < PIVOTS && n_taken ? keys[(i64)(i + 1) * n_taken / PIVOTS] : NO_KEY;
+        }
+        for (int i = me; i < (LIMBS + 1) * CLASSES; i += GROUP) limbs[i] = 0;
+    }
+
+    // Find the buckets between two weights.
+    __device__ __forceinline__ void between(double low, double high) {
+        from = first_not(0, CLASSES - 1, [&](int b) { return weight_before(b + 1).high < low; });
+        to = first_not(from, CLASSES - 1, [&](int b) { return weight_before(b + 1).high < high; });
+    }
+
+    // Go to the first of these elements.
+    __device__ __forceinline__ void seek(Walk<Buckets>& walk, double) const {
+        bool is_behind = from % 2 == 0;  // the pivot, which is the first of the bucket otherwise
+        Key pivot = from ? pivots[from / 2 - is_behind] : Key(0);
+        auto is_before = [&](int i) { return from && (keys[i] < pivot || (is_behind && keys[i] == pivot)); };
+        walk.start(first_not(0, n, is_before), weight_before(from));
+    }
+};
+
+// Add up tables of all lanes of the block, each by a warp.
+__device__ __forceinline__ void add_up(u32* tables) {
+    const int me = threadIdx.x % 32;
+    for (int k = threadIdx.x / 32; k < LANES * (LIMBS + 1); k += REACH_THREADS / 32) {
+        u32 before = 0;
+#pragma unroll 4
+        for (int i = me; i < CLASSES; i += 32) {
+            u32* at = tables + k * CLASSES + i;
+            u32 upto = *at;
+            if (k % (LIMBS + 1) == LIMBS && i % 2) upto = min(upto, 1u);
+#pragma unroll
+            for (int by = 1; by < 32; by *= 2) {
+                u32 other = __shfl_up_sync(ALL_LANES, upto, by);
+                upto += me >= by ? other : 0;
+            }
+            *at = upto += before;
+            before = __shfl_sync(ALL_LANES, upto, 31);
+        }
+    }
+}
+
+// Find the buckets of lanes, and let questions be answered by some of them: `prepare` gets the weight of a lane,
+// the sum of squares, and a bound of the error of sums of weights, `place` finds the buckets of a question,
+// and `answer` answers it.
+template <bool SQUARES, class Prepare, class Place, class Answer, class Write>
+__device__ __forceinline__ void select_lanes(
+    const Word* values, const double* weights, const Keep* keeps, const ReachLanes& lanes, Row* buckets, int n_questions,
+    Prepare prepare, Place place, Answer answer, Write write
+) {
+    extern __shared__ __align__(16) unsigned char scratch[];
+    __shared__ Notes all_notes[LANES];
+    __shared__ Round all_rounds[LANES];
+    __shared__ u32 n_open[2];  // questions, in this round and in the next
+    const int slot = threadIdx.x / GROUP, me = threadIdx.x % GROUP, n = (int)lanes.n;
+    const int its_slot = SIDE_BY_SIDE ? threadIdx.x % LANES : slot, first = SIDE_BY_SIDE ? threadIdx.x / LANES : me;
+    Buckets lane(scratch, slot, me, lanes.scale), its(scratch, its_slot, first, lanes.scale);
+    Notes &notes = all_notes[slot], &its_notes = all_notes[its_slot];
+    Round &round = all_rounds[slot], &its_round = all_rounds[its_slot];
+    Row* bucket_of_first = buckets + ((i64)blockIdx.x * LANES + its_slot) * n + first;
+    for (i64 start = (i64)blockIdx.x * LANES; start < lanes.n_lanes; start += (i64)gridDim.x * LANES) {
+        const i64 number = start + slot;
+        __syncthreads();
+        if (threadIdx.x < LANES) all_notes[threadIdx.x] = {};
+        // Sample.
+        const Rows all(values, weights, keeps, lanes, start + its_slot, 0);
+        for (int j = 0; j < EACH; ++j) {
+            int i = first + j * GROUP;
+            u64 place = (u64)i << 16 | (u32)i * 0x9e3779b9u >> 16;  // at random between two steps
+            double w;
+            Word word = all.at((i64)(place * n / ROOM >> 16)).read(w);
+            bool takes = w > 0 && !is_missing(value_of(word));
+            its.keys[i] = takes ? key_of(word) : NO_KEY, its.rows[i] = takes ? 0 : ABSENT;
+        }
+        __syncthreads();
+        Item items[EACH];
+        lane.choose(items);
+        __syncthreads();
+        // Measure all buckets.
+        Pair square;
+        Notes mine = {};
+        Rows read(values, weights, keeps, lanes, start + its_slot, first);
+        Row* to = bucket_of_first;
+        while (read.n > 0) {
+            Word words[AHEAD];
+            double w[AHEAD];
+            int its_buckets[AHEAD], n_left = read.n;
+#pragma unroll
+            for (int i = 0; i < AHEAD; ++i, read.step()) words[i] = read.read(w[i]);
+#pragma unroll
+            for (int i = 0; i < AHEAD; ++i) its_buckets[i] = its.bucket_of(key_of(words[i]));
+#pragma unroll
+            for (int i = 0; i < AHEAD; ++i, to += GROUP) {
+                bool takes = mine.add(words[i], w[i]);
+                int bucket = takes ? its_buckets[i] : ABSENT;
+                if (i * GROUP < n_left) *to = bucket;
+                if (!takes) continue;
+                double scaled = w[i] * lanes.scale;
+                u64 whole = (u64)scaled;
+                mine.is_cut |= (double)whole != scaled;
+                atomicAdd(its.counts + bucket, 1u);
+#pragma unroll
+                for (int l = 0; l < LIMBS; ++l) {
+                    atomicAdd(its.limbs + l * CLASSES + bucket, (u32)(whole >> LIMB * l) & ((1u << LIMB) - 1));
+                }
+                if (!SQUARES) continue;
+                double error, own = product_of(w[i], w[i], error);
+                square.add(Pair(own, error)), mine.is_unsure |= w[i] > FARTHEST_ENDS || w[i] < 1.0 / FARTHEST_ENDS;
+            }
+        }
+        mine.add_to(its_notes);
+        if (SQUARES) its.scan(square);
+        __syncthreads();
+        if (SQUARES) square = lane.sums[GROUP - 1];
+        add_up(((u32*)lane.limbs) - slot * (LIMBS + 1) * CLASSES);
+        __syncthreads();
+        // Answer questions, one for each thread, in rounds.
+        const Pair weight = lane.weight_before(CLASSES);
+        const double cut = notes.is_cut ? n * lane.unit : 0.0, off = ADDED * ADDED * PAIR_ERROR * weight.high + cut;
+        bool sure = cut <= NEAR / 4 * weight.high;
+        prepare(weight, square, off);
+#pragma unroll 1
+        for (int k = me; k < (n_questions + GROUP - 1) / GROUP * GROUP; k += GROUP) {
+            bool is_open = k < n_questions && notes.n_valid && number < lanes.n_lanes && sure;
+            lane.from = lane.to = 0;
+            if (is_open) place(lane, k);
+            u32 size = is_open ? lane.counts[lane.to] - lane.count_before(lane.from) : 0;
+            if (size > ROOM || (is_open && !size)) sure = is_open = false, size = 0;
+            lane.scan(Pair(size));
+            const u32 upto = (u32)lane.sums[me].high;
+            u32 before = 0;
+#pragma unroll 1
+            for (int turn = 0;; turn ^= 1) {
+                __syncthreads();
+                if (me == 0) round.n_items = 0, round.upto = before;
+                if (threadIdx.x == 0) n_open[turn] = 0;
+                for (int i = me; i < CLASSES / 32; i += GROUP) round.wanted[i] = 0;
+                for (int i = me; i < ROOM; i += GROUP) lane.keys[i] = NO_KEY, lane.rows[i] = ABSENT;
+                __syncthreads();
+                const bool is_now = is_open && upto - before <= ROOM;
+                if (is_now) atomicMax(&round.upto, upto);
+                for (int b = lane.from; is_now && b <= lane.to; ++b) {
+                    bool is_new = !(atomicOr(&round.wanted[b / 32], 1u << b % 32) >> b % 32 & 1);
+                    if (!(is_new && b % 2) || lane.counts[b] == lane.counts[b - 1]) continue;
+                    u32 item = atomicAdd(&round.n_items, 1u);
+                    lane.keys[item] = lane.pivots[b / 2], lane.rows[item] = ROOM + b / 2;
+                }
+                if (is_open && !is_now) n_open[turn] = 1;
+                __syncthreads();
+                for (int row = first; row < all.n; row += AHEAD * GROUP) {
+                    u32 its_buckets[AHEAD];
+#pragma unroll
+                    for (int i = 0; i < AHEAD; ++i) {
+                        int other = row + i * GROUP;
+                        its_buckets[i] = other < all.n ? bucket_of_first[other - first] : ABSENT;
+                    }
+#pragma unroll
+                    for (int i = 0; i < AHEAD; ++i) {
+                        u32 b = its_buckets[i];
+                        if (b % 2 || !(its_round.wanted[b / 32] >> b % 32 & 1)) continue;
+                        u32 item = atomicAdd(&its_round.n_items, 1u);
+                        its.keys[item] = key_of(all.at(row + i * GROUP).read(its.weights[item])), its.rows[item] = item;
+                    }
+                }
+                __syncthreads();
+                lane.n = round.n_items, before = round.upto;
+                lane.sort(items);
+                if (is_now) answer(lane, number, k, sure), is_open = false;
+                if (!n_open[turn]) break;
+            }
+            __syncthreads();
+        }
+        if (!sure) notes.is_unsure = 1;
+        __syncthreads();
+        if (number < lanes.n_lanes && me == 0) write(notes, number);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(REACH_THREADS) select_and_reach(
+    const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const ReachTarget* targets,
+    Value* found, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags, Row* buckets
+) {
+    const ReachLanes lanes = *told;
+    Pair weight;
+    double error;
+    auto prepare = [&](const Pair& all, const Pair&, double off) { weight = all, error = lanes.slack > 0 ? off : 0.0; };
+    auto place = [&](Buckets& lane, int k) {
+        double share = targets[k].share, near = share * weight.high, margin = NEAR * weight.high;
+        u32 last = lane.counts[CLASSES - 1], rank = share == 0.0 ? 1 : last;
+        lane.between(near - margin, near + margin);
+        if (share != 0.0 && share != 1.0) return;
+        lane.from = lane.to = first_not(0, CLASSES - 1, [&](int b) { return lane.counts[b] < rank; });
+    };
+    auto answer = [&](Buckets& lane, i64 number, int k, bool& sure) {
+        Walk<Buckets> walk(lane);
+        found[k * lanes.n_lanes + number] = value_of(word_of(reached(walk, weight, targets[k], error, sure)));
+    };
+    select_lanes<false>(values, weights, keeps, lanes, buckets, (int)lanes.n_targets, prepare, place, answer,
+        [&](const Notes& notes, i64 number) {
+            write(notes, number, notes.is_unsure, n_valid, n_missing, are_unsure, flags);
+        });
+}
+
+extern "C" __global__ void __launch_bounds__(REACH_THREADS) select_and_mean(
+    const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const double* shares, int n_shares,
+    int answer_size, void* means, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags, Row* buckets
+) {
+    const ReachLanes lanes = *told;
+    Window window(Pair(1.0), Pair(1.0), 0.0);
+    auto prepare = [&](const Pair& weight, const Pair& square, double off) { window = Window(weight, square, off); };
+    auto place = [&](Buckets& lane, int k) {
+        double scale = window.weight.high;
+        window.open(shares[k]);
+        lane.between(window.first.high / scale - NEAR * scale, window.stop.high / scale + NEAR * scale);
+    };
+    auto answer = [&](Buckets& lane, i64 number, int k, bool& sure) {
+        Walk<Buckets> walk(lane);
+        write_mean(means, k * lanes.n_lanes + number, mean_of_window(walk, window, shares[k], answer_size, sure), answer_size);
+    };
+    select_lanes<true>(values, weights, keeps, lanes, buckets, n_shares, prepare, place, answer,
+        [&](const Notes& notes, i64 number) {
+            write(notes, number, notes.is_unsure, n_valid, n_missing, are_unsure, flags);
+        });
+}
