@@ -427,7 +427,7 @@ def sort_kernel(
 def select_kernel(
     dtype: np.dtype[Any], n: int, shared: int, *, is_side_by_side: bool
 ) -> LaneKernel | None:
-    """Choose the kernel that sorts some buckets of lanes of n weighted elements; None if too many."""
+    """Choose the kernel that sorts some buckets of lanes of n elements; None if there is none."""
     size = key_size(dtype)
     limb = 16 if n < 1 << 16 else 11  # so that sums have 32 bits
     limbs = -(-64 // limb)
