@@ -325,9 +325,8 @@ def deal_counts_memory(dtype: np.dtype[Any], room: int, n_marks: int) -> int:
     return room * key_size(dtype) + 4 * (2 * n_marks + 2)
 
 
-REACHED_ARE = {"in registers": 0, "in shared memory": 1, "made": 2}  # as in ``weighed_shares.cu``
-REACH_WORDS, REACH_WORDS_OF_MOST = 64, 40
-"""Keys and rounded weights in the registers of a thread, in words of 4 bytes; of 1,024 threads."""
+REACH_WORDS, REACH_GROUP = 64, 512
+"""Words of 4 bytes of a thread for keys and rounded weights, and threads of a lane, at most."""
 
 
 class LaneKernel(NamedTuple):
@@ -351,7 +350,7 @@ def _weighted_lanes(
 def reach_kernel(
     dtype: np.dtype[Any], n: int, shared: int, *, is_side_by_side: bool
 ) -> LaneKernel | None:
-    """Choose the kernel for lanes of n weighted elements; None if a block has no room for one lane.
+    """Choose the kernel for lanes of n weighted elements; None if threads have no room for them.
 
     `shared` is the number of bytes of shared memory that a block can have.
     """
@@ -359,30 +358,19 @@ def reach_kernel(
     group = 1
     while not is_side_by_side and group < 32 and 8 * group < n:
         group *= 2  # so that neighbouring threads read neighbouring elements
-    while group < MOST_THREADS and -(-n // group) * (words + 1) > REACH_WORDS:
+    while group < REACH_GROUP and -(-n // group) * (words + 1) > REACH_WORDS:
         group *= 2
     each, threads = -(-n // group), max(group, 512 if group > 64 else 256)
     each += each % 2 if each > 8 else 0  # for fewer kernels
-    keys = rounded = "in registers"
     own, lanes, warps = 0, threads // group, group // 32
     if warps > 1:
         own += lanes * warps * REACH_SUMS * 2 * 8
     if warps and is_side_by_side and lanes > 1:
         own += FETCHED_ROWS * lanes * (group + 32 // lanes) * dtype.itemsize
-    if group == MOST_THREADS:  # a block has one lane
-        own, rounded = own + 4 * n, "in shared memory"
-        if each * words > REACH_WORDS_OF_MOST:
-            own, keys, rounded, each = own + (4 * words - 4) * n, "in shared memory", "made", 1
     registers = threads * (each * (words + 1) + REACH_WORKING)
-    more = (
-        ("GROUP", group),
-        ("EACH", each),
-        ("KEYS_ARE", REACHED_ARE[keys]),
-        ("ROUNDED_ARE", REACHED_ARE[rounded]),
-        ("MIN_BLOCKS", max(REGISTERS // registers, 1)),
-    )
+    more = ("GROUP", group), ("EACH", each), ("MIN_BLOCKS", max(REGISTERS // registers, 1))
     own = -(-own // 1024) * 1024  # not a preparation for every number
-    if own + STATIC > shared:
+    if own + STATIC > shared or -(-n // group) * (words + 1) > REACH_WORDS:
         return None
     return _weighted_lanes(threads, lanes, own, more, is_side_by_side=is_side_by_side)
 

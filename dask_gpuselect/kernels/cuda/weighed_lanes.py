@@ -334,23 +334,23 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
     shared = most_shared(cupy.cuda.Device().id)
     is_mean, n_wanted = wanted.method == lane_weights.TYPE_7, len(wanted.q)
     how: dict[str, Any] = {"is_side_by_side": layout.is_side_by_side}
-    way, common = "sort", layout.are_weights_common
-    kernel = source.sort_kernel(dtype, table.n, shared, **how, is_common=common)
-    # Weights times this have a sum below 2**32; below, one has less than 64 bits.
+    # Weights times this have a sum below 2**32.
     scale = max(2**32 - 2 * table.n, 1) / (table.n * table.largest)
-    if kernel is None:
+    if n_wanted >= (MANY_MEANS if is_mean else MANY)[table.n > SHORT_UP_TO]:
+        common = layout.are_weights_common
+        way, kernel = "sort", source.sort_kernel(dtype, table.n, shared, **how, is_common=common)
+    else:
+        way, kernel = "reach", source.reach_kernel(dtype, table.n, shared, **how)
+    if kernel is None:  # weights times this have at most 64 bits
         way, kernel = "select", source.select_kernel(dtype, table.n, shared, **how)
         scale = 2.0 ** min(64 - math.frexp(table.largest)[1], 1000)
-    elif n_wanted < (MANY_MEANS if is_mean else MANY)[table.n > SHORT_UP_TO]:
-        way, kernel = "reach", source.reach_kernel(dtype, table.n, shared, **how)
     if kernel is None:
         return None
     n_lanes = layout.n_lanes
     n_valid, n_missing = cupy.empty((2, n_lanes), np.int64)
     is_unsure, flags = cupy.empty(n_lanes, np.bool_), cupy.zeros(2, np.uint32)
-    name = {"reach": ("reach_lanes", "reach_means")}.get(
-        way, (f"{way}_and_reach", f"{way}_and_mean")
-    )[is_mean]
+    names = ("reach_lanes", "reach_means"), (f"{way}_and_reach", f"{way}_and_mean")
+    name = names[way != "reach"][is_mean]
     results, blocks = [n_valid, n_missing, is_unsure, flags], 0
     if way == "select":
         blocks = blocks_at_once(dtype, name, layout.defined(kernel), kernel.shared)

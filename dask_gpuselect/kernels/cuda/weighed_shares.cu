@@ -13,14 +13,9 @@
 //   GROUP: threads of a lane, a power of two
 //   EACH: rows of a thread, at most
 //   MIN_BLOCKS: blocks at the same time on a multiprocessor
-//   KEYS_ARE, ROUNDED_ARE: where a thread finds keys, and the rounded weights
 //   SIDE_BY_SIDE: 1 if neighbouring lanes are nearer to each other than rows are
 
 #include "weighed_lanes.cuh"
-
-constexpr int IN_REGISTERS = 0;
-constexpr int IN_MEMORY = 1;  // shared by the block
-constexpr int MADE = 2;       // from the weights, whenever they are needed
 
 constexpr int LANES = REACH_THREADS / GROUP;  // of a block at the same time
 constexpr int TEAM = GROUP < 32 ? GROUP : 32;  // the threads of a lane that are of one warp
@@ -156,31 +151,20 @@ static_assert(sizeof(Totals) <= 8 * REACH_SUMS && sizeof(Squares) <= 8 * REACH_S
 // --- The rows of a thread ---------------------------------------------------------------------------
 
 struct Own {
-    Key keys[KEYS_ARE == IN_REGISTERS ? EACH : 1];
-    u32 rounded[ROUNDED_ARE == IN_REGISTERS ? EACH : 1];
-    Key* all_keys;  // of the lane, in shared memory
-    u32* all_rounded;
+    Key keys[EACH];
+    u32 rounded[EACH];
     const double* weights;  // of the first row
     i64 jump;  // from a row to the next, in weights
     double scale;
     u64 kept;  // a bit for each row, 0 if a mask leaves it out
     int n, me;
 
-    __device__ __forceinline__ Own(u64* all_parts, const ReachLanes& lanes)
-        : all_keys((Key*)(all_parts + LANES * PARTS)), all_rounded((u32*)(all_parts + LANES * PARTS)),
-          jump(GROUP * lanes.weights_row), scale(lanes.scale) {}
+    __device__ __forceinline__ explicit Own(const ReachLanes& lanes)
+        : jump(GROUP * lanes.weights_row), scale(lanes.scale) {}
 
-    __device__ __forceinline__ int row(int j) const { return me + j * GROUP; }
-    __device__ __forceinline__ Key& key(int j) {
-        return KEYS_ARE == IN_REGISTERS ? keys[j] : all_keys[row(j)];
-    }
     __device__ __forceinline__ bool is_kept(int j) const { return !KEEPS || (kept >> j & 1); }
     __device__ __forceinline__ u32 round(double w) const {
         return w > 0 ? max(1u, (u32)(w * scale + 0.5)) : 0u;
-    }
-    __device__ __forceinline__ u32 its_rounded(int j, double w) const {
-        if (ROUNDED_ARE == MADE) return round(w);
-        return ROUNDED_ARE == IN_REGISTERS ? rounded[j] : all_rounded[row(j)];
     }
 
     template <bool NEEDS_WEIGHTS, class Visit>
@@ -190,17 +174,10 @@ struct Own {
         // Otherwise weights, or which rows there are, are kept in registers from one visit to the next.
         asm volatile("" : "+l"(at));
         asm volatile("" : "+r"(n_rows));
-        auto visit_one = [&](int j) {
+#pragma unroll
+        for (int j = 0; j < EACH; ++j, at += jump) {
             bool is_one = NEEDS_WEIGHTS && j * GROUP < n_rows && is_kept(j);
             visit_row(j, is_one ? __ldg(at) : LEFT_OUT);
-            at += jump;
-        };
-        if constexpr (KEYS_ARE == IN_REGISTERS) {
-#pragma unroll
-            for (int j = 0; j < EACH; ++j) visit_one(j);
-        } else {
-#pragma unroll 4
-            for (int j = 0; j * GROUP < n_rows; ++j) visit_one(j);
         }
     }
 
@@ -209,26 +186,25 @@ struct Own {
         Totals all;
         visit<true>([&](int j, double w) {
             u32 its = round(w);
-            bool is_nan = KIND == FLOATING && key(j) == NO_KEY, is_one = w > 0 && !is_nan;
-            if (ROUNDED_ARE == IN_REGISTERS) rounded[j] = its;
-            if (ROUNDED_ARE == IN_MEMORY && row(j) < n) all_rounded[row(j)] = its;
+            bool is_nan = KIND == FLOATING && keys[j] == NO_KEY, is_one = w > 0 && !is_nan;
+            rounded[j] = its;
             all.n_missing += w > 0 && is_nan;
             if (!is_one) {
                 all.n_idle += !is_nan && is_idle(w);
-                if (KEYS_ARE == IN_REGISTERS || row(j) < n) key(j) = NO_KEY;
+                keys[j] = NO_KEY;
                 return;
             }
             all.weight += w, all.rounded += its, ++all.n_valid;
-            all.least = min(all.least, key(j)), all.most = max(all.most, key(j));
+            all.least = min(all.least, keys[j]), all.most = max(all.most, keys[j]);
         });
         return all;
     }
 
     __device__ __forceinline__ Guess guess(Key pivot) {
         Guess found;
-        visit<ROUNDED_ARE == MADE>([&](int j, double w) {
-            Key its = key(j);
-            if (its <= pivot) found.upto += its_rounded(j, w), found.last = max(found.last, its);
+        visit<false>([&](int j, double) {
+            Key its = keys[j];
+            if (its <= pivot) found.upto += rounded[j], found.last = max(found.last, its);
             else found.next = min(found.next, its);
         });
         return found;
@@ -237,7 +213,7 @@ struct Own {
     __device__ __forceinline__ Squares squares() {
         Squares found;
         visit<true>([&](int j, double w) {
-            if (!(w > 0) || (KIND == FLOATING && key(j) == NO_KEY)) return;
+            if (!(w > 0) || (KIND == FLOATING && keys[j] == NO_KEY)) return;
             double error, square = product_of(w, w, error);
             found.weight.add(w), found.square.add(Pair(square, error));
             found.lost |= w > FARTHEST_ENDS || w < 1.0 / FARTHEST_ENDS;
@@ -248,7 +224,7 @@ struct Own {
     __device__ __forceinline__ Below below(Key pivot) {
         Below found;
         visit<true>([&](int j, double w) {
-            Key its = key(j);
+            Key its = keys[j];
             if (its < pivot) found.weight.add(w), found.last = max(found.last, its);
             if (its > pivot) found.next = min(found.next, its);
         });
@@ -261,7 +237,7 @@ struct Own {
         Below found;
         int n_equal = 0, last = 0;
         visit<false>([&](int j, double) {
-            Key its = key(j);
+            Key its = keys[j];
             bool is_equal = its == one && (KIND == FLOATING || (j * GROUP < n - me && is_kept(j)));
             n_equal += is_equal, last = is_equal ? j : last;
             if (its > other) found.next = min(found.next, its);
@@ -269,7 +245,7 @@ struct Own {
         if (n_equal == 1) found.weight.add(__ldg(weights + last * jump));
         if (n_equal > 1) {
             visit<true>([&](int j, double w) {
-                if (key(j) == one && w > 0) found.weight.add(w);
+                if (keys[j] == one && w > 0) found.weight.add(w);
             });
         }
         return found;
@@ -278,7 +254,7 @@ struct Own {
     __device__ __forceinline__ Proof prove(Key pivot) {
         Proof found;
         visit<true>([&](int j, double w) {
-            Key its = key(j);
+            Key its = keys[j];
             if (its < pivot) found.below += w, found.last = max(found.last, its);
             if (its <= pivot) found.upto += w;
             else found.next = min(found.next, its);
@@ -309,7 +285,7 @@ __device__ __forceinline__ void fetch(const T* its, i64 jump, int n_rows, const 
 // Read the keys and the mask of a lane. Return whether there is one.
 __device__ __forceinline__ bool load(
     const ReachLanes& lanes, const Word* values, const double* weights, const Keep* keeps, i64 start,
-    const Group& group, Own& own
+    const Group& group, u64* fetched, Own& own
 ) {
     const i64 own_number = start + group.slot;
     const bool is_one = own_number < lanes.n_lanes;
@@ -325,20 +301,19 @@ __device__ __forceinline__ bool load(
     auto its_key = [&](Word word, int row) {
         return row < own.n && !is_missing(value_of(word)) ? key_of(word) : NO_KEY;
     };
-    const int each = KEYS_ARE == IN_REGISTERS ? EACH : ((int)lanes.n + GROUP - 1) / GROUP;
-#pragma unroll(KEYS_ARE == IN_REGISTERS ? EACH : 1)
-    for (int from = 0; from < each; from += FETCHED_ROWS) {
+#pragma unroll
+    for (int from = 0; from < EACH; from += FETCHED_ROWS) {
         Word words[FETCHED_ROWS];
         Keep kept[FETCHED_ROWS];
         const int n_rows = (int)lanes.n - first - from * GROUP;
         const i64 jump = GROUP * lanes.row, keeps_jump = GROUP * lanes.keeps_row;
-        fetch(its + from * jump, jump, n_rows, group, (Word*)own.all_keys, words);
-        if (KEEPS) fetch(its_keeps + from * keeps_jump, keeps_jump, n_rows, group, (Keep*)own.all_keys, kept);
+        fetch(its + from * jump, jump, n_rows, group, (Word*)fetched, words);
+        if (KEEPS) fetch(its_keeps + from * keeps_jump, keeps_jump, n_rows, group, (Keep*)fetched, kept);
 #pragma unroll
         for (int i = 0; i < FETCHED_ROWS; ++i) {
             int j = from + i;
             if (KEEPS) own.kept |= (u64)(kept[i] != 0) << j;
-            if (KEYS_ARE == IN_REGISTERS ? j < EACH : own.row(j) < own.n) own.key(j) = its_key(words[i], own.row(j));
+            if (j < EACH) own.keys[j] = its_key(words[i], own.me + j * GROUP);
         }
     }
     return is_one;
@@ -428,10 +403,10 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_la
     extern __shared__ __align__(16) unsigned char scratch[];
     const ReachLanes lanes = *told;
     Group group((u64*)scratch);
-    Own own((u64*)scratch, lanes);
+    Own own(lanes);
     for (i64 start = (i64)blockIdx.x * LANES; start < lanes.n_lanes; start += (i64)gridDim.x * LANES) {
         i64 number = start + group.slot;
-        bool is_one = load(lanes, values, weights, keeps, start, group, own), is_unsure = false;
+        bool is_one = load(lanes, values, weights, keeps, start, group, (u64*)scratch + LANES * PARTS, own), is_unsure = false;
         Totals all = own.start();
         group.together(all);
         Guessed first(all);
@@ -503,10 +478,10 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_me
     extern __shared__ __align__(16) unsigned char scratch[];
     const ReachLanes lanes = *told;
     Group group((u64*)scratch);
-    Own own((u64*)scratch, lanes);
+    Own own(lanes);
     for (i64 start = (i64)blockIdx.x * LANES; start < lanes.n_lanes; start += (i64)gridDim.x * LANES) {
         i64 number = start + group.slot;
-        bool is_one = load(lanes, values, weights, keeps, start, group, own), sure = true;
+        bool is_one = load(lanes, values, weights, keeps, start, group, (u64*)scratch + LANES * PARTS, own), sure = true;
         Totals all = own.start();
         group.together(all);
         Squares squares = own.squares();
