@@ -198,9 +198,9 @@ def of_rows(dtype: str, arch: str) -> Sources:
 
 
 WEIGHTED = {
-    reach_kernel: ("reach_means", "reach_lanes"),
-    sort_kernel: ("sort_and_mean", "sort_and_reach"),
-    select_kernel: ("select_and_mean", "select_and_reach"),
+    reach_kernel: "reach_lanes",
+    sort_kernel: "sort_and_reach",
+    select_kernel: "select_and_reach",
 }
 
 
@@ -208,11 +208,11 @@ def of_weighted_lanes(dtype: str, arch: str) -> Sources:
     about = np.dtype(dtype), SHARED["sm_90"]
     for n, side_by_side in itertools.product((24, 365, 3650, 10_001, 40_000, 66_000), (0, 1)):
         how: dict[str, Any] = {"is_side_by_side": bool(side_by_side)}
-        for choose, names in WEIGHTED.items():
+        for choose, name in WEIGHTED.items():
             kernel = choose(about[0], n, about[1], **how)
             assert kernel is not None or n > 10_001
             if kernel is not None and (n + side_by_side) % 2:
-                yield names[side_by_side], kernel.defined
+                yield name, (*kernel.defined, ("MEANS", 1 - side_by_side))
 
 
 def of_windows(dtype: str, arch: str) -> Sources:

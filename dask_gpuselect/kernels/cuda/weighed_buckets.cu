@@ -68,10 +68,15 @@ struct Buckets : Sorted {
         for (int i = me; i < (LIMBS + 1) * CLASSES; i += GROUP) limbs[i] = 0;
     }
 
-    // Find the buckets between two weights.
-    __device__ __forceinline__ void between(double low, double high) {
+    // Find the buckets of an answer. The shares 0 and 1 are in the first and in the last that has elements.
+    __device__ __forceinline__ void place(Questions& questions, int k) {
+        double low, high, share = questions.targets[k].share;
+        questions.place(k, low, high);
         from = first_not(0, CLASSES - 1, [&](int b) { return weight_before(b + 1).high < low; });
         to = first_not(from, CLASSES - 1, [&](int b) { return weight_before(b + 1).high < high; });
+        if (MEANS || (share != 0.0 && share != 1.0)) return;
+        u32 rank = share == 0.0 ? 1 : counts[CLASSES - 1];
+        from = to = first_not(0, CLASSES - 1, [&](int b) { return counts[b] < rank; });
     }
 
     // Go to the first of these elements.
@@ -104,14 +109,12 @@ __device__ __forceinline__ void add_up(u32* tables) {
     }
 }
 
-// Find the buckets of lanes, and let questions be answered by some of them: `prepare` gets the weight of a lane,
-// the sum of squares, and a bound of the error of sums of weights, `place` finds the buckets of a question,
-// and `answer` answers it.
-template <bool SQUARES, class Prepare, class Place, class Answer, class Write>
-__device__ __forceinline__ void select_lanes(
-    const Word* values, const double* weights, const Keep* keeps, const ReachLanes& lanes, Row* buckets, int n_questions,
-    Prepare prepare, Place place, Answer answer, Write write
+extern "C" __global__ void __launch_bounds__(REACH_THREADS) select_and_reach(
+    const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const ReachTarget* targets,
+    int answer_size, void* answers, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags, Row* buckets
 ) {
+    const ReachLanes lanes = *told;
+    Questions questions(lanes, targets, answer_size, answers);
     extern __shared__ __align__(16) unsigned char scratch[];
     __shared__ Notes all_notes[LANES];
     __shared__ Round all_rounds[LANES];
@@ -141,7 +144,7 @@ __device__ __forceinline__ void select_lanes(
         lane.choose(items);
         __syncthreads();
         // Measure all buckets.
-        Pair square;
+        Pair weight, square;
         Notes mine = {};
         Rows read(values, weights, keeps, lanes, start + its_slot, first);
         Row* to = bucket_of_first;
@@ -167,27 +170,25 @@ __device__ __forceinline__ void select_lanes(
                 for (int l = 0; l < LIMBS; ++l) {
                     atomicAdd(its.limbs + l * CLASSES + bucket, (u32)(whole >> LIMB * l) & ((1u << LIMB) - 1));
                 }
-                if (!SQUARES) continue;
-                double error, own = product_of(w[i], w[i], error);
-                square.add(Pair(own, error)), mine.is_unsure |= w[i] > FARTHEST_ENDS || w[i] < 1.0 / FARTHEST_ENDS;
+                mine.is_unsure |= !add_weight(w[i], weight, square);
             }
         }
         mine.add_to(its_notes);
-        if (SQUARES) its.scan(square);
+        if (MEANS) its.scan(square);
         __syncthreads();
-        if (SQUARES) square = lane.sums[GROUP - 1];
+        if (MEANS) square = lane.sums[GROUP - 1];
         add_up(((u32*)lane.limbs) - slot * (LIMBS + 1) * CLASSES);
         __syncthreads();
         // Answer questions, one for each thread, in rounds.
-        const Pair weight = lane.weight_before(CLASSES);
+        weight = lane.weight_before(CLASSES);
         const double cut = notes.is_cut ? n * lane.unit : 0.0, off = ADDED * ADDED * PAIR_ERROR * weight.high + cut;
         bool sure = cut <= NEAR / 4 * weight.high;
-        prepare(weight, square, off);
+        questions.begin(weight, square, off);
 #pragma unroll 1
-        for (int k = me; k < (n_questions + GROUP - 1) / GROUP * GROUP; k += GROUP) {
-            bool is_open = k < n_questions && notes.n_valid && number < lanes.n_lanes && sure;
+        for (int k = me; k < (questions.n + GROUP - 1) / GROUP * GROUP; k += GROUP) {
+            bool is_open = k < questions.n && notes.n_valid && number < lanes.n_lanes && sure;
             lane.from = lane.to = 0;
-            if (is_open) place(lane, k);
+            if (is_open) lane.place(questions, k);
             u32 size = is_open ? lane.counts[lane.to] - lane.count_before(lane.from) : 0;
             if (size > ROOM || (is_open && !size)) sure = is_open = false, size = 0;
             lane.scan(Pair(size));
@@ -229,60 +230,14 @@ __device__ __forceinline__ void select_lanes(
                 __syncthreads();
                 lane.n = round.n_items, before = round.upto;
                 lane.sort(items);
-                if (is_now) answer(lane, number, k, sure), is_open = false;
+                Walk<Buckets> walk(lane);
+                if (is_now) questions.answer(walk, k, number, sure), is_open = false;
                 if (!n_open[turn]) break;
             }
             __syncthreads();
         }
         if (!sure) notes.is_unsure = 1;
         __syncthreads();
-        if (number < lanes.n_lanes && me == 0) write(notes, number);
+        if (number < lanes.n_lanes && me == 0) write(notes, number, notes.is_unsure, n_valid, n_missing, are_unsure, flags);
     }
-}
-
-extern "C" __global__ void __launch_bounds__(REACH_THREADS) select_and_reach(
-    const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const ReachTarget* targets,
-    Value* found, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags, Row* buckets
-) {
-    const ReachLanes lanes = *told;
-    Pair weight;
-    double error;
-    auto prepare = [&](const Pair& all, const Pair&, double off) { weight = all, error = lanes.slack > 0 ? off : 0.0; };
-    auto place = [&](Buckets& lane, int k) {
-        double share = targets[k].share, near = share * weight.high, margin = NEAR * weight.high;
-        u32 last = lane.counts[CLASSES - 1], rank = share == 0.0 ? 1 : last;
-        lane.between(near - margin, near + margin);
-        if (share != 0.0 && share != 1.0) return;
-        lane.from = lane.to = first_not(0, CLASSES - 1, [&](int b) { return lane.counts[b] < rank; });
-    };
-    auto answer = [&](Buckets& lane, i64 number, int k, bool& sure) {
-        Walk<Buckets> walk(lane);
-        found[k * lanes.n_lanes + number] = value_of(word_of(reached(walk, weight, targets[k], error, sure)));
-    };
-    select_lanes<false>(values, weights, keeps, lanes, buckets, (int)lanes.n_targets, prepare, place, answer,
-        [&](const Notes& notes, i64 number) {
-            write(notes, number, notes.is_unsure, n_valid, n_missing, are_unsure, flags);
-        });
-}
-
-extern "C" __global__ void __launch_bounds__(REACH_THREADS) select_and_mean(
-    const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const double* shares, int n_shares,
-    int answer_size, void* means, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags, Row* buckets
-) {
-    const ReachLanes lanes = *told;
-    Window window(Pair(1.0), Pair(1.0), 0.0);
-    auto prepare = [&](const Pair& weight, const Pair& square, double off) { window = Window(weight, square, off); };
-    auto place = [&](Buckets& lane, int k) {
-        double scale = window.weight.high;
-        window.open(shares[k]);
-        lane.between(window.first.high / scale - NEAR * scale, window.stop.high / scale + NEAR * scale);
-    };
-    auto answer = [&](Buckets& lane, i64 number, int k, bool& sure) {
-        Walk<Buckets> walk(lane);
-        write_mean(means, k * lanes.n_lanes + number, mean_of_window(walk, window, shares[k], answer_size, sure), answer_size);
-    };
-    select_lanes<true>(values, weights, keeps, lanes, buckets, n_shares, prepare, place, answer,
-        [&](const Notes& notes, i64 number) {
-            write(notes, number, notes.is_unsure, n_valid, n_missing, are_unsure, flags);
-        });
 }

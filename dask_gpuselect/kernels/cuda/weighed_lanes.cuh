@@ -69,6 +69,7 @@ struct Window {
     Pair moved;  // the steps, times the parts of the window behind them
     double base, last;
 
+    __device__ __forceinline__ Window() {}
     // `off` is a bound of the error of sums of weights.
     __device__ __forceinline__ Window(const Pair& all, const Pair& squares, double off)
         : weight(all.tidy()), square(squares.tidy()) {

@@ -291,8 +291,8 @@ class _Layout(NamedTuple):
         outer, _, inner = self.weights.strides
         return not (outer or inner)
 
-    def defined(self, kernel: source.LaneKernel) -> source.Defined:
-        return (*kernel.defined, *(() if self.keeps is None else source.KEEPS))
+    def defined(self, kernel: source.LaneKernel, more: source.Defined = ()) -> source.Defined:
+        return (*kernel.defined, *(() if self.keeps is None else source.KEEPS), *more)
 
     def start(
         self,
@@ -303,8 +303,9 @@ class _Layout(NamedTuple):
         blocks: int = 0,
     ) -> None:
         """Start a kernel by its name. The first arguments are those of `arguments`."""
-        made: dict[str, Any] = {"defined": (*self.defined(kernel), *defined), "blocks": blocks}
-        launch(np.dtype(self.values.chunk.dtype), name, *arguments, shared=kernel.shared, **made)
+        how = {"shared": kernel.shared, "blocks": blocks}
+        made = self.defined(kernel, defined)
+        launch(np.dtype(self.values.chunk.dtype), name, *arguments, **how, defined=made)
 
     def arguments(self, n_targets: int = 0, *how: float) -> tuple[Any, ...]:
         """Return the first arguments of a kernel: elements, weights, mask, and `ReachLanes`."""
@@ -349,32 +350,28 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
     n_lanes = layout.n_lanes
     n_valid, n_missing = cupy.empty((2, n_lanes), np.int64)
     is_unsure, flags = cupy.empty(n_lanes, np.bool_), cupy.zeros(2, np.uint32)
-    names = ("reach_lanes", "reach_means"), (f"{way}_and_reach", f"{way}_and_mean")
-    name = names[way != "reach"][is_mean]
-    results, blocks = [n_valid, n_missing, is_unsure, flags], 0
+    results: list[Any] = [n_valid, n_missing, is_unsure, flags]
+    made: dict[str, Any] = {"defined": (("MEANS", int(is_mean)),)}
+    name = "reach_lanes" if way == "reach" else f"{way}_and_reach"
     if way == "select":
-        blocks = blocks_at_once(dtype, name, layout.defined(kernel), kernel.shared)
-        results.append(cupy.empty(blocks * kernel.lanes * table.n, np.uint16))
+        defined = layout.defined(kernel, made["defined"])
+        made["blocks"] = blocks_at_once(dtype, name, defined, kernel.shared)
+        results.append(cupy.empty(made["blocks"] * kernel.lanes * table.n, np.uint16))
+    targets = _targets(wanted, tells_passed=table.is_whole or way != "reach")
+    kind = selection_dtype(dtype)
     if is_mean:
-        narrow = wanted.dtype == np.float32
-        lower = upper = cupy.empty((len(wanted.q), n_lanes), np.float32 if narrow else np.float64).T
-        shares = cupy.asarray(np.array(wanted.q, np.float64))
-        numbers = shares, len(wanted.q), wanted.dtype.itemsize
-        given = layout.arguments(0, 0.0, scale)
-        layout.start(kernel, name, *given, *numbers, lower, *results, blocks=blocks)
-    else:
-        targets = _targets(wanted, tells_passed=table.is_whole or way != "reach")
-        elements = cupy.empty((len(targets), n_lanes), selection_dtype(dtype))
-        # Each thread adds so many weights one after the other, and its sum is merged ten times.
-        each = -(-table.n // (kernel.threads // kernel.lanes))
-        slack = 0.0 if table.is_whole else (each + 16) * 2.0**-52
-        given = layout.arguments(len(targets), slack, scale)
-        records = cupy.asarray(np.array(targets, REACH_TARGET).view(np.uint8))
-        layout.start(kernel, name, *given, records, elements, *results, blocks=blocks)
-        lower = upper = elements[: len(wanted.q)].T
-        if wanted.method == "averaged_inverted_cdf":
-            place_of = {target: place for place, target in enumerate(targets)}
-            upper = elements[[place_of.get((q, True), place_of[q, False]) for q in wanted.q]].T
+        kind = np.dtype(np.float32 if wanted.dtype == np.float32 else np.float64)
+    answers = cupy.empty((len(targets), n_lanes), kind)
+    # Each thread adds so many weights one after the other, and its sum is merged ten times.
+    each = -(-table.n // (kernel.threads // kernel.lanes))
+    slack = 0.0 if table.is_whole else (each + 16) * 2.0**-52
+    given = layout.arguments(len(targets), slack, scale)
+    records = cupy.asarray(np.array(targets, REACH_TARGET).view(np.uint8))
+    layout.start(kernel, name, *given, records, wanted.dtype.itemsize, answers, *results, **made)
+    lower = upper = answers[: len(wanted.q)].T
+    if wanted.method == "averaged_inverted_cdf":
+        place_of = {target: place for place, target in enumerate(targets)}
+        upper = answers[[place_of.get((q, True), place_of[q, False]) for q in wanted.q]].T
     is_any_unsure, is_any_other = flags.get().tolist()
     if is_any_unsure:
         unsure = cupy.flatnonzero(is_unsure)

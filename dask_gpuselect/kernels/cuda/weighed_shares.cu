@@ -396,36 +396,6 @@ __device__ __forceinline__ Key reached(
     return key;
 }
 
-extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_lanes(
-    const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const ReachTarget* targets,
-    Value* found, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags
-) {
-    extern __shared__ __align__(16) unsigned char scratch[];
-    const ReachLanes lanes = *told;
-    Group group((u64*)scratch);
-    Own own(lanes);
-    for (i64 start = (i64)blockIdx.x * LANES; start < lanes.n_lanes; start += (i64)gridDim.x * LANES) {
-        i64 number = start + group.slot;
-        bool is_one = load(lanes, values, weights, keeps, start, group, (u64*)scratch + LANES * PARTS, own), is_unsure = false;
-        Totals all = own.start();
-        group.together(all);
-        Guessed first(all);
-        double before = 0;
-#pragma unroll 1
-        for (i64 t = 0; t < lanes.n_targets; ++t) {
-            ReachTarget target = targets[t];
-            if (target.share < before) first = Guessed(all);
-            before = target.share;
-            Key key = target.share == 0   ? all.least
-                      : target.share == 1 ? all.most
-                                          : reached(own, group, all, target, lanes.slack * all.weight, first, is_unsure);
-            if (is_one && group.me == 0) found[t * lanes.n_lanes + number] = value_of(word_of(key));
-        }
-        if (!is_one || group.me) continue;
-        write(all, number, is_unsure && lanes.slack > 0, n_valid, n_missing, are_unsure, flags);
-    }
-}
-
 // --- Means over windows -----------------------------------------------------------------------------
 
 constexpr int STEPS_UP = 16, STEPS_DOWN = 3;  // elements of a window, and those before it, that are looked at
@@ -470,10 +440,9 @@ __device__ __forceinline__ double mean_of_window(
     return window.rounded(answer_size, sure);
 }
 
-extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_means(
-    const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const double* shares, int n_shares,
-    int answer_size, void* means, i64* n_valid, i64* n_missing, unsigned char* are_unsure,
-    u32* flags
+extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_lanes(
+    const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const ReachTarget* targets,
+    int answer_size, void* answers, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     const ReachLanes lanes = *told;
@@ -484,21 +453,33 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_me
         bool is_one = load(lanes, values, weights, keeps, start, group, (u64*)scratch + LANES * PARTS, own), sure = true;
         Totals all = own.start();
         group.together(all);
-        Squares squares = own.squares();
-        group.together(squares);
-        // Each thread adds so many weights one after the other, and merges sums a few times.
-        double added = own.n / GROUP + 28.0, weight = squares.weight.tidy().high;
-        Window window(squares.weight, squares.square, added * added * PAIR_ERROR * weight);
-        sure = !squares.lost;
+        Window window;
+        if (MEANS) {
+            Squares squares = own.squares();
+            group.together(squares);
+            // Each thread adds so many weights one after the other, and merges sums a few times.
+            double added = own.n / GROUP + 28.0, weight = squares.weight.tidy().high;
+            window = Window(squares.weight, squares.square, added * added * PAIR_ERROR * weight);
+            sure = !squares.lost;
+        }
         Guessed guessed(all);
         double before = 0;
 #pragma unroll 1
-        for (int k = 0; k < n_shares; ++k) {
-            double q = shares[k];
+        for (i64 t = 0; t < lanes.n_targets; ++t) {
+            ReachTarget target = targets[t];
+            double q = target.share;
             if (q < before) guessed = Guessed(all);
             before = q;
-            double mean = mean_of_window(own, group, all, window, q, answer_size, guessed, sure);
-            if (is_one && group.me == 0) write_mean(means, k * lanes.n_lanes + number, mean, answer_size);
+            i64 at = t * lanes.n_lanes + number;
+            if (MEANS) {
+                double mean = mean_of_window(own, group, all, window, q, answer_size, guessed, sure);
+                if (is_one && group.me == 0) write_mean(answers, at, mean, answer_size);
+                continue;
+            }
+            bool is_unsure = false;
+            Key key = q == 0 ? all.least : q == 1 ? all.most : reached(own, group, all, target, lanes.slack * all.weight, guessed, is_unsure);
+            sure = sure && !(is_unsure && lanes.slack > 0);
+            if (is_one && group.me == 0) ((Value*)answers)[at] = value_of(word_of(key));
         }
         if (!is_one || group.me) continue;
         write(all, number, !sure, n_valid, n_missing, are_unsure, flags);

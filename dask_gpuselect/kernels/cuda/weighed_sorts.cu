@@ -88,54 +88,21 @@ __device__ __forceinline__ void sort_lanes(
 
 extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) sort_and_reach(
     const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const ReachTarget* targets,
-    Value* found, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags
+    int answer_size, void* answers, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags
 ) {
     const ReachLanes lanes = *told;
-    auto find = [&](Lane& lane, i64 number, const Item (&items)[EACH]) {
-        bool sure = true;
-        Pair weight;
-#pragma unroll
-        for (int j = 0; j < EACH; ++j) weight.add(lane.weight(items[j].row));
-        weight = lane.scan(weight);
-        double error = lanes.slack > 0 ? ADDED * ADDED * PAIR_ERROR * weight.high : 0.0;
-        Walk<Lane> walk(lane);
-        weight = weight.tidy();
-#pragma unroll 1
-        for (i64 t = lane.me; t < lanes.n_targets && lane.n; t += GROUP) {
-            found[t * lanes.n_lanes + number] = value_of(word_of(reached(walk, weight, targets[t], error, sure)));
-        }
-        return sure;
-    };
-    sort_lanes(values, weights, keeps, lanes, find, [&](const Notes& notes, i64 number) {
-        write(notes, number, notes.is_unsure, n_valid, n_missing, are_unsure, flags);
-    });
-}
-
-extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) sort_and_mean(
-    const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const double* shares, int n_shares,
-    int answer_size, void* means, i64* n_valid, i64* n_missing, unsigned char* are_unsure,
-    u32* flags
-) {
-    const ReachLanes lanes = *told;
+    Questions questions(lanes, targets, answer_size, answers);
     auto find = [&](Lane& lane, i64 number, const Item (&items)[EACH]) {
         bool sure = true;
         Pair weight, square;
 #pragma unroll
-        for (int j = 0; j < EACH; ++j) {
-            double w = lane.weight(items[j].row), error;
-            if (!(w > 0)) continue;
-            double own = product_of(w, w, error);
-            weight.add(w), square.add(Pair(own, error));
-            sure = sure && w <= FARTHEST_ENDS && w >= 1.0 / FARTHEST_ENDS;
-        }
-        square = lane.scan(square), lane.sync(), weight = lane.scan(weight);
-        Window window(weight, square, ADDED * ADDED * PAIR_ERROR * weight.high);
+        for (int j = 0; j < EACH; ++j) sure = add_weight(lane.weight(items[j].row), weight, square) && sure;
+        if (MEANS) square = lane.scan(square), lane.sync();
+        weight = lane.scan(weight);
+        questions.begin(weight, square, ADDED * ADDED * PAIR_ERROR * weight.high);
         Walk<Lane> walk(lane);
 #pragma unroll 1
-        for (int k = lane.me; k < n_shares && lane.n; k += GROUP) {
-            double mean = mean_of_window(walk, window, shares[k], answer_size, sure);
-            write_mean(means, k * lanes.n_lanes + number, mean, answer_size);
-        }
+        for (int k = lane.me; k < questions.n && lane.n; k += GROUP) questions.answer(walk, k, number, sure);
         return sure;
     };
     sort_lanes(values, weights, keeps, lanes, find, [&](const Notes& notes, i64 number) {

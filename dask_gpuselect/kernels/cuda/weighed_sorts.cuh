@@ -5,6 +5,7 @@
 //   REACH_THREADS: threads of a block
 //   GROUP: threads of a lane, a power of two
 //   EACH: elements of a thread; an odd number is best for the banks of shared memory
+//   MEANS: 1 if answers are means over windows, and 0 if they are elements
 //   SIDE_BY_SIDE: 1 if neighbouring lanes are nearer to each other than rows are
 
 #include "networks.cuh"
@@ -160,6 +161,53 @@ __device__ __forceinline__ double mean_of_window(Walk<Lane>& walk, Window& windo
     }
     sure = sure && (q == 0.0 || q > LEAST_SHARE);
     return window.rounded(answer_size, sure);
+}
+
+// The questions about a lane: shares to reach or to pass, or, with MEANS, windows to average over.
+struct Questions {
+    const ReachTarget* targets;
+    void* answers;
+    i64 n_lanes;
+    int n, answer_size;
+    double slack;
+    Window window;
+
+    __device__ __forceinline__ Questions(const ReachLanes& lanes, const ReachTarget* targets, int answer_size, void* answers)
+        : targets(targets), answers(answers), n_lanes(lanes.n_lanes), n((int)lanes.n_targets), answer_size(answer_size),
+          slack(lanes.slack) {}
+
+    // Begin a lane, with a bound of the error of sums of weights.
+    __device__ __forceinline__ void begin(const Pair& weight, const Pair& square, double off) {
+        if (MEANS) window = Window(weight, square, off);
+        else window.weight = weight.tidy(), window.error = slack > 0 ? off : 0.0;
+    }
+
+    // Find the weights between which the elements of an answer are.
+    __device__ __forceinline__ void place(int k, double& low, double& high) {
+        double scale = window.weight.high, share = targets[k].share;
+        if (MEANS) window.open(share);
+        low = MEANS ? window.first.high / scale : share * scale, high = MEANS ? window.stop.high / scale : low;
+        low -= NEAR * scale, high += NEAR * scale;
+    }
+
+    template <class Lane>
+    __device__ __forceinline__ void answer(Walk<Lane>& walk, int k, i64 number, bool& sure) {
+        i64 at = k * n_lanes + number;
+        if (MEANS) {
+            write_mean(answers, at, mean_of_window(walk, window, targets[k].share, answer_size, sure), answer_size);
+        } else {
+            ((Value*)answers)[at] = value_of(word_of(reached(walk, window.weight, targets[k], window.error, sure)));
+        }
+    }
+};
+
+// Add a weight to sums of weights and, with MEANS, of their squares. Return whether the square is exact.
+__device__ __forceinline__ bool add_weight(double w, Pair& weight, Pair& square) {
+    weight.add(w);
+    if (!MEANS || !(w > 0)) return true;
+    double error, own = product_of(w, w, error);
+    square.add(Pair(own, error));
+    return w <= FARTHEST_ENDS && w >= 1.0 / FARTHEST_ENDS;
 }
 
 // What the threads of a lane say of it.
