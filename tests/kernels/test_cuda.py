@@ -212,7 +212,7 @@ def of_weighted_lanes(dtype: str, arch: str) -> Sources:
             kernel = choose(about[0], n, about[1], **how)
             assert kernel is not None or n > 10_001
             if kernel is not None and (n + side_by_side) % 2:
-                yield name, (*kernel.defined, ("MEANS", 1 - side_by_side))
+                yield name, (*kernel.defined, ("MEANS", side_by_side))
 
 
 def of_windows(dtype: str, arch: str) -> Sources:

@@ -14,8 +14,6 @@
 
 constexpr int CLASSES = 2 * PIVOTS;  // the last pivot is NO_KEY
 constexpr int AHEAD = 4;  // rows that a thread reads before it needs them
-// Weights that are added one after the other, at most.
-constexpr double ADDED = ROOM + 2 * LIMBS + 28 + MOST_STEPS;
 
 struct Round {
     u32 n_items, upto;  // upto: of the sizes of all questions that are answered by the end of the round
@@ -51,11 +49,18 @@ struct Buckets : Sorted {
         return row < ROOM ? Pair(weights[row]) : sum_of(weight_before(b + 1), negative(weight_before(b)));
     }
 
+    // Find a pivot in the tree, whose levels follow one another: neighbours are in different banks.
+    __device__ __forceinline__ Key& pivot(int i) const { return pivots[i + 1 < PIVOTS ? (PIVOTS + i + 1) >> __ffs(i + 1) : 0]; }
     __device__ __forceinline__ int bucket_of(Key key) const {
-        int pivot = 0;
+        int node = 1;
+        Key bound = NO_KEY;
 #pragma unroll
-        for (int by = PIVOTS / 2; by; by /= 2) pivot += pivots[pivot + by - 1] < key ? by : 0;
-        return 2 * pivot + (pivots[pivot] == key);
+        for (int by = PIVOTS / 2; by; by /= 2) {
+            Key its = pivots[node];
+            bool is_behind = its < key;
+            bound = is_behind ? bound : its, node = 2 * node + is_behind;
+        }
+        return 2 * (node - PIVOTS) + (bound == key);
     }
 
     // Sort what was sampled, and choose pivots at even steps.
@@ -63,7 +68,7 @@ struct Buckets : Sorted {
         sort(items);
         int n_taken = first_not(0, ROOM, [&](int i) { return rows[i] != ABSENT; });
         for (int i = me; i < PIVOTS; i += GROUP) {
-            pivots[i] = i + 1 < PIVOTS && n_taken ? keys[(i64)(i + 1) * n_taken / PIVOTS] : NO_KEY;
+            pivot(i) = i + 1 < PIVOTS && n_taken ? keys[(i64)(i + 1) * n_taken / PIVOTS] : NO_KEY;
         }
         for (int i = me; i < (LIMBS + 1) * CLASSES; i += GROUP) limbs[i] = 0;
     }
@@ -82,8 +87,8 @@ struct Buckets : Sorted {
     // Go to the first of these elements.
     __device__ __forceinline__ void seek(Walk<Buckets>& walk, double) const {
         bool is_behind = from % 2 == 0;  // the pivot, which is the first of the bucket otherwise
-        Key pivot = from ? pivots[from / 2 - is_behind] : Key(0);
-        auto is_before = [&](int i) { return from && (keys[i] < pivot || (is_behind && keys[i] == pivot)); };
+        Key bound = from ? pivot(from / 2 - is_behind) : Key(0);
+        auto is_before = [&](int i) { return from && (keys[i] < bound || (is_behind && keys[i] == bound)); };
         walk.start(first_not(0, n, is_before), weight_before(from));
     }
 };
@@ -168,7 +173,8 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) select_and_reach(
                 atomicAdd(its.counts + bucket, 1u);
 #pragma unroll
                 for (int l = 0; l < LIMBS; ++l) {
-                    atomicAdd(its.limbs + l * CLASSES + bucket, (u32)(whole >> LIMB * l) & ((1u << LIMB) - 1));
+                    u32 part = (u32)(whole >> LIMB * l) & ((1u << LIMB) - 1);
+                    if (part) atomicAdd(its.limbs + l * CLASSES + bucket, part);
                 }
                 mine.is_unsure |= !add_weight(w[i], weight, square);
             }
@@ -181,9 +187,9 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) select_and_reach(
         __syncthreads();
         // Answer questions, one for each thread, in rounds.
         weight = lane.weight_before(CLASSES);
-        const double cut = notes.is_cut ? n * lane.unit : 0.0, off = ADDED * ADDED * PAIR_ERROR * weight.high + cut;
+        const double cut = notes.is_cut ? n * lane.unit : 0.0;
         bool sure = cut <= NEAR / 4 * weight.high;
-        questions.begin(weight, square, off);
+        questions.begin(weight, square);
 #pragma unroll 1
         for (int k = me; k < (questions.n + GROUP - 1) / GROUP * GROUP; k += GROUP) {
             bool is_open = k < questions.n && notes.n_valid && number < lanes.n_lanes && sure;
@@ -208,7 +214,7 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) select_and_reach(
                     bool is_new = !(atomicOr(&round.wanted[b / 32], 1u << b % 32) >> b % 32 & 1);
                     if (!(is_new && b % 2) || lane.counts[b] == lane.counts[b - 1]) continue;
                     u32 item = atomicAdd(&round.n_items, 1u);
-                    lane.keys[item] = lane.pivots[b / 2], lane.rows[item] = ROOM + b / 2;
+                    lane.keys[item] = lane.pivot(b / 2), lane.rows[item] = ROOM + b / 2;
                 }
                 if (is_open && !is_now) n_open[turn] = 1;
                 __syncthreads();
@@ -231,7 +237,10 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) select_and_reach(
                 lane.n = round.n_items, before = round.upto;
                 lane.sort(items);
                 Walk<Buckets> walk(lane);
-                if (is_now) questions.answer(walk, k, number, sure), is_open = false;
+                if (is_now) {
+                    questions.allow(size + 2 * LIMBS + 28, cut), questions.answer(walk, k, number, sure);
+                    is_open = false;
+                }
                 if (!n_open[turn]) break;
             }
             __syncthreads();

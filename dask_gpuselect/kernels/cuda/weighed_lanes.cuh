@@ -64,7 +64,7 @@ __device__ __forceinline__ void write(
 // it, and each step to the next element times the part of the window that is behind it.
 struct Window {
     Pair weight, square, rest, inverse;  // inverse: of the square
-    double error;  // a bound of that of sums of weights, times the weight
+    double unit, error;  // 1 / weight; a bound of the error of sums of weights, times the weight
     Pair first, stop;
     Pair moved;  // the steps, times the parts of the window behind them
     double base, last;
@@ -74,7 +74,7 @@ struct Window {
     __device__ __forceinline__ Window(const Pair& all, const Pair& squares, double off)
         : weight(all.tidy()), square(squares.tidy()) {
         rest = sum_of(product_of(weight, weight), negative(square)), inverse = quotient_of(Pair(1.0), square);
-        error = off * weight.high;
+        unit = 1.0 / weight.high, error = off * weight.high;
     }
 
     __device__ __forceinline__ void open(double q) { first = product_of(rest, Pair(q)), stop = sum_of(first, square); }

@@ -39,9 +39,9 @@ REACH_TARGET = source.record("weighed_shares.cu", "ReachTarget")
 FLIER_LIST = source.record("weighed_lanes.cu", "FlierList")
 # Elements that are sorted together, with 40 bytes of scratch each.
 TILE = 1 << 27
-# Quantiles from which on lanes are sorted once: of lanes up to SHORT_UP_TO, and longer ones.
-# Sorting takes as long as 3 and as 6 quantiles; means over windows take longer than others.
-MANY, MANY_MEANS = (3, 6), (1, 2)
+# Quantiles from which on lanes are sorted once, unless these are means over windows: of lanes up to
+# SHORT_UP_TO, and longer ones. Sorting takes as long as 3 and as 6 quantiles.
+MANY = 3, 6
 SHORT_UP_TO = 1024
 FEW_WEIGHTS = 1 << 16  # weights that are checked on the host
 MOST_DECIDED = 1 << 14  # elements of lanes whose ends the host decides if pairs of floats do not
@@ -337,7 +337,7 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
     how: dict[str, Any] = {"is_side_by_side": layout.is_side_by_side}
     # Weights times this have a sum below 2**32.
     scale = max(2**32 - 2 * table.n, 1) / (table.n * table.largest)
-    if n_wanted >= (MANY_MEANS if is_mean else MANY)[table.n > SHORT_UP_TO]:
+    if is_mean or n_wanted >= MANY[table.n > SHORT_UP_TO]:
         common = layout.are_weights_common
         way, kernel = "sort", source.sort_kernel(dtype, table.n, shared, **how, is_common=common)
     else:

@@ -69,29 +69,6 @@ struct Proof {
     }
 };
 
-struct Squares {
-    Pair weight, square;
-    u32 lost;
-
-    __device__ __forceinline__ Squares() : lost(0) {}
-    template <class Other>
-    __device__ __forceinline__ void merge(Other of) {
-        weight.merge(of), square.merge(of), lost |= of(lost);
-    }
-};
-
-// The weight below a key, the last key below it, and the first behind it.
-struct Below {
-    Pair weight;
-    Key last, next;
-
-    __device__ __forceinline__ Below() : last(0), next(NO_KEY) {}
-    template <class Other>
-    __device__ __forceinline__ void merge(Other of) {
-        weight.merge(of), last = max(last, of(last)), next = min(next, of(next));
-    }
-};
-
 // The value of another thread, whose number differs in the bits `by`.
 struct Shuffled {
     int by;
@@ -146,7 +123,7 @@ struct Group {
     }
 };
 
-static_assert(sizeof(Totals) <= 8 * REACH_SUMS && sizeof(Squares) <= 8 * REACH_SUMS, "there is room");
+static_assert(sizeof(Totals) <= 8 * REACH_SUMS, "there is room");
 
 // --- The rows of a thread ---------------------------------------------------------------------------
 
@@ -207,47 +184,6 @@ struct Own {
             if (its <= pivot) found.upto += rounded[j], found.last = max(found.last, its);
             else found.next = min(found.next, its);
         });
-        return found;
-    }
-
-    __device__ __forceinline__ Squares squares() {
-        Squares found;
-        visit<true>([&](int j, double w) {
-            if (!(w > 0) || (KIND == FLOATING && keys[j] == NO_KEY)) return;
-            double error, square = product_of(w, w, error);
-            found.weight.add(w), found.square.add(Pair(square, error));
-            found.lost |= w > FARTHEST_ENDS || w < 1.0 / FARTHEST_ENDS;
-        });
-        return found;
-    }
-
-    __device__ __forceinline__ Below below(Key pivot) {
-        Below found;
-        visit<true>([&](int j, double w) {
-            Key its = keys[j];
-            if (its < pivot) found.weight.add(w), found.last = max(found.last, its);
-            if (its > pivot) found.next = min(found.next, its);
-        });
-        return found;
-    }
-
-    // The weight of the elements of one key, and the first key behind another. Weights are not read in the
-    // first visit: its threads would wait for each other's.
-    __device__ __forceinline__ Below equal(Key one, Key other) {
-        Below found;
-        int n_equal = 0, last = 0;
-        visit<false>([&](int j, double) {
-            Key its = keys[j];
-            bool is_equal = its == one && (KIND == FLOATING || (j * GROUP < n - me && is_kept(j)));
-            n_equal += is_equal, last = is_equal ? j : last;
-            if (its > other) found.next = min(found.next, its);
-        });
-        if (n_equal == 1) found.weight.add(__ldg(weights + last * jump));
-        if (n_equal > 1) {
-            visit<true>([&](int j, double w) {
-                if (keys[j] == one && w > 0) found.weight.add(w);
-            });
-        }
         return found;
     }
 
@@ -396,50 +332,6 @@ __device__ __forceinline__ Key reached(
     return key;
 }
 
-// --- Means over windows -----------------------------------------------------------------------------
-
-constexpr int STEPS_UP = 16, STEPS_DOWN = 3;  // elements of a window, and those before it, that are looked at
-
-__device__ __forceinline__ double mean_of_window(
-    Own& own, Group& group, const Totals& all, Window& window, double q, int answer_size, Guessed& guessed, bool& sure
-) {
-    const Pair& weight = window.weight;
-    window.open(q);
-    double share = window.first.high / (weight.high * weight.high);
-    guess(own, group, all, share * all.rounded, false, guessed);
-    Key key = guessed.key;
-    Below before;
-    bool is_open = all.n_valid > 0;
-#pragma unroll 1
-    for (int step = 0; group.any(is_open); ++step) {
-        Below found = own.below(key);
-        group.together(found);
-        if (!is_open) continue;
-        before = found;
-        bool is_before = product_of(before.weight.tidy(), weight).high < window.first.high - window.error;
-        is_open = key > all.least && !is_before;
-        if (is_open && step == STEPS_DOWN) sure = is_open = false;
-        if (is_open) key = found.last;
-    }
-    window.start(key);
-    is_open = all.n_valid > 0 && key < all.most;
-#pragma unroll 1
-    for (int step = 0; group.any(is_open); ++step) {
-        Below found = own.equal(key, before.next);
-        group.together(found);
-        if (!is_open) continue;
-        key = before.next, before.next = found.next, before.weight.add(found.weight);
-        Pair left = window.behind(before.weight);
-        is_open = !(left.high < -window.error);
-        if (!is_open) continue;
-        window.step(key, left);
-        is_open = key < all.most;
-        if (is_open && step == STEPS_UP) sure = is_open = false;
-    }
-    sure = sure && (q == 0.0 || q > LEAST_SHARE);
-    return window.rounded(answer_size, sure);
-}
-
 extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_lanes(
     const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const ReachTarget* targets,
     int answer_size, void* answers, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags
@@ -453,15 +345,6 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_la
         bool is_one = load(lanes, values, weights, keeps, start, group, (u64*)scratch + LANES * PARTS, own), sure = true;
         Totals all = own.start();
         group.together(all);
-        Window window;
-        if (MEANS) {
-            Squares squares = own.squares();
-            group.together(squares);
-            // Each thread adds so many weights one after the other, and merges sums a few times.
-            double added = own.n / GROUP + 28.0, weight = squares.weight.tidy().high;
-            window = Window(squares.weight, squares.square, added * added * PAIR_ERROR * weight);
-            sure = !squares.lost;
-        }
         Guessed guessed(all);
         double before = 0;
 #pragma unroll 1
@@ -470,16 +353,10 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_la
             double q = target.share;
             if (q < before) guessed = Guessed(all);
             before = q;
-            i64 at = t * lanes.n_lanes + number;
-            if (MEANS) {
-                double mean = mean_of_window(own, group, all, window, q, answer_size, guessed, sure);
-                if (is_one && group.me == 0) write_mean(answers, at, mean, answer_size);
-                continue;
-            }
             bool is_unsure = false;
             Key key = q == 0 ? all.least : q == 1 ? all.most : reached(own, group, all, target, lanes.slack * all.weight, guessed, is_unsure);
             sure = sure && !(is_unsure && lanes.slack > 0);
-            if (is_one && group.me == 0) ((Value*)answers)[at] = value_of(word_of(key));
+            if (is_one && group.me == 0) ((Value*)answers)[t * lanes.n_lanes + number] = value_of(word_of(key));
         }
         if (!is_one || group.me) continue;
         write(all, number, !sure, n_valid, n_missing, are_unsure, flags);

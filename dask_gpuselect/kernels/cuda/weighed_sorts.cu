@@ -99,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) sort_and
         for (int j = 0; j < EACH; ++j) sure = add_weight(lane.weight(items[j].row), weight, square) && sure;
         if (MEANS) square = lane.scan(square), lane.sync();
         weight = lane.scan(weight);
-        questions.begin(weight, square, ADDED * ADDED * PAIR_ERROR * weight.high);
+        questions.begin(weight, square), questions.allow(ADDED, 0.0);
         Walk<Lane> walk(lane);
 #pragma unroll 1
         for (int k = lane.me; k < questions.n && lane.n; k += GROUP) questions.answer(walk, k, number, sure);

@@ -144,12 +144,33 @@ __device__ __forceinline__ Key reached(
     return ahead.key();
 }
 
+// Find a mean by plain floats, which tell nearly all float32. Return NaN if they do not.
+template <class Lane>
+__device__ __forceinline__ double near_mean(Walk<Lane> walk, const Window& window) {
+    double weight = window.weight.high, error = 0x1p-50 * weight * weight, moved = 0.0, last = window.base;
+    int step = 0;
+#pragma unroll 1
+    for (; step < 16 && !walk.is_last(); ++step) {
+        double left = __fma_rn(-__dadd_rn(walk.upto.high, walk.upto.low), weight, window.stop.high);
+        if (left < -error) break;
+        walk.step();
+        double value = as_double(value_of(word_of(walk.key())));
+        moved = __fma_rn(fmin(left, window.square.high), __dadd_rn(value, -last), moved), last = value;
+    }
+    double mean = __fma_rn(moved, window.inverse.high, window.base);
+    double off = 2.0 * error * window.inverse.high * (last - window.base) + 0x1p-47 * fmax(fabs(window.base), fabs(last));
+    float low = (float)(mean - off), high = (float)(mean + off);
+    return step < 16 && low == high ? low : __longlong_as_double(0x7ff8000000000000ll);
+}
+
 template <class Lane>
 __device__ __forceinline__ double mean_of_window(Walk<Lane>& walk, Window& window, double q, int answer_size, bool& sure) {
-    double scale = window.weight.high;
     window.open(q);
-    walk.reach(window.first.high / scale - NEAR * scale);
+    walk.reach(window.first.high * window.unit - NEAR * window.weight.high);
     window.start(walk.key());
+    sure = sure && (q == 0.0 || q > LEAST_SHARE);
+    double near = answer_size == 4 ? near_mean(walk, window) : INFINITE;
+    if (fabs(near) < INFINITE) return near;
     Walk<Lane> ahead = walk;
 #pragma unroll 1
     for (int step = 0; !ahead.is_last(); ++step) {
@@ -159,7 +180,6 @@ __device__ __forceinline__ double mean_of_window(Walk<Lane>& walk, Window& windo
         if (step == MOST_STEPS) sure = false;
         if (!sure) break;
     }
-    sure = sure && (q == 0.0 || q > LEAST_SHARE);
     return window.rounded(answer_size, sure);
 }
 
@@ -176,17 +196,21 @@ struct Questions {
         : targets(targets), answers(answers), n_lanes(lanes.n_lanes), n((int)lanes.n_targets), answer_size(answer_size),
           slack(lanes.slack) {}
 
-    // Begin a lane, with a bound of the error of sums of weights.
-    __device__ __forceinline__ void begin(const Pair& weight, const Pair& square, double off) {
-        if (MEANS) window = Window(weight, square, off);
-        else window.weight = weight.tidy(), window.error = slack > 0 ? off : 0.0;
+    __device__ __forceinline__ void begin(const Pair& weight, const Pair& square) {
+        if (MEANS) window = Window(weight, square, 0.0);
+        else window.weight = weight.tidy();
+    }
+    // So many weights are added one after the other, whose sum is `off` away from the right one at first.
+    __device__ __forceinline__ void allow(double added, double off) {
+        off += added * added * PAIR_ERROR * window.weight.high;
+        window.error = MEANS ? off * window.weight.high : slack > 0 ? off : 0.0;
     }
 
     // Find the weights between which the elements of an answer are.
     __device__ __forceinline__ void place(int k, double& low, double& high) {
         double scale = window.weight.high, share = targets[k].share;
         if (MEANS) window.open(share);
-        low = MEANS ? window.first.high / scale : share * scale, high = MEANS ? window.stop.high / scale : low;
+        low = MEANS ? window.first.high * window.unit : share * scale, high = MEANS ? window.stop.high * window.unit : low;
         low -= NEAR * scale, high += NEAR * scale;
     }
 
