@@ -417,12 +417,10 @@ def select_kernel(
 ) -> LaneKernel | None:
     """Choose the kernel that sorts some buckets of lanes of n elements; None if there is none."""
     size = key_size(dtype)
-    limb = 16 if n < 1 << 16 else 11  # so that sums have 32 bits
-    limbs = -(-64 // limb)
+    limb, limbs = (16, 4) if n < 1 << 16 else (11, 6)  # so that sums have 32 bits
     for lanes, each in (2, 9), (2, 7), (2, 5), (1, 9), (1, 7), (1, 5), (1, 3), (1, 1):
         group = MOST_THREADS // lanes
-        room = group * each
-        own = (8 + size + 2) * (room + 1) + size * PIVOTS + 8 * PIVOTS * (limbs + 1)
+        own = (10 + size) * (group * each + 1) + size * PIVOTS + 8 * PIVOTS * (limbs + 1)
         own = -(-lanes * own // 1024) * 1024
         if own + STATIC <= shared and n < 1 << 32 - limb:
             more = ("GROUP", group), ("EACH", each), ("LIMB", limb), ("LIMBS", limbs)

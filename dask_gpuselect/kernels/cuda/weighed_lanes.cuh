@@ -70,11 +70,10 @@ struct Window {
     double base, last;
 
     __device__ __forceinline__ Window() {}
-    // `off` is a bound of the error of sums of weights.
-    __device__ __forceinline__ Window(const Pair& all, const Pair& squares, double off)
+    __device__ __forceinline__ Window(const Pair& all, const Pair& squares)
         : weight(all.tidy()), square(squares.tidy()) {
         rest = sum_of(product_of(weight, weight), negative(square)), inverse = quotient_of(Pair(1.0), square);
-        unit = 1.0 / weight.high, error = off * weight.high;
+        unit = 1.0 / weight.high;
     }
 
     __device__ __forceinline__ void open(double q) { first = product_of(rest, Pair(q)), stop = sum_of(first, square); }
@@ -109,9 +108,3 @@ struct Window {
         return found;
     }
 };
-
-// Write a mean as float32 if answers have 4 bytes, or else as float64.
-__device__ __forceinline__ void write_mean(void* means, i64 place, double mean, int answer_size) {
-    if (answer_size == 4) ((float*)means)[place] = (float)mean;
-    else ((double*)means)[place] = mean;
-}

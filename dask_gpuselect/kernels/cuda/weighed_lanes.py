@@ -1,9 +1,9 @@
 """Weighted lanes of CuPy chunks: the host side of ``weighed_*.cu``.
 
 Sums of weights are floats, or several floats together, which are exact. The host finds the answers
-that they cannot tell by integers. ``weighed_sorts.cu`` sorts the lanes if several quantiles are
-wanted, and ``weighed_shares.cu`` finds each quantile by itself. CuPy sorts lanes that exceed shared
-memory.
+that they cannot tell by integers. ``weighed_sorts.cu`` sorts lanes for several quantiles or means,
+``weighed_buckets.cu`` sorts parts of lanes that exceed shared memory, and ``weighed_shares.cu``
+finds each quantile by itself.
 """
 
 from __future__ import annotations
@@ -291,21 +291,14 @@ class _Layout(NamedTuple):
         outer, _, inner = self.weights.strides
         return not (outer or inner)
 
-    def defined(self, kernel: source.LaneKernel, more: source.Defined = ()) -> source.Defined:
-        return (*kernel.defined, *(() if self.keeps is None else source.KEEPS), *more)
+    def defined(self, kernel: source.LaneKernel, defined: source.Defined = ()) -> source.Defined:
+        return (*kernel.defined, *(() if self.keeps is None else source.KEEPS), *defined)
 
-    def start(
-        self,
-        kernel: source.LaneKernel,
-        name: str,
-        *arguments: Any,
-        defined: source.Defined = (),
-        blocks: int = 0,
-    ) -> None:
+    def start(self, kernel: source.LaneKernel, name: str, *arguments: Any, **how: Any) -> None:
         """Start a kernel by its name. The first arguments are those of `arguments`."""
-        how = {"shared": kernel.shared, "blocks": blocks}
-        made = self.defined(kernel, defined)
-        launch(np.dtype(self.values.chunk.dtype), name, *arguments, **how, defined=made)
+        how["defined"] = self.defined(kernel, how.get("defined", ()))
+        kind = np.dtype(self.values.chunk.dtype)
+        launch(kind, name, *arguments, shared=kernel.shared, **how)
 
     def arguments(self, n_targets: int = 0, *how: float) -> tuple[Any, ...]:
         """Return the first arguments of a kernel: elements, weights, mask, and `ReachLanes`."""
@@ -332,18 +325,18 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
     Scratch: copies where lanes are not evenly spaced.
     """
     layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
-    shared = most_shared(cupy.cuda.Device().id)
-    is_mean, n_wanted = wanted.method == lane_weights.TYPE_7, len(wanted.q)
+    about = dtype, table.n, most_shared(cupy.cuda.Device().id)
     how: dict[str, Any] = {"is_side_by_side": layout.is_side_by_side}
+    is_mean = wanted.method == lane_weights.TYPE_7
     # Weights times this have a sum below 2**32.
     scale = max(2**32 - 2 * table.n, 1) / (table.n * table.largest)
-    if is_mean or n_wanted >= MANY[table.n > SHORT_UP_TO]:
-        common = layout.are_weights_common
-        way, kernel = "sort", source.sort_kernel(dtype, table.n, shared, **how, is_common=common)
+    if is_mean or len(wanted.q) >= MANY[table.n > SHORT_UP_TO]:
+        is_common = layout.are_weights_common
+        way, kernel = "sort_and_reach", source.sort_kernel(*about, **how, is_common=is_common)
     else:
-        way, kernel = "reach", source.reach_kernel(dtype, table.n, shared, **how)
+        way, kernel = "reach_lanes", source.reach_kernel(*about, **how)
     if kernel is None:  # weights times this have at most 64 bits
-        way, kernel = "select", source.select_kernel(dtype, table.n, shared, **how)
+        way, kernel = "select_and_reach", source.select_kernel(*about, **how)
         scale = 2.0 ** min(64 - math.frexp(table.largest)[1], 1000)
     if kernel is None:
         return None
@@ -352,22 +345,18 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
     is_unsure, flags = cupy.empty(n_lanes, np.bool_), cupy.zeros(2, np.uint32)
     results: list[Any] = [n_valid, n_missing, is_unsure, flags]
     made: dict[str, Any] = {"defined": (("MEANS", int(is_mean)),)}
-    name = "reach_lanes" if way == "reach" else f"{way}_and_reach"
-    if way == "select":
-        defined = layout.defined(kernel, made["defined"])
-        made["blocks"] = blocks_at_once(dtype, name, defined, kernel.shared)
+    if way == "select_and_reach":
+        made["blocks"] = blocks_at_once(dtype, way, layout.defined(kernel, **made), kernel.shared)
         results.append(cupy.empty(made["blocks"] * kernel.lanes * table.n, np.uint16))
-    targets = _targets(wanted, tells_passed=table.is_whole or way != "reach")
-    kind = selection_dtype(dtype)
-    if is_mean:
-        kind = np.dtype(np.float32 if wanted.dtype == np.float32 else np.float64)
-    answers = cupy.empty((len(targets), n_lanes), kind)
+    targets = _targets(wanted, tells_passed=table.is_whole or way != "reach_lanes")
+    narrow = np.float32 if wanted.dtype == np.float32 else np.float64
+    answers = cupy.empty((len(targets), n_lanes), narrow if is_mean else selection_dtype(dtype))
     # Each thread adds so many weights one after the other, and its sum is merged ten times.
     each = -(-table.n // (kernel.threads // kernel.lanes))
     slack = 0.0 if table.is_whole else (each + 16) * 2.0**-52
     given = layout.arguments(len(targets), slack, scale)
     records = cupy.asarray(np.array(targets, REACH_TARGET).view(np.uint8))
-    layout.start(kernel, name, *given, records, wanted.dtype.itemsize, answers, *results, **made)
+    layout.start(kernel, way, *given, records, wanted.dtype.itemsize, answers, *results, **made)
     lower = upper = answers[: len(wanted.q)].T
     if wanted.method == "averaged_inverted_cdf":
         place_of = {target: place for place, target in enumerate(targets)}

@@ -197,7 +197,7 @@ struct Questions {
           slack(lanes.slack) {}
 
     __device__ __forceinline__ void begin(const Pair& weight, const Pair& square) {
-        if (MEANS) window = Window(weight, square, 0.0);
+        if (MEANS) window = Window(weight, square);
         else window.weight = weight.tidy();
     }
     // So many weights are added one after the other, whose sum is `off` away from the right one at first.
@@ -218,7 +218,9 @@ struct Questions {
     __device__ __forceinline__ void answer(Walk<Lane>& walk, int k, i64 number, bool& sure) {
         i64 at = k * n_lanes + number;
         if (MEANS) {
-            write_mean(answers, at, mean_of_window(walk, window, targets[k].share, answer_size, sure), answer_size);
+            double mean = mean_of_window(walk, window, targets[k].share, answer_size, sure);
+            if (answer_size == 4) ((float*)answers)[at] = (float)mean;
+            else ((double*)answers)[at] = mean;
         } else {
             ((Value*)answers)[at] = value_of(word_of(reached(walk, window.weight, targets[k], window.error, sure)));
         }
