@@ -237,10 +237,7 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) select_and_reach(
                 lane.n = round.n_items, before = round.upto;
                 lane.sort(items);
                 Walk<Buckets> walk(lane);
-                if (is_now) {
-                    questions.allow(size + 2 * LIMBS + 28, cut), questions.answer(walk, k, number, sure);
-                    is_open = false;
-                }
+                if (is_now) questions.answer(walk, k, number, size + 2 * LIMBS + 28, cut, sure), is_open = false;
                 if (!n_open[turn]) break;
             }
             __syncthreads();

@@ -67,7 +67,7 @@ struct Window {
     double unit, error;  // 1 / weight; a bound of the error of sums of weights, times the weight
     Pair first, stop;
     Pair moved;  // the steps, times the parts of the window behind them
-    double base, last;
+    double base, last, n_steps;
 
     __device__ __forceinline__ Window() {}
     __device__ __forceinline__ Window(const Pair& all, const Pair& squares)
@@ -78,7 +78,7 @@ struct Window {
 
     __device__ __forceinline__ void open(double q) { first = product_of(rest, Pair(q)), stop = sum_of(first, square); }
 
-    __device__ __forceinline__ void start(Key key) { base = last = as_double(value_of(word_of(key))), moved = Pair(); }
+    __device__ __forceinline__ void start(Key key) { base = last = as_double(value_of(word_of(key))), moved = Pair(), n_steps = 0.0; }
 
     // The window behind elements whose weight is `upto`.
     __device__ __forceinline__ Pair behind(const Pair& upto) const {
@@ -91,14 +91,14 @@ struct Window {
         double value = as_double(value_of(word_of(key)));
         Pair more;
         more.high = two_sum(value, -last, more.low);
-        moved = sum_of(moved, product_of(is_all ? square : left, more)), last = value;
+        moved = sum_of(moved, product_of(is_all ? square : left, more)), last = value, ++n_steps;
     }
 
     // Round the mean, whose dtype has `answer_size` bytes.
     __device__ __forceinline__ double rounded(int answer_size, bool& sure) const {
         if (last == base) return base;
         double largest = fmax(fabs(base), fabs(last));
-        double off = (last - base) * 2.0 * error * inverse.high + 16.0 * largest * PAIR_ERROR;
+        double off = (last - base) * 2.0 * error * inverse.high + (16.0 + n_steps) * largest * PAIR_ERROR;
         double found = rounded_once(sum_of(Pair(base), product_of(moved, inverse)), off, sure);
         sure = sure && fabs(found) > LEAST_MEAN && largest < (KIND == FLOATING ? FARTHEST_ENDS : 0x1p53);
         // Rounding again is right unless the first rounding has made a tie.

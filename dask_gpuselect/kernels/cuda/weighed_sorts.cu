@@ -99,10 +99,10 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) sort_and
         for (int j = 0; j < EACH; ++j) sure = add_weight(lane.weight(items[j].row), weight, square) && sure;
         if (MEANS) square = lane.scan(square), lane.sync();
         weight = lane.scan(weight);
-        questions.begin(weight, square), questions.allow(ADDED, 0.0);
+        questions.begin(weight, square);
         Walk<Lane> walk(lane);
 #pragma unroll 1
-        for (int k = lane.me; k < questions.n && lane.n; k += GROUP) questions.answer(walk, k, number, sure);
+        for (int k = lane.me; k < questions.n && lane.n; k += GROUP) questions.answer(walk, k, number, ADDED, 0.0, sure);
         return sure;
     };
     sort_lanes(values, weights, keeps, lanes, find, [&](const Notes& notes, i64 number) {

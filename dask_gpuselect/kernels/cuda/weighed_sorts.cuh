@@ -18,7 +18,7 @@ constexpr int ROOM = GROUP * EACH;  // elements of a lane that are sorted togeth
 constexpr int PITCH = ROOM | 1;  // from a lane to the next, in elements
 constexpr Row ABSENT = 0xffff;  // the row of elements that take no part
 constexpr double NEAR = 0x1p-40;  // sums of floats decide beyond this share of the weight
-constexpr int MOST_STEPS = 64;  // elements of a window
+constexpr int MOST_STEPS = 64;  // elements of most windows
 
 struct Item {
     Key key;
@@ -177,8 +177,10 @@ __device__ __forceinline__ double mean_of_window(Walk<Lane>& walk, Window& windo
         Pair left = window.behind(ahead.upto);
         if (left.high < -window.error) break;
         ahead.step(), window.step(ahead.key(), left);
-        if (step == MOST_STEPS) sure = false;
-        if (!sure) break;
+        if (step == MOST_STEPS) {  // more weights are added than `added`
+            double more = 1.0 + (double)ahead.lane.n / MOST_STEPS;
+            window.error *= more * more;
+        }
     }
     return window.rounded(answer_size, sure);
 }
@@ -200,11 +202,6 @@ struct Questions {
         if (MEANS) window = Window(weight, square);
         else window.weight = weight.tidy();
     }
-    // So many weights are added one after the other, whose sum is `off` away from the right one at first.
-    __device__ __forceinline__ void allow(double added, double off) {
-        off += added * added * PAIR_ERROR * window.weight.high;
-        window.error = MEANS ? off * window.weight.high : slack > 0 ? off : 0.0;
-    }
 
     // Find the weights between which the elements of an answer are.
     __device__ __forceinline__ void place(int k, double& low, double& high) {
@@ -214,9 +211,12 @@ struct Questions {
         low -= NEAR * scale, high += NEAR * scale;
     }
 
+    // So many weights are added one after the other, whose sum is `off` away from the right one at first.
     template <class Lane>
-    __device__ __forceinline__ void answer(Walk<Lane>& walk, int k, i64 number, bool& sure) {
+    __device__ __forceinline__ void answer(Walk<Lane>& walk, int k, i64 number, double added, double off, bool& sure) {
         i64 at = k * n_lanes + number;
+        off += added * added * PAIR_ERROR * window.weight.high;
+        window.error = MEANS ? off * window.weight.high : slack > 0 ? off : 0.0;
         if (MEANS) {
             double mean = mean_of_window(walk, window, targets[k].share, answer_size, sure);
             if (answer_size == 4) ((float*)answers)[at] = (float)mean;
