@@ -18,6 +18,9 @@ constexpr int ROOM = GROUP * EACH;  // elements of a lane that are sorted togeth
 constexpr int PITCH = ROOM | 1;  // from a lane to the next, in elements
 constexpr Row ABSENT = 0xffff;  // the row of elements that take no part
 constexpr double NEAR = 0x1p-40;  // sums of floats decide beyond this share of the weight
+// A bound of the relative error of a sum of n weights, for n * n: the second parts of pairs have up to n times
+// 2**-53 of the sum, and their sum is rounded n times. It is four times that.
+constexpr double SUM_ERROR = 0x1p-104;
 constexpr int MOST_STEPS = 64;  // elements of most windows
 
 struct Item {
@@ -215,7 +218,7 @@ struct Questions {
     template <class Lane>
     __device__ __forceinline__ void answer(Walk<Lane>& walk, int k, i64 number, double added, double off, bool& sure) {
         i64 at = k * n_lanes + number;
-        off += added * added * PAIR_ERROR * window.weight.high;
+        off += added * added * SUM_ERROR * window.weight.high;
         window.error = MEANS ? off * window.weight.high : slack > 0 ? off : 0.0;
         if (MEANS) {
             double mean = mean_of_window(walk, window, targets[k].share, answer_size, sure);
