@@ -412,19 +412,23 @@ def sort_kernel(
     return _weighted_lanes(threads, threads // group, own, more, is_side_by_side=is_side_by_side)
 
 
+SELECTS = *((2, 512, n) for n in (9, 7, 5)), *((1, 1024, n) for n in (7, 5, 3)), (1, 512, 2)
+"""Lanes of a block, threads of a lane, and elements that a thread sorts."""
+
+
 def select_kernel(
     dtype: np.dtype[Any], n: int, shared: int, *, is_side_by_side: bool
 ) -> LaneKernel | None:
     """Choose the kernel that sorts some buckets of lanes of n elements; None if there is none."""
     size = key_size(dtype)
     limb, limbs = (16, 4) if n < 1 << 16 else (11, 6)  # so that sums have 32 bits
-    for lanes, each in (2, 9), (2, 7), (2, 5), (1, 9), (1, 7), (1, 5), (1, 3), (1, 1):
-        group = MOST_THREADS // lanes
+    # At least two elements of a thread, in whose place its sums are at first.
+    for lanes, group, each in SELECTS:
         own = (10 + size) * (group * each + 1) + size * PIVOTS + 8 * PIVOTS * (limbs + 1)
-        own = -(-lanes * own // 1024) * 1024
+        own, threads = -(-lanes * own // 1024) * 1024, lanes * group
         if own + STATIC <= shared and n < 1 << 32 - limb:
             more = ("GROUP", group), ("EACH", each), ("LIMB", limb), ("LIMBS", limbs)
-            return _weighted_lanes(MOST_THREADS, lanes, own, more, is_side_by_side=is_side_by_side)
+            return _weighted_lanes(threads, lanes, own, more, is_side_by_side=is_side_by_side)
     return None
 
 
