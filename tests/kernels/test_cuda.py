@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
@@ -39,6 +39,7 @@ from dask_gpuselect.kernels.cuda.source import (
     n_slots,
     reach_kernel,
     row_sums,
+    select_kernel,
     select_memory,
     sizes_for,
     sort_kernel,
@@ -140,7 +141,7 @@ def test_a_kernel_is_alone_in_its_source() -> None:
 OTHERS = {
     *("lanes.cu", "lane_boxes.cu", "lane_passes.cu", "lane_answers.cu"),
     *("residuals.cu", "lower_sets.cu", "window_networks.cu", "window_tiles.cu"),
-    *("weighed_lanes.cu", "weighed_shares.cu", "weighed_sorts.cu"),
+    *("weighed_lanes.cu", "weighed_shares.cu", "weighed_sorts.cu", "weighed_buckets.cu"),
 }
 OF_SPANS: tuple[Defined, ...] = tuple(
     (("SPANS", n), ("SPANS_ARE", kind)) for n in SPANS for kind in SPANS_ARE.values()
@@ -199,16 +200,22 @@ def of_rows(dtype: str, arch: str) -> Sources:
         yield name, ()
 
 
+WEIGHTED = {
+    reach_kernel: "reach_lanes",
+    sort_kernel: "sort_and_reach",
+    select_kernel: "select_and_reach",
+}
+
+
 def of_weighted_lanes(dtype: str, arch: str) -> Sources:
-    for n, side_by_side in itertools.product((24, 365, 3650, 17_000, 20_000, 28_000), (0, 1)):
+    about = np.dtype(dtype), SHARED["sm_90"]
+    for n, side_by_side in itertools.product((24, 365, 3650, 10_001, 40_000, 66_000), (0, 1)):
         how: dict[str, Any] = {"is_side_by_side": bool(side_by_side)}
-        kernel = reach_kernel(np.dtype(dtype), n, SHARED["sm_90"], **how)
-        assert kernel is not None
-        if dtype != "f8" or (n % 10 + side_by_side) % 2:
-            yield "reach_lanes", kernel.defined
-        kernel = sort_kernel(np.dtype(dtype), n, SHARED["sm_90"], **how)
-        if kernel is not None and (n + side_by_side) % 2:
-            yield ("sort_and_mean", "sort_and_reach")[side_by_side], kernel.defined
+        for choose, name in WEIGHTED.items():
+            kernel = choose(about[0], n, about[1], **how)
+            assert kernel is not None or n > 10_001
+            if kernel is not None and (n + side_by_side) % 2:
+                yield name, (*kernel.defined, ("MEANS", side_by_side))
 
 
 def of_network(size: Shape, dtype: str, masks: Any) -> tuple[Any, ...]:
@@ -252,38 +259,25 @@ def test_tiles_of_windows_fit_a_block(padded: Shape, size: Shape, itemsize: int)
         assert defined["RUNS"] * max(size) == frame.n
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize("is_side_by_side", [True, False])
-def test_weighted_lanes_fit_a_block(dtype: str, is_side_by_side: bool) -> None:
-    for shared in SHARED.values():
-        for n in (1, 24, 365, 1290, 3650, 10_000, 20_000, 40_000, 56_000):
-            kernel = reach_kernel(np.dtype(dtype), n, shared, is_side_by_side=is_side_by_side)
-            if kernel is None:
-                assert n * np.dtype(dtype).itemsize > shared - 4096
-                continue
-            assert kernel.shared <= shared
-            made = dict(kernel.defined)
-            assert kernel.threads == kernel.lanes * made["GROUP"] <= 1024
-            assert made["KEYS_ARE"] or made["GROUP"] * made["EACH"] >= n
-            assert kernel.lanes == 1 or not (made["KEYS_ARE"] or made["ROUNDED_ARE"])
-
-
 @pytest.mark.parametrize("dtype", ["f4", "f8", "u1"])
 @pytest.mark.parametrize("is_side_by_side", [True, False])
-def test_lanes_to_sort_fit_a_block(dtype: str, is_side_by_side: bool) -> None:
-    how: dict[str, Any] = {"is_side_by_side": is_side_by_side}
-    for shared, is_common in itertools.product(SHARED.values(), (False, True)):
-        for n in (1, 2, 9, 24, 25, 29, 31, 60, 365, 480, 1290, 3650, 10_000, 20_000, 40_000):
-            kernel = sort_kernel(np.dtype(dtype), n, shared, **how, is_common=is_common)
-            if kernel is None:
-                # Besides the elements and their rows: sums, and elements that fill up a lane.
-                assert 1.1 * n * (key_size(np.dtype(dtype)) + 2) > shared - (24 << 10) or n > 25_600
-                continue
-            made = dict(kernel.defined)
-            assert kernel.shared <= shared
-            assert kernel.threads == kernel.lanes * made["GROUP"] <= 1024
-            assert n <= made["GROUP"] * made["EACH"] < 2**16 - 1
-            assert made["COMMON"] == 0 or made["COMMON"] >= n
+def test_weighted_lanes_fit_a_block(dtype: str, is_side_by_side: bool) -> None:
+    lengths = (1, 2, 9, 24, 25, 29, 31, 60, 365, 480, 1290, 3650, 10_000, 20_000, 66_000, 1 << 20)
+    ways = *WEIGHTED, partial(sort_kernel, is_common=True)
+    for shared, n, choose in itertools.product(SHARED.values(), lengths, ways):
+        kernel = choose(np.dtype(dtype), n, shared, is_side_by_side=is_side_by_side)
+        is_select = choose is select_kernel
+        if kernel is None:
+            # Besides the elements and their rows: sums, and elements that fill up a lane.
+            large = 1.1 * n * (key_size(np.dtype(dtype)) + 2) > shared - (24 << 10)
+            assert shared < 100_000 if is_select else n > 10_000 or large
+            continue
+        made = dict(kernel.defined)
+        assert kernel.shared + STATIC <= shared
+        assert kernel.threads == kernel.lanes * made["GROUP"] <= 1024
+        assert (made["EACH"] > 1) if is_select else n <= made["GROUP"] * made["EACH"] < 2**16 - 1
+        assert n << made.get("LIMB", 0) < 1 << 32
+        assert made.get("COMMON", 0) in {0, *range(n, shared)}
 
 
 # By a thread, a part of a warp, a warp or two, a block; and whether lanes are side by side.

@@ -107,9 +107,9 @@ def launch_together(
     start(kernel.start.kernel.ptr, *grid, *block, shared, stream, ctypes.addressof(places))
 
 
-def blocks_at_once(dtype: np.dtype[Any], name: str, defined: Defined = ()) -> int:
-    """Return the number of blocks that `launch` starts of a kernel without shared memory."""
-    return _prepared(dtype, name, 0, cupy.cuda.Device().id, defined).at_once
+def blocks_at_once(dtype: np.dtype[Any], name: str, defined: Defined = (), shared: int = 0) -> int:
+    """Return the number of blocks that `launch` starts of a kernel."""
+    return _prepared(dtype, name, shared, cupy.cuda.Device().id, defined).at_once
 
 
 class _Kernel(NamedTuple):

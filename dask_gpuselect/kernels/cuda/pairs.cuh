@@ -19,11 +19,6 @@ struct Pair {
         double error, product = product_of(a, b, error);
         add(Pair(product, error));
     }
-    template <class Other>
-    __device__ __forceinline__ void merge(Other of) {
-        Pair other(of(high), of(low));
-        add(other);
-    }
     __device__ __forceinline__ Pair tidy() const {
         Pair sum;
         sum.high = two_sum(high, low, sum.low);
@@ -31,17 +26,19 @@ struct Pair {
     }
 };
 
+// The high part is nearly all of the sum, unless numbers cancel: what is lost then is small beside these.
 __device__ __forceinline__ Pair sum_of(const Pair& a, const Pair& b) {
     Pair sum = a;
     sum.add(b);
-    return sum.tidy();
+    double high = __dadd_rn(sum.high, sum.low);
+    return Pair(high, __dadd_rn(sum.low, -__dadd_rn(high, -sum.high)));
 }
 
 __device__ __forceinline__ Pair product_of(const Pair& a, const Pair& b) {
     Pair product;
     product.high = product_of(a.high, b.high, product.low);
-    product.low = __dadd_rn(product.low, __dadd_rn(__dmul_rn(a.high, b.low), __dmul_rn(a.low, b.high)));
-    return product.tidy();
+    product.low = __fma_rn(a.high, b.low, __fma_rn(a.low, b.high, product.low));
+    return product;
 }
 
 __device__ __forceinline__ Pair negative(const Pair& a) { return Pair(-a.high, -a.low); }

@@ -46,6 +46,7 @@ ENDS_THREADS = 128
 REACH_WORKING = 44  # registers of a thread of ``reach_lanes`` besides keys and weights
 SORT_WORKING = 36  # registers of a thread of ``weighed_sorts.cu`` besides its elements
 FETCHED_ROWS = 8  # rows of a thread that it fetches together for others
+PIVOTS = 1024  # of a weighted lane that exceeds shared memory
 REACH_SUMS = 5  # words of 8 bytes that the threads of a lane of ``reach_lanes`` find together
 FINISH_THREADS = 128
 ENDS_BYTES = 288  # upper bound of the bytes of Ends of ``weighed_lanes.cu``
@@ -203,7 +204,7 @@ KEEPS: Defined = (("KEEPS", 1),)
 
 USUAL = {
     **dict.fromkeys(("KEEPS", "SPANS_ARE", "SPACE", "WHOLE", "IN_PARTS", "LISTED"), 0),
-    **dict.fromkeys(("PLACED", "KEYED", "IN_SHARED", "NARROW", "IN_PAIRS"), 0),
+    **dict.fromkeys(("PLACED", "KEYED", "IN_SHARED", "NARROW", "IN_PAIRS", "MEANS"), 0),
     **{"SPANS": 1, "PIECES": 3, "WINDOW": 256, "ONLY_MOST": MOST_RANKS},
 }
 """Definitions with which a source is compiled if it is not compiled with others."""
@@ -324,9 +325,8 @@ def deal_counts_memory(dtype: np.dtype[Any], room: int, n_marks: int) -> int:
     return room * key_size(dtype) + 4 * (2 * n_marks + 2)
 
 
-REACHED_ARE = {"in registers": 0, "in shared memory": 1, "made": 2}  # as in ``weighed_shares.cu``
-REACH_WORDS, REACH_WORDS_OF_MOST = 64, 40
-"""Keys and rounded weights in the registers of a thread, in words of 4 bytes; of 1,024 threads."""
+REACH_WORDS, REACH_GROUP = 64, 512
+"""Words of 4 bytes of a thread for keys and rounded weights, and threads of a lane, at most."""
 
 
 class LaneKernel(NamedTuple):
@@ -350,7 +350,7 @@ def _weighted_lanes(
 def reach_kernel(
     dtype: np.dtype[Any], n: int, shared: int, *, is_side_by_side: bool
 ) -> LaneKernel | None:
-    """Choose the kernel for lanes of n weighted elements; None if a block has no room for one lane.
+    """Choose the kernel for lanes of n weighted elements; None if threads have no room for them.
 
     `shared` is the number of bytes of shared memory that a block can have.
     """
@@ -358,30 +358,19 @@ def reach_kernel(
     group = 1
     while not is_side_by_side and group < 32 and 8 * group < n:
         group *= 2  # so that neighbouring threads read neighbouring elements
-    while group < MOST_THREADS and -(-n // group) * (words + 1) > REACH_WORDS:
+    while group < REACH_GROUP and -(-n // group) * (words + 1) > REACH_WORDS:
         group *= 2
     each, threads = -(-n // group), max(group, 512 if group > 64 else 256)
     each += each % 2 if each > 8 else 0  # for fewer kernels
-    keys = rounded = "in registers"
     own, lanes, warps = 0, threads // group, group // 32
     if warps > 1:
         own += lanes * warps * REACH_SUMS * 2 * 8
     if warps and is_side_by_side and lanes > 1:
         own += FETCHED_ROWS * lanes * (group + 32 // lanes) * dtype.itemsize
-    if group == MOST_THREADS:  # a block has one lane
-        own, rounded = own + 4 * n, "in shared memory"
-        if each * words > REACH_WORDS_OF_MOST:
-            own, keys, rounded, each = own + (4 * words - 4) * n, "in shared memory", "made", 1
     registers = threads * (each * (words + 1) + REACH_WORKING)
-    more = (
-        ("GROUP", group),
-        ("EACH", each),
-        ("KEYS_ARE", REACHED_ARE[keys]),
-        ("ROUNDED_ARE", REACHED_ARE[rounded]),
-        ("MIN_BLOCKS", max(REGISTERS // registers, 1)),
-    )
+    more = ("GROUP", group), ("EACH", each), ("MIN_BLOCKS", max(REGISTERS // registers, 1))
     own = -(-own // 1024) * 1024  # not a preparation for every number
-    if own + STATIC > shared:
+    if own + STATIC > shared or -(-n // group) * (words + 1) > REACH_WORDS:
         return None
     return _weighted_lanes(threads, lanes, own, more, is_side_by_side=is_side_by_side)
 
@@ -421,6 +410,26 @@ def sort_kernel(
     if own + STATIC > shared or n > group * each:
         return None
     return _weighted_lanes(threads, threads // group, own, more, is_side_by_side=is_side_by_side)
+
+
+SELECTS = *((2, 512, n) for n in (9, 7, 5)), *((1, 1024, n) for n in (7, 5, 3)), (1, 512, 2)
+"""Lanes of a block, threads of a lane, and elements that a thread sorts."""
+
+
+def select_kernel(
+    dtype: np.dtype[Any], n: int, shared: int, *, is_side_by_side: bool
+) -> LaneKernel | None:
+    """Choose the kernel that sorts some buckets of lanes of n elements; None if there is none."""
+    size = key_size(dtype)
+    limb, limbs = (16, 4) if n < 1 << 16 else (11, 6)  # so that sums have 32 bits
+    # At least two elements of a thread, in whose place its sums are at first.
+    for lanes, group, each in SELECTS:
+        own = (10 + size) * (group * each + 1) + size * PIVOTS + 8 * PIVOTS * (limbs + 1)
+        own, threads = -(-lanes * own // 1024) * 1024, lanes * group
+        if own + STATIC <= shared and n < 1 << 32 - limb:
+            more = ("GROUP", group), ("EACH", each), ("LIMB", limb), ("LIMBS", limbs)
+            return _weighted_lanes(threads, lanes, own, more, is_side_by_side=is_side_by_side)
+    return None
 
 
 SORTED_KERNEL = _weighted_lanes(ENDS_THREADS, ENDS_THREADS, 0, is_side_by_side=True)

@@ -63,19 +63,22 @@ __device__ __forceinline__ void write(
 // weights: in units of W * W, it begins at `q (W * W - S)` and is S wide. The mean is the first element in
 // it, and each step to the next element times the part of the window that is behind it.
 struct Window {
-    Pair weight, square, first, stop;
+    Pair weight, square, rest, inverse;  // inverse: of the square
+    double unit, error;  // 1 / weight; a bound of the error of sums of weights, times the weight
+    Pair first, stop;
     Pair moved;  // the steps, times the parts of the window behind them
-    double error, base, last;  // error: a bound of that of sums of weights, times the weight
+    double base, last, n_steps;
 
-    // `size` is a bound of how many weights are added one after the other.
-    __device__ __forceinline__ Window(const Pair& all, const Pair& squares, double q, double size)
+    __device__ __forceinline__ Window() {}
+    __device__ __forceinline__ Window(const Pair& all, const Pair& squares)
         : weight(all.tidy()), square(squares.tidy()) {
-        Pair whole = product_of(weight, weight);
-        first = product_of(sum_of(whole, negative(square)), Pair(q)), stop = sum_of(first, square);
-        error = size * size * PAIR_ERROR * whole.high;
+        rest = sum_of(product_of(weight, weight), negative(square)), inverse = quotient_of(Pair(1.0), square);
+        unit = 1.0 / weight.high;
     }
 
-    __device__ __forceinline__ void start(Key key) { base = last = as_double(value_of(word_of(key))); }
+    __device__ __forceinline__ void open(double q) { first = product_of(rest, Pair(q)), stop = sum_of(first, square); }
+
+    __device__ __forceinline__ void start(Key key) { base = last = as_double(value_of(word_of(key))), moved = Pair(), n_steps = 0.0; }
 
     // The window behind elements whose weight is `upto`.
     __device__ __forceinline__ Pair behind(const Pair& upto) const {
@@ -88,15 +91,15 @@ struct Window {
         double value = as_double(value_of(word_of(key)));
         Pair more;
         more.high = two_sum(value, -last, more.low);
-        moved = sum_of(moved, product_of(is_all ? square : left, more)), last = value;
+        moved = sum_of(moved, product_of(is_all ? square : left, more)), last = value, ++n_steps;
     }
 
     // Round the mean, whose dtype has `answer_size` bytes.
     __device__ __forceinline__ double rounded(int answer_size, bool& sure) const {
         if (last == base) return base;
         double largest = fmax(fabs(base), fabs(last));
-        double off = (last - base) * 2.0 * error / square.high + 16.0 * largest * PAIR_ERROR;
-        double found = rounded_once(sum_of(Pair(base), quotient_of(moved, square)), off, sure);
+        double off = (last - base) * 2.0 * error * inverse.high + (16.0 + n_steps) * largest * PAIR_ERROR;
+        double found = rounded_once(sum_of(Pair(base), product_of(moved, inverse)), off, sure);
         sure = sure && fabs(found) > LEAST_MEAN && largest < (KIND == FLOATING ? FARTHEST_ENDS : 0x1p53);
         // Rounding again is right unless the first rounding has made a tie.
         u64 bits = (u64)__double_as_longlong(found);

@@ -1,9 +1,9 @@
 """Weighted lanes of CuPy chunks: the host side of ``weighed_*.cu``.
 
 Sums of weights are floats, or several floats together, which are exact. The host finds the answers
-that they cannot tell by integers. ``weighed_sorts.cu`` sorts the lanes if several quantiles are
-wanted, and ``weighed_shares.cu`` finds each quantile by itself. CuPy sorts lanes that exceed shared
-memory.
+that they cannot tell by integers. ``weighed_sorts.cu`` sorts lanes for several quantiles or means,
+``weighed_buckets.cu`` sorts parts of lanes that exceed shared memory, and ``weighed_shares.cu``
+finds each quantile by itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dask_gpuselect.kernels.cuda import plain_lanes, source
 from dask_gpuselect.kernels.cuda.chunk import as_float64, floating
 from dask_gpuselect.kernels.cuda.lane_boxes import FLIERS_SHARE
 from dask_gpuselect.kernels.cuda.lane_stack import Part, parts_in_three
-from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared
+from dask_gpuselect.kernels.cuda.launch import Array, blocks_at_once, launch, most_shared
 from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths import lane_weights
@@ -39,11 +39,10 @@ REACH_TARGET = source.record("weighed_shares.cu", "ReachTarget")
 FLIER_LIST = source.record("weighed_lanes.cu", "FlierList")
 # Elements that are sorted together, with 40 bytes of scratch each.
 TILE = 1 << 27
-# Quantiles from which on lanes are sorted once: of lanes up to SHORT_UP_TO, and longer ones.
-# Sorting takes as long as 3 and as 6 quantiles; means over windows take longer than others.
-MANY, MANY_MEANS = (3, 6), (1, 2)
+# Quantiles from which on lanes are sorted once, unless these are means over windows: of lanes up to
+# SHORT_UP_TO, and longer ones. Sorting takes as long as 3 and as 6 quantiles.
+MANY = 3, 6
 SHORT_UP_TO = 1024
-FEW_LONG = 40  # quantiles up to which each is found by itself where no kernel sorts
 FEW_WEIGHTS = 1 << 16  # weights that are checked on the host
 MOST_DECIDED = 1 << 14  # elements of lanes whose ends the host decides if pairs of floats do not
 SORTED_AGAIN = (
@@ -192,8 +191,8 @@ class Weighed(NamedTuple):
         The reduced ones.
     is_whole : bool
         Whether sums of weights are exact.
-    scale : float
-        Weights times this, rounded, have a sum below 2**32.
+    largest : float
+        The largest weight.
     """
 
     values: Array
@@ -201,7 +200,7 @@ class Weighed(NamedTuple):
     keeps: Array | None
     axes: tuple[int, ...]
     is_whole: bool
-    scale: float
+    largest: float
 
     @classmethod
     def of(cls, chunks: Sequence[Accompanied], axes: tuple[int, ...]) -> Weighed | None:
@@ -222,8 +221,12 @@ class Weighed(NamedTuple):
         largest = float(each.max())
         if not 1e-290 < largest < 1e290 / n:
             return None
-        is_whole = n * largest < EXACT_UP_TO and all_true(namespace(each).rint(each) == each)
-        return cls(values, weights, keeps, axes, is_whole, max(2**32 - 2 * n, 1) / (n * largest))
+        # Few of the weights mostly tell that some are not whole.
+        checked = each[(slice(8),) * each.ndim], each
+        is_whole = n * largest < EXACT_UP_TO and all(
+            all_true(namespace(some).rint(some) == some) for some in checked
+        )
+        return cls(values, weights, keeps, axes, is_whole, largest)
 
     def without_mask(self) -> Weighed:
         """Weigh masked elements with -0.0. Scratch: a weight for each element."""
@@ -292,13 +295,14 @@ class _Layout(NamedTuple):
         outer, _, inner = self.weights.strides
         return not (outer or inner)
 
-    def start(
-        self, kernel: source.LaneKernel, name: str, *arguments: Any, defined: source.Defined = ()
-    ) -> None:
+    def defined(self, kernel: source.LaneKernel, defined: source.Defined = ()) -> source.Defined:
+        return (*kernel.defined, *(() if self.keeps is None else source.KEEPS), *defined)
+
+    def start(self, kernel: source.LaneKernel, name: str, *arguments: Any, **how: Any) -> None:
         """Start a kernel by its name. The first arguments are those of `arguments`."""
-        masked = () if self.keeps is None else source.KEEPS
-        made: dict[str, Any] = {"defined": (*kernel.defined, *masked, *defined)}
-        launch(np.dtype(self.values.chunk.dtype), name, *arguments, shared=kernel.shared, **made)
+        how["defined"] = self.defined(kernel, how.get("defined", ()))
+        kind = np.dtype(self.values.chunk.dtype)
+        launch(kind, name, *arguments, shared=kernel.shared, **how)
 
     def arguments(self, n_targets: int = 0, *how: float) -> tuple[Any, ...]:
         """Return the first arguments of a kernel: elements, weights, mask, and `ReachLanes`."""
@@ -325,43 +329,42 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
     Scratch: copies where lanes are not evenly spaced.
     """
     layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
-    shared = most_shared(cupy.cuda.Device().id)
-    is_mean, n_wanted = wanted.method == lane_weights.TYPE_7, len(wanted.q)
+    about = dtype, table.n, most_shared(cupy.cuda.Device().id)
     how: dict[str, Any] = {"is_side_by_side": layout.is_side_by_side}
-    kernel = None
-    if n_wanted >= (MANY_MEANS if is_mean else MANY)[table.n > SHORT_UP_TO]:
+    is_mean = wanted.method == lane_weights.TYPE_7
+    # Weights times this have a sum below 2**32.
+    scale = max(2**32 - 2 * table.n, 1) / (table.n * table.largest)
+    if is_mean or len(wanted.q) >= MANY[table.n > SHORT_UP_TO]:
         is_common = layout.are_weights_common
-        kernel = source.sort_kernel(dtype, table.n, shared, **how, is_common=is_common)
-    sorts = kernel is not None
-    if kernel is None and n_wanted <= FEW_LONG:
-        kernel = source.reach_kernel(dtype, table.n, shared, **how)
+        way, kernel = "sort_and_reach", source.sort_kernel(*about, **how, is_common=is_common)
+    else:
+        way, kernel = "reach_lanes", source.reach_kernel(*about, **how)
+    if kernel is None:  # weights times this have at most 64 bits
+        way, kernel = "select_and_reach", source.select_kernel(*about, **how)
+        scale = 2.0 ** min(64 - math.frexp(table.largest)[1], 1000)
     if kernel is None:
         return None
     n_lanes = layout.n_lanes
     n_valid, n_missing = cupy.empty((2, n_lanes), np.int64)
     is_unsure, flags = cupy.empty(n_lanes, np.bool_), cupy.zeros(2, np.uint32)
-    results = n_valid, n_missing, is_unsure, flags
-    if is_mean:
-        lower = upper = cupy.empty((len(wanted.q), n_lanes)).T
-        shares = cupy.asarray(np.array(wanted.q, np.float64))
-        numbers = shares, len(wanted.q), wanted.dtype.itemsize
-        given = layout.arguments(0, 0.0, table.scale)
-        name = "sort_and_mean" if sorts else "reach_means"
-        layout.start(kernel, name, *given, *numbers, lower, *results)
-    else:
-        targets = _targets(wanted, tells_passed=table.is_whole or sorts)
-        elements = cupy.empty((len(targets), n_lanes), selection_dtype(dtype))
-        # Each thread adds so many weights one after the other, and its sum is merged ten times.
-        each = -(-table.n // (kernel.threads // kernel.lanes))
-        slack = 0.0 if table.is_whole else (each + 16) * 2.0**-52
-        given = layout.arguments(len(targets), slack, table.scale)
-        records = cupy.asarray(np.array(targets, REACH_TARGET).view(np.uint8))
-        name = "sort_and_reach" if sorts else "reach_lanes"
-        layout.start(kernel, name, *given, records, elements, *results)
-        lower = upper = elements[: len(wanted.q)].T
-        if wanted.method == "averaged_inverted_cdf":
-            place_of = {target: place for place, target in enumerate(targets)}
-            upper = elements[[place_of.get((q, True), place_of[q, False]) for q in wanted.q]].T
+    results: list[Any] = [n_valid, n_missing, is_unsure, flags]
+    made: dict[str, Any] = {"defined": (("MEANS", int(is_mean)),)}
+    if way == "select_and_reach":
+        made["blocks"] = blocks_at_once(dtype, way, layout.defined(kernel, **made), kernel.shared)
+        results.append(cupy.empty(made["blocks"] * kernel.lanes * table.n, np.uint16))
+    targets = _targets(wanted, tells_passed=table.is_whole or way != "reach_lanes")
+    narrow = np.float32 if wanted.dtype == np.float32 else np.float64
+    answers = cupy.empty((len(targets), n_lanes), narrow if is_mean else selection_dtype(dtype))
+    # Each thread adds so many weights one after the other, and its sum is merged ten times.
+    each = -(-table.n // (kernel.threads // kernel.lanes))
+    slack = 0.0 if table.is_whole else (each + 16) * 2.0**-52
+    given = layout.arguments(len(targets), slack, scale)
+    records = cupy.asarray(np.array(targets, REACH_TARGET).view(np.uint8))
+    layout.start(kernel, way, *given, records, wanted.dtype.itemsize, answers, *results, **made)
+    lower = upper = answers[: len(wanted.q)].T
+    if wanted.method == "averaged_inverted_cdf":
+        place_of = {target: place for place, target in enumerate(targets)}
+        upper = answers[[place_of.get((q, True), place_of[q, False]) for q in wanted.q]].T
     is_any_unsure, is_any_other = flags.get().tolist()
     if is_any_unsure:
         unsure = cupy.flatnonzero(is_unsure)

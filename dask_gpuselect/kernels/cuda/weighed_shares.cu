@@ -13,14 +13,9 @@
 //   GROUP: threads of a lane, a power of two
 //   EACH: rows of a thread, at most
 //   MIN_BLOCKS: blocks at the same time on a multiprocessor
-//   KEYS_ARE, ROUNDED_ARE: where a thread finds keys, and the rounded weights
 //   SIDE_BY_SIDE: 1 if neighbouring lanes are nearer to each other than rows are
 
 #include "weighed_lanes.cuh"
-
-constexpr int IN_REGISTERS = 0;
-constexpr int IN_MEMORY = 1;  // shared by the block
-constexpr int MADE = 2;       // from the weights, whenever they are needed
 
 constexpr int LANES = REACH_THREADS / GROUP;  // of a block at the same time
 constexpr int TEAM = GROUP < 32 ? GROUP : 32;  // the threads of a lane that are of one warp
@@ -71,29 +66,6 @@ struct Proof {
     template <class Other>
     __device__ __forceinline__ void merge(Other of) {
         below += of(below), upto += of(upto), last = max(last, of(last)), next = min(next, of(next));
-    }
-};
-
-struct Squares {
-    Pair weight, square;
-    u32 lost;
-
-    __device__ __forceinline__ Squares() : lost(0) {}
-    template <class Other>
-    __device__ __forceinline__ void merge(Other of) {
-        weight.merge(of), square.merge(of), lost |= of(lost);
-    }
-};
-
-// The weight below a key, the last key below it, and the first behind it.
-struct Below {
-    Pair weight;
-    Key last, next;
-
-    __device__ __forceinline__ Below() : last(0), next(NO_KEY) {}
-    template <class Other>
-    __device__ __forceinline__ void merge(Other of) {
-        weight.merge(of), last = max(last, of(last)), next = min(next, of(next));
     }
 };
 
@@ -151,36 +123,25 @@ struct Group {
     }
 };
 
-static_assert(sizeof(Totals) <= 8 * REACH_SUMS && sizeof(Squares) <= 8 * REACH_SUMS, "there is room");
+static_assert(sizeof(Totals) <= 8 * REACH_SUMS, "there is room");
 
 // --- The rows of a thread ---------------------------------------------------------------------------
 
 struct Own {
-    Key keys[KEYS_ARE == IN_REGISTERS ? EACH : 1];
-    u32 rounded[ROUNDED_ARE == IN_REGISTERS ? EACH : 1];
-    Key* all_keys;  // of the lane, in shared memory
-    u32* all_rounded;
+    Key keys[EACH];
+    u32 rounded[EACH];
     const double* weights;  // of the first row
     i64 jump;  // from a row to the next, in weights
     double scale;
     u64 kept;  // a bit for each row, 0 if a mask leaves it out
     int n, me;
 
-    __device__ __forceinline__ Own(u64* all_parts, const ReachLanes& lanes)
-        : all_keys((Key*)(all_parts + LANES * PARTS)), all_rounded((u32*)(all_parts + LANES * PARTS)),
-          jump(GROUP * lanes.weights_row), scale(lanes.scale) {}
+    __device__ __forceinline__ explicit Own(const ReachLanes& lanes)
+        : jump(GROUP * lanes.weights_row), scale(lanes.scale) {}
 
-    __device__ __forceinline__ int row(int j) const { return me + j * GROUP; }
-    __device__ __forceinline__ Key& key(int j) {
-        return KEYS_ARE == IN_REGISTERS ? keys[j] : all_keys[row(j)];
-    }
     __device__ __forceinline__ bool is_kept(int j) const { return !KEEPS || (kept >> j & 1); }
     __device__ __forceinline__ u32 round(double w) const {
         return w > 0 ? max(1u, (u32)(w * scale + 0.5)) : 0u;
-    }
-    __device__ __forceinline__ u32 its_rounded(int j, double w) const {
-        if (ROUNDED_ARE == MADE) return round(w);
-        return ROUNDED_ARE == IN_REGISTERS ? rounded[j] : all_rounded[row(j)];
     }
 
     template <bool NEEDS_WEIGHTS, class Visit>
@@ -190,17 +151,10 @@ struct Own {
         // Otherwise weights, or which rows there are, are kept in registers from one visit to the next.
         asm volatile("" : "+l"(at));
         asm volatile("" : "+r"(n_rows));
-        auto visit_one = [&](int j) {
+#pragma unroll
+        for (int j = 0; j < EACH; ++j, at += jump) {
             bool is_one = NEEDS_WEIGHTS && j * GROUP < n_rows && is_kept(j);
             visit_row(j, is_one ? __ldg(at) : LEFT_OUT);
-            at += jump;
-        };
-        if constexpr (KEYS_ARE == IN_REGISTERS) {
-#pragma unroll
-            for (int j = 0; j < EACH; ++j) visit_one(j);
-        } else {
-#pragma unroll 4
-            for (int j = 0; j * GROUP < n_rows; ++j) visit_one(j);
         }
     }
 
@@ -209,76 +163,34 @@ struct Own {
         Totals all;
         visit<true>([&](int j, double w) {
             u32 its = round(w);
-            bool is_nan = KIND == FLOATING && key(j) == NO_KEY, is_one = w > 0 && !is_nan;
-            if (ROUNDED_ARE == IN_REGISTERS) rounded[j] = its;
-            if (ROUNDED_ARE == IN_MEMORY && row(j) < n) all_rounded[row(j)] = its;
+            bool is_nan = KIND == FLOATING && keys[j] == NO_KEY, is_one = w > 0 && !is_nan;
+            rounded[j] = its;
             all.n_missing += w > 0 && is_nan;
             if (!is_one) {
                 all.n_idle += !is_nan && is_idle(w);
-                if (KEYS_ARE == IN_REGISTERS || row(j) < n) key(j) = NO_KEY;
+                keys[j] = NO_KEY;
                 return;
             }
             all.weight += w, all.rounded += its, ++all.n_valid;
-            all.least = min(all.least, key(j)), all.most = max(all.most, key(j));
+            all.least = min(all.least, keys[j]), all.most = max(all.most, keys[j]);
         });
         return all;
     }
 
     __device__ __forceinline__ Guess guess(Key pivot) {
         Guess found;
-        visit<ROUNDED_ARE == MADE>([&](int j, double w) {
-            Key its = key(j);
-            if (its <= pivot) found.upto += its_rounded(j, w), found.last = max(found.last, its);
+        visit<false>([&](int j, double) {
+            Key its = keys[j];
+            if (its <= pivot) found.upto += rounded[j], found.last = max(found.last, its);
             else found.next = min(found.next, its);
         });
-        return found;
-    }
-
-    __device__ __forceinline__ Squares squares() {
-        Squares found;
-        visit<true>([&](int j, double w) {
-            if (!(w > 0) || (KIND == FLOATING && key(j) == NO_KEY)) return;
-            double error, square = product_of(w, w, error);
-            found.weight.add(w), found.square.add(Pair(square, error));
-            found.lost |= w > FARTHEST_ENDS || w < 1.0 / FARTHEST_ENDS;
-        });
-        return found;
-    }
-
-    __device__ __forceinline__ Below below(Key pivot) {
-        Below found;
-        visit<true>([&](int j, double w) {
-            Key its = key(j);
-            if (its < pivot) found.weight.add(w), found.last = max(found.last, its);
-            if (its > pivot) found.next = min(found.next, its);
-        });
-        return found;
-    }
-
-    // The weight of the elements of one key, and the first key behind another. Weights are not read in the
-    // first visit: its threads would wait for each other's.
-    __device__ __forceinline__ Below equal(Key one, Key other) {
-        Below found;
-        int n_equal = 0, last = 0;
-        visit<false>([&](int j, double) {
-            Key its = key(j);
-            bool is_equal = its == one && (KIND == FLOATING || (j * GROUP < n - me && is_kept(j)));
-            n_equal += is_equal, last = is_equal ? j : last;
-            if (its > other) found.next = min(found.next, its);
-        });
-        if (n_equal == 1) found.weight.add(__ldg(weights + last * jump));
-        if (n_equal > 1) {
-            visit<true>([&](int j, double w) {
-                if (key(j) == one && w > 0) found.weight.add(w);
-            });
-        }
         return found;
     }
 
     __device__ __forceinline__ Proof prove(Key pivot) {
         Proof found;
         visit<true>([&](int j, double w) {
-            Key its = key(j);
+            Key its = keys[j];
             if (its < pivot) found.below += w, found.last = max(found.last, its);
             if (its <= pivot) found.upto += w;
             else found.next = min(found.next, its);
@@ -309,7 +221,7 @@ __device__ __forceinline__ void fetch(const T* its, i64 jump, int n_rows, const 
 // Read the keys and the mask of a lane. Return whether there is one.
 __device__ __forceinline__ bool load(
     const ReachLanes& lanes, const Word* values, const double* weights, const Keep* keeps, i64 start,
-    const Group& group, Own& own
+    const Group& group, u64* fetched, Own& own
 ) {
     const i64 own_number = start + group.slot;
     const bool is_one = own_number < lanes.n_lanes;
@@ -325,20 +237,19 @@ __device__ __forceinline__ bool load(
     auto its_key = [&](Word word, int row) {
         return row < own.n && !is_missing(value_of(word)) ? key_of(word) : NO_KEY;
     };
-    const int each = KEYS_ARE == IN_REGISTERS ? EACH : ((int)lanes.n + GROUP - 1) / GROUP;
-#pragma unroll(KEYS_ARE == IN_REGISTERS ? EACH : 1)
-    for (int from = 0; from < each; from += FETCHED_ROWS) {
+#pragma unroll
+    for (int from = 0; from < EACH; from += FETCHED_ROWS) {
         Word words[FETCHED_ROWS];
         Keep kept[FETCHED_ROWS];
         const int n_rows = (int)lanes.n - first - from * GROUP;
         const i64 jump = GROUP * lanes.row, keeps_jump = GROUP * lanes.keeps_row;
-        fetch(its + from * jump, jump, n_rows, group, (Word*)own.all_keys, words);
-        if (KEEPS) fetch(its_keeps + from * keeps_jump, keeps_jump, n_rows, group, (Keep*)own.all_keys, kept);
+        fetch(its + from * jump, jump, n_rows, group, (Word*)fetched, words);
+        if (KEEPS) fetch(its_keeps + from * keeps_jump, keeps_jump, n_rows, group, (Keep*)fetched, kept);
 #pragma unroll
         for (int i = 0; i < FETCHED_ROWS; ++i) {
             int j = from + i;
             if (KEEPS) own.kept |= (u64)(kept[i] != 0) << j;
-            if (KEYS_ARE == IN_REGISTERS ? j < EACH : own.row(j) < own.n) own.key(j) = its_key(words[i], own.row(j));
+            if (j < EACH) own.keys[j] = its_key(words[i], own.me + j * GROUP);
         }
     }
     return is_one;
@@ -423,105 +334,29 @@ __device__ __forceinline__ Key reached(
 
 extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_lanes(
     const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const ReachTarget* targets,
-    Value* found, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags
+    int answer_size, void* answers, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     const ReachLanes lanes = *told;
     Group group((u64*)scratch);
-    Own own((u64*)scratch, lanes);
+    Own own(lanes);
     for (i64 start = (i64)blockIdx.x * LANES; start < lanes.n_lanes; start += (i64)gridDim.x * LANES) {
         i64 number = start + group.slot;
-        bool is_one = load(lanes, values, weights, keeps, start, group, own), is_unsure = false;
+        bool is_one = load(lanes, values, weights, keeps, start, group, (u64*)scratch + LANES * PARTS, own), sure = true;
         Totals all = own.start();
         group.together(all);
-        Guessed first(all);
+        Guessed guessed(all);
         double before = 0;
 #pragma unroll 1
         for (i64 t = 0; t < lanes.n_targets; ++t) {
             ReachTarget target = targets[t];
-            if (target.share < before) first = Guessed(all);
-            before = target.share;
-            Key key = target.share == 0   ? all.least
-                      : target.share == 1 ? all.most
-                                          : reached(own, group, all, target, lanes.slack * all.weight, first, is_unsure);
-            if (is_one && group.me == 0) found[t * lanes.n_lanes + number] = value_of(word_of(key));
-        }
-        if (!is_one || group.me) continue;
-        write(all, number, is_unsure && lanes.slack > 0, n_valid, n_missing, are_unsure, flags);
-    }
-}
-
-// --- Means over windows -----------------------------------------------------------------------------
-
-constexpr int STEPS_UP = 16, STEPS_DOWN = 3;  // elements of a window, and those before it, that are looked at
-
-__device__ __forceinline__ double mean_of_window(
-    Own& own, Group& group, const Totals& all, const Squares& squares, double q, int answer_size, Guessed& guessed,
-    bool& sure
-) {
-    // Each thread adds so many weights one after the other, and merges sums a few times.
-    Window window(squares.weight, squares.square, q, own.n / GROUP + 28.0);
-    const Pair& weight = window.weight;
-    double share = window.first.high / (weight.high * weight.high);
-    guess(own, group, all, share * all.rounded, false, guessed);
-    Key key = guessed.key;
-    Below before;
-    bool is_open = all.n_valid > 0;
-#pragma unroll 1
-    for (int step = 0; group.any(is_open); ++step) {
-        Below found = own.below(key);
-        group.together(found);
-        if (!is_open) continue;
-        before = found;
-        bool is_before = product_of(before.weight.tidy(), weight).high < window.first.high - window.error;
-        is_open = key > all.least && !is_before;
-        if (is_open && step == STEPS_DOWN) sure = is_open = false;
-        if (is_open) key = found.last;
-    }
-    window.start(key);
-    is_open = all.n_valid > 0 && key < all.most;
-#pragma unroll 1
-    for (int step = 0; group.any(is_open); ++step) {
-        Below found = own.equal(key, before.next);
-        group.together(found);
-        if (!is_open) continue;
-        key = before.next, before.next = found.next, before.weight.add(found.weight);
-        Pair left = window.behind(before.weight);
-        is_open = !(left.high < -window.error);
-        if (!is_open) continue;
-        window.step(key, left);
-        is_open = key < all.most;
-        if (is_open && step == STEPS_UP) sure = is_open = false;
-    }
-    sure = sure && !squares.lost && (q == 0.0 || q > LEAST_SHARE);
-    return window.rounded(answer_size, sure);
-}
-
-extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_means(
-    const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const double* shares, int n_shares,
-    int answer_size, double* means, i64* n_valid, i64* n_missing, unsigned char* are_unsure,
-    u32* flags
-) {
-    extern __shared__ __align__(16) unsigned char scratch[];
-    const ReachLanes lanes = *told;
-    Group group((u64*)scratch);
-    Own own((u64*)scratch, lanes);
-    for (i64 start = (i64)blockIdx.x * LANES; start < lanes.n_lanes; start += (i64)gridDim.x * LANES) {
-        i64 number = start + group.slot;
-        bool is_one = load(lanes, values, weights, keeps, start, group, own), sure = true;
-        Totals all = own.start();
-        group.together(all);
-        Squares squares = own.squares();
-        group.together(squares);
-        Guessed guessed(all);
-        double before = 0;
-#pragma unroll 1
-        for (int k = 0; k < n_shares; ++k) {
-            double q = shares[k];
+            double q = target.share;
             if (q < before) guessed = Guessed(all);
             before = q;
-            double mean = mean_of_window(own, group, all, squares, q, answer_size, guessed, sure);
-            if (is_one && group.me == 0) means[k * lanes.n_lanes + number] = mean;
+            bool is_unsure = false;
+            Key key = q == 0 ? all.least : q == 1 ? all.most : reached(own, group, all, target, lanes.slack * all.weight, guessed, is_unsure);
+            sure = sure && !(is_unsure && lanes.slack > 0);
+            if (is_one && group.me == 0) ((Value*)answers)[t * lanes.n_lanes + number] = value_of(word_of(key));
         }
         if (!is_one || group.me) continue;
         write(all, number, !sure, n_valid, n_missing, are_unsure, flags);
