@@ -260,6 +260,10 @@ def _rounded_moments(
     return RoundedMoments(*rounded)
 
 
+BATCH = 64  # lanes whose sums are rounded side by side, by vector instructions
+N_KNOWN = 8  # numbers that are known of such a lane
+
+
 @kernel
 def _round_runs(
     rows: t.Rows,
@@ -273,53 +277,67 @@ def _round_runs(
     """Compute the mean and deviation of every row from the sums of pieces of its elements."""
     length, valid = runs
     sums = np.empty((3, N_SUMS), np.float64)
-    for i in range(rows.shape[0]):
-        n = valid[i].sum()
-        if n == 0:
-            continue
-        n_above, n_below = counts[2, i], counts[3, i]
-        if n_above or n_below:
-            rounded[0, i] = np.nan if n_above and n_below else np.inf if n_above else -np.inf
-            continue
-        size = max(abs(np.float64(ends[0, i])), abs(np.float64(ends[1, i])))
-        if size == 0:
-            rounded[0, i] = rounded[1, i] = 0.0
-            continue
-        n_pieces = 0
-        if SMALL < size < LARGE and n < MOST and not (is_whole and size >= 2.0**53):
-            n_pieces = _cut_lane(rows[i], length, valid[i], n, size, is_whole, sums)
-        if n_pieces == 0:
-            is_sure[i] = False
-            continue
-        total, rest, off = 0.0, 0.0, 0.0
-        square, square_rest = 0.0, 0.0
-        place = MOST_PIECES
-        for j in range(n_pieces):
-            total, rest, off = added(total, rest, off, sums[1, j])
-            for k in range(n_pieces - j):
-                times_ = 2.0 if k else 1.0
-                square, more = two_sum(square, times_ * sums[1, place + k])
-                square_rest += more + times_ * sums[2, place + k]
-            place += MOST_PIECES - j
-        total, rest = normal(total, rest)
-        square, square_rest = normal(square, square_rest)
-        weight = np.float64(n)
-        _, rounded[0, i], is_sure[i] = _mean((total, rest, off), (weight, 0.0, 0.0), size)
-        if ends[0, i] == ends[1, i]:
-            rounded[1, i] = 0.0
-            continue
+    known = np.empty((N_KNOWN, BATCH), np.float64)
+    results = np.empty((3, BATCH), np.float64)
+    for first in range(0, rows.shape[0], BATCH):
+        stop = min(first + BATCH, rows.shape[0])
+        known[:] = 1.0
+        for i in range(first, stop):
+            n = np.int64(0)
+            for r in range(valid.shape[1]):
+                n += valid[i, r]
+            size = max(abs(np.float64(ends[0, i])), abs(np.float64(ends[1, i])))
+            n_pieces = 0
+            if n and SMALL < size < LARGE and n < MOST and not (is_whole and size >= 2.0**53):
+                n_pieces = _cut_lane(rows[i], length, valid[i], n, size, is_whole, sums)
+            total, rest, off = 0.0, 0.0, 0.0
+            square, square_rest = 0.0, 0.0
+            place = MOST_PIECES
+            for j in range(n_pieces):
+                total, rest, off = added(total, rest, off, sums[1, j])
+                for k in range(n_pieces - j):
+                    times_ = 2.0 if k else 1.0
+                    square, more = two_sum(square, times_ * sums[1, place + k])
+                    square_rest += more + times_ * sums[2, place + k]
+                place += MOST_PIECES - j
+            of_lane = total, rest, off, square, square_rest, np.float64(n), size, float(n_pieces)
+            for k in range(N_KNOWN):
+                known[k, i - first] = of_lane[k]
+        _round_batch(known, results)
+        for i in range(first, stop):
+            b = i - first
+            n_above, n_below, is_same = counts[2, i], counts[3, i], ends[0, i] == ends[1, i]
+            if known[5, b] == 0:
+                continue
+            if n_above or n_below:
+                rounded[0, i] = np.nan if n_above and n_below else np.inf if n_above else -np.inf
+            elif known[6, b] == 0:
+                rounded[0, i] = rounded[1, i] = 0.0
+            else:
+                rounded[0, i], rounded[1, i] = results[0, b], 0.0 if is_same else results[1, b]
+                is_one = results[2, b] == 3.0 or (is_same and results[2, b] == 1.0)
+                is_sure[i] = known[7, b] > 0 and is_one
+
+
+@called_by_kernels
+def _round_batch(known: Any, results: Any) -> None:
+    """Round the means and deviations of some lanes; see `_round_runs`."""
+    for b in range(BATCH):
+        total, rest = normal(known[0, b], known[1, b])
+        square, square_rest = normal(known[3, b], known[4, b])
+        off, weight, size = known[2, b], known[5, b], known[6, b]
+        _, mean, is_mean = _mean((total, rest, off), (weight, 0.0, 0.0), size)
         # n times the sum of squares, less the squared sum, is the variance times n squared.
         square, square_rest = times(square, square_rest, weight, 0.0)
         less, less_rest = times(total, rest, total, rest)
         spread, more = two_sum(square, -less)
         spread, more = normal(spread, more + (square_rest - less_rest))
         error = 2.0**-92 * square + 4 * abs(total) * off
-        if not spread > 2 * error:
-            is_sure[i] = False
-            continue
         variance, variance_rest = over(spread, more, weight * weight, 0.0)
-        rounded[1, i], is_one = _root(variance, variance_rest, error / spread)
-        is_sure[i] &= is_one
+        deviation, is_one = _root(variance, variance_rest, np.divide(error, spread))
+        is_one &= spread > 2 * error
+        results[0, b], results[1, b] = mean, deviation
+        results[2, b] = (1.0 if is_mean else 0.0) + (2.0 if is_one else 0.0)
 
 
 @called_by_kernels
@@ -335,16 +353,11 @@ def _cut_lane(
     n_pieces = 2 if row.itemsize < 8 or (is_whole and top < 2 * WIDTH) else 3
     while True:
         least = 0.0 if is_whole else least_of(row, top, n_pieces)
-        sums[1:] = 0.0
-        n_fit = 0
-        for r in range(valid.size):
-            stop = r * length + valid[r]
-            for start in range(r * length, stop, BLOCK):
-                run = row[start : min(start + BLOCK, stop)]
-                n_fit += cut_up(run, top, n_pieces, least, sums[0])
-                for k in range(N_SUMS):
-                    sums[1, k], more = two_sum(sums[1, k], sums[0, k])
-                    sums[2, k] += more
+        sums[2] = 0.0
+        if valid.size == 1 and n <= BLOCK:
+            n_fit = cut_up(row[:n], top, n_pieces, least, sums[1])
+        else:
+            n_fit = _cut_blocks(row, length, valid, top, n_pieces, least, sums)
         if n_fit < n:  # zeros add nothing, and do not count
             for r in range(valid.size):
                 for j in range(r * length, r * length + valid[r]):
@@ -354,6 +367,24 @@ def _cut_lane(
         if n_pieces == MOST_PIECES:
             return 0
         n_pieces = MOST_PIECES
+
+
+@called_by_kernels
+def _cut_blocks(
+    row: Any, length: Any, valid: Any, top: Any, n_pieces: Any, least: Any, sums: Any
+) -> Any:
+    """Cut the elements of a lane block by block, and return how many fit; see `_cut_lane`."""
+    sums[1] = 0.0
+    n_fit = 0
+    for r in range(valid.size):
+        stop = r * length + valid[r]
+        for start in range(r * length, stop, BLOCK):
+            run = row[start : min(start + BLOCK, stop)]
+            n_fit += cut_up(run, top, n_pieces, least, sums[0])
+            for k in range(N_SUMS):
+                sums[1, k], more = two_sum(sums[1, k], sums[0, k])
+                sums[2, k] += more
+    return n_fit
 
 
 # --- Weighted sums that are rounded once ----------------------------------------------------------
@@ -462,30 +493,27 @@ def _mean(total: Any, weight: Any, size: Any) -> Any:
     """Compute the mean: as a pair with an error bound, rounded, and whether that is correct.
 
     `total` and `weight` are pairs of floats with error bounds, and `size` is the largest magnitude
-    of the elements.
+    of the elements. There are no branches, so that lanes are divided side by side.
     """
     total, total_rest, off = total
     weight, rest, weight_off = weight
     mean, mean_rest = over(total, total_rest, weight, rest)
-    error = size * 16 * LOST
-    if off or weight_off:
-        error += (2 * off + 2 * size * weight_off) / weight
+    error = size * 16 * LOST + np.divide(2 * off + 2 * size * weight_off, weight)
     least, most = mean + (mean_rest - error), mean + (mean_rest + error)
-    if least == most:
-        return (mean, mean_rest, error), least, abs(mean) > 2.0**-900
-    if off or weight_off or rest:
-        return (mean, mean_rest, error), least, False
     # If the quotient of the two sums is exactly a pair of floats, its rounding is known. That
     # covers zeros, and means halfway between two floats, which no error bound decides.
-    first = total / weight
+    first = np.divide(total, weight)
     high, low = two_product(first, weight)
     left, lost = two_sum(total - high, -low)
     left, more = two_sum(left, total_rest)
-    second = left / weight
+    second = np.divide(left, weight)
     high, low = two_product(second, weight)
-    is_known = lost == 0 and more == 0 and high == left and low == 0
-    is_usual = abs(first) > 2.0**-900 or total == 0
-    return (mean, mean_rest, error), first + second, is_known and is_usual
+    is_known = (lost == 0) & (more == 0) & (high == left) & (low == 0)
+    is_known &= (off == 0) & (weight_off == 0) & (rest == 0)
+    is_known &= (abs(first) > 2.0**-900) | (total == 0)
+    is_proven = least == most
+    is_sure = (is_proven & (abs(mean) > 2.0**-900)) | (is_known & (not is_proven))
+    return (mean, mean_rest, error), (first + second if is_known else least), is_sure
 
 
 @called_by_kernels
@@ -523,7 +551,7 @@ def _root(variance: Any, variance_rest: Any, error: Any) -> Any:
     error += 16 * LOST
     root = np.sqrt(variance)
     high, low = two_product(root, root)
-    root_rest = (((variance - high) - low) + variance_rest) / (2 * root)
+    root_rest = np.divide(((variance - high) - low) + variance_rest, 2 * root)
     least, most = root + (root_rest - error * root), root + (root_rest + error * root)
     return least, least == most
 
