@@ -232,6 +232,18 @@ class Boxes(Arrays):
         shape[axis] = sum(table.shape[axis] for table in tables)
         return BoxesThere.of(columns, tuple(shape))
 
+    def divided(self, n: int, axis: int) -> list[Boxes]:
+        """Divide the boxes into `n` tables of equal size along the first axis of more than one."""
+        assert math.prod(self.shape[:axis]) <= 1
+        columns: dict[str, Any]
+        columns = {name: np.split(getattr(self, name), n, axis) for name in COLUMNS}
+        stops = self._stops[self.size // n * np.arange(1, n)]
+        for name in RAGGED:
+            column = getattr(self, name)
+            columns[name] = [None] * n if column is None else np.split(column, stops)
+        each = zip(*columns.values(), strict=True)
+        return [Boxes(**dict(zip(columns, own, strict=True))) for own in each]
+
     @classmethod
     def without_boxes(cls, dtype: np.dtype[Any]) -> Boxes:
         """Make a table of no boxes of elements of a dtype."""

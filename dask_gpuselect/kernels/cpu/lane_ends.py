@@ -87,9 +87,8 @@ def ends_of_sorted(
     measures: Sequence[Measure] = (n_valid, *counts[:2])
     moments: Moments | RoundedMoments
     if weights is None:
-        low, high = (
-            _listed(rows, runs, counts[i], counts[4 + i], most, is_high=i > 0) for i in range(2)
-        )
+        about = rows, runs, most, not are_whole
+        low, high = (_listed(*about, counts[i], counts[4 + i], is_high=i > 0) for i in range(2))
         if are_whole:
             moments = _rounded_moments(lanes, runs, counts, ends)
         else:
@@ -104,9 +103,9 @@ def ends_of_sorted(
                 (measures[2], counts[5], n_valid - counts[5], True),
             )
         )
-    about = n_valid, lanes.n_missing, n_left_out, measures[0]
+    numbers = n_valid, lanes.n_missing, n_left_out, measures[0]
     least, largest, first, last = ends
-    return LaneEnds(*about, least, largest, first, last, low, high, moments)
+    return LaneEnds(*numbers, least, largest, first, last, low, high, moments)
 
 
 Runs = tuple[int, IntArray]
@@ -114,13 +113,24 @@ Runs = tuple[int, IntArray]
 
 
 def _listed(
-    rows: NDArray[Any], runs: Runs, n: IntArray, rooms: IntArray, most: int, *, is_high: bool
+    rows: NDArray[Any],
+    runs: Runs,
+    most: int,
+    by_value: bool,
+    n: IntArray,
+    rooms: IntArray,
+    *,
+    is_high: bool,
 ) -> Outermost:
-    """List the elements beyond bounds of lanes without weights, n of each lane."""
+    """List the elements beyond bounds of lanes without weights, n of each lane.
+
+    Equal ones are listed as one value with their number, or one by one if nothing is merged later.
+    """
     room = int(rooms.sum())
-    elements, counts = np.empty(room, rows.dtype), np.empty(room, np.int64)
+    elements, counts = np.empty(room, rows.dtype), np.ones(room, np.int64)
     sizes = np.zeros_like(n)
-    size = _list_outermost(rows, runs, n, most, is_high, (sizes, counts), elements)
+    how = most, is_high, by_value
+    size = _list_outermost(rows, runs, n, how, (sizes, counts), elements)
     return Outermost(n, sizes, unsigned_zero(elements[:size]), counts[:size])
 
 
@@ -204,24 +214,26 @@ def _list_outermost(
     rows: t.Rows,
     runs: tuple[int, t.StridedIntRows],
     n_beyond: t.StridedInts,
-    most: int,
-    is_high: bool,
+    how: tuple[int, bool, bool],
     tables: tuple[t.Ints, t.Ints],
     elements: t.Out,
 ) -> int:
-    """List the values of the most extreme elements of every row, at most `most` elements of a side.
+    """List the most extreme elements of every row, at most `most` of a side, or their values.
 
-    `tables` gets the number of values of each row, and of elements of each value. Returns the
-    number of all values.
+    `tables` gets how many each row has, and the number of elements of each value. Returns how many
+    there are in all.
     """
     length, valid = runs
     sizes, counts = tables
+    most, is_high, by_value = how
     n_runs = valid.shape[1]
     heads = np.empty(n_runs, np.int64)
     step = -1 if is_high else 1
     size = 0
     for i in range(rows.shape[0]):
         left, row, begin = min(n_beyond[i], most), rows[i], size
+        if left == 0:
+            continue
         for r in range(n_runs):
             heads[r] = r * length + (valid[i, r] - 1 if is_high else 0)
         while left > 0:
@@ -236,8 +248,13 @@ def _list_outermost(
                 while r * length <= heads[r] < r * length + valid[i, r] and row[heads[r]] == value:
                     heads[r] += step
                     left -= 1
-            elements[size], counts[size] = value, before - left
-            size += 1
+            if by_value:
+                elements[size], counts[size] = value, before - left
+                size += 1
+            else:
+                behind = size + before - max(left, 0)
+                elements[size:behind] = value
+                size = behind
         sizes[i] = size - begin
     return size
 
