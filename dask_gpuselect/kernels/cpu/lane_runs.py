@@ -9,14 +9,20 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import called_by_kernels, kernel, until_compiled
+from dask_gpuselect.kernels.compiling import (
+    by_types,
+    called_by_kernels,
+    kernel,
+    types,
+    until_compiled,
+)
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.scalars import first_behind
 from dask_gpuselect.maths.cuts import Arrays, IntArray
@@ -222,3 +228,72 @@ def _search(row: Any, start: Any, stop: Any, value: Any) -> Any:
         start += half if row[np.uint64(start + half - 1)] < value else 0
         size -= half
     return start
+
+
+# --- Distances ------------------------------------------------------------------------------------
+
+
+def _nearest_by_numpy(
+    lanes: SortedLanes, centres: NDArray[np.float64], ranks: RanksOfLanes, dtype: np.dtype[Any]
+) -> Lanes:
+    behind = np.arange(lanes.values.shape[1]) >= lanes.n_valid[:, None]
+    with np.errstate(over="ignore", invalid="ignore"):
+        distances = np.abs(lanes.values.astype(dtype) - centres.astype(dtype)[:, None])
+    distances[behind | ~np.isfinite(centres)[:, None]] = np.inf
+    distances.sort(axis=1)
+    return pick(replace(lanes, values=distances), ranks)
+
+
+@until_compiled(_nearest_by_numpy)
+def pick_nearest(
+    lanes: SortedLanes, centres: NDArray[np.float64], ranks: RanksOfLanes, dtype: np.dtype[Any]
+) -> Lanes:
+    """Find the distances of some ranks from the centre of every lane; any if that is not finite.
+
+    Their dtype is float32 for lanes of float32, else float64.
+    """
+    wanted = np.stack(ranks_of_each(lanes.n_valid, ranks))
+    pair = np.zeros(wanted.shape, np.float64)
+    _pick_nearest(lanes.values, lanes.n_valid, centres, wanted, pair)
+    lower, upper = pair.astype(dtype)
+    return Lanes(lower, upper, lanes.n_valid, lanes.n_missing)
+
+
+@by_types
+def _beyond(value: Any, centre: Any) -> Any:
+    """Return how far a value lies above a centre, rounded as arrays are."""
+    if value == types.float32:
+        return lambda value, centre: value - np.float32(centre)
+    return lambda value, centre: np.float64(value) - centre
+
+
+@kernel
+def _pick_nearest(
+    rows: t.Rows,
+    n_valid: t.StridedInts,
+    centres: t.StridedReals,
+    wanted: t.IntStack,
+    pair: t.FloatStack,
+) -> None:
+    """Find the distances of two ranks for each answer.
+
+    The nearest elements are neighbours in a sorted row. A search finds the first of them: of the
+    element before it and the last of them, the former is farther away.
+    """
+    for i in range(rows.shape[0]):
+        row, centre = rows[i], centres[i]
+        if n_valid[i] == 0 or not np.isfinite(centre):
+            continue
+        for q in range(wanted.shape[2]):
+            for end in range(2):
+                rank = wanted[end, i, q]
+                first, stop = np.int64(0), n_valid[i] - 1 - rank
+                while first < stop:
+                    middle = (first + stop) // 2
+                    is_near = -_beyond(row[middle], centre) <= _beyond(
+                        row[middle + rank + 1], centre
+                    )
+                    first = first if is_near else middle + 1
+                    stop = middle if is_near else stop
+                below, above = _beyond(row[first], centre), _beyond(row[first + rank], centre)
+                pair[end, i, q] = max(abs(below), abs(above))

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import in_kind, to_host
-from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, unstretched
+from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, unstretched, values_of
 from dask_gpuselect.kernels.compiling import until_compiled
 from dask_gpuselect.kernels.cpu import few, lane_runs, long_lanes, narrow, weighed_lanes
 from dask_gpuselect.kernels.cpu.few import lay, tiles
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
-from dask_gpuselect.kernels.cpu.lane_runs import LaneRuns, pick_from_runs
+from dask_gpuselect.kernels.cpu.lane_runs import LaneRuns, pick_from_runs, pick_nearest
 from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.lane_passes import in_turn
 from dask_gpuselect.kernels.reference.weighing import as_weights
@@ -173,6 +173,34 @@ def _picked(table: SortedLanes | LaneRuns, question: Any) -> Lanes:
     return weighed_lanes.pick(table, question.wanted)
 
 
+def lane_deviations(
+    column: ChunkColumn, median: Any, distances: LaneOrder, dtype: np.dtype[Any]
+) -> tuple[Any, Any] | None:
+    """Answer the median of every lane, and that of the distances from it, from lanes sorted once.
+
+    See `reference.lanes.lane_deviations`. Scratch as for `lanes`.
+    """
+    parts = parts_of(column)
+    first, n = parts[0], sum(part.shape[-1] for part in parts)
+    is_plain = not isinstance(first, Accompanied)
+    is_few = is_plain and few.is_few(parts)
+    is_other = dtype.kind != "f" or (dtype.itemsize == 4) != (first.dtype == np.float32)
+    if is_few or is_other or dtype.itemsize < 4 or (not is_plain and first.weights is not None):
+        return None
+    if _is_selected(first.dtype) and (
+        _has_runs(parts, 1) or long_lanes.is_selected_faster(n, first.dtype.itemsize, 1)
+    ):
+        return None
+    elements, pairs = [], []
+    for table in sorted_lanes(parts):
+        elements.append(pick(table, median.lane_ranks))
+        (centres,) = median.lane_values(elements[-1])
+        pairs.append(pick_nearest(table, centres.astype(np.float64), distances.lane_ranks, dtype))
+    values = values_of(column.chunks[0])
+    medians = median.lane_answer(join(elements))
+    return in_kind(medians, values), in_kind(distances.lane_answer(join(pairs)), values)
+
+
 def answers_and_ends(
     column: ChunkColumn, question: LaneOrder, bounds_of: BoundsOf, most: int
 ) -> tuple[NDArray[np.float64], LaneEnds]:
@@ -218,16 +246,21 @@ def sorted_lanes(parts: Sequence[Part]) -> Iterator[SortedLanes]:
     return _sorted_with_weights(parts)
 
 
-def _tables(parts: Sequence[Part], n_answers: int) -> Iterator[SortedLanes | LaneRuns]:
-    """Yield tables of lanes, sorted as is best for some answers. Scratch as for `lanes`."""
+def _has_runs(parts: Sequence[Part], n_answers: int) -> bool:
+    """Return whether lanes are best sorted in runs, for some answers."""
     first, n = parts[0], sum(part.shape[-1] for part in parts)
-    is_masked = isinstance(first, Accompanied)
-    # Masked integers are not told from others in a run.
-    has_runs = not is_masked or (first.weights is None and first.dtype.kind == "f")
+    if isinstance(first, Accompanied) and (first.weights is not None or first.dtype.kind != "f"):
+        return False  # masked integers are not told from others in a run
     # Whether runs are faster is measured once a process, so that is asked last.
     about = n, first.dtype.itemsize, n_answers, math.prod(first.shape[:-1])
-    if not (has_runs and _is_selected(first.dtype) and lane_runs.is_faster(*about)):
+    return _is_selected(first.dtype) and lane_runs.is_faster(*about)
+
+
+def _tables(parts: Sequence[Part], n_answers: int) -> Iterator[SortedLanes | LaneRuns]:
+    """Yield tables of lanes, sorted as is best for some answers. Scratch as for `lanes`."""
+    if not _has_runs(parts, n_answers):
         return sorted_lanes(parts)
+    is_masked = isinstance(parts[0], Accompanied)
     return _masked(parts, LaneRuns.of_rows) if is_masked else map(LaneRuns.of_rows, tiles(parts))
 
 
