@@ -1,4 +1,7 @@
-"""Lanes that are sorted in runs have the order statistics of lanes that are sorted whole."""
+"""Lanes that are sorted in runs have the order statistics of lanes that are sorted whole.
+
+So have the distances of elements from a centre.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +42,10 @@ def test_ranks_of_runs_are_those_of_sorted_lanes(
     monkeypatch.setattr(lane_runs, "RUN", run)
     for name in FLOATS | MISSING if dtype[0] == "f" else INTEGERS:
         rows = table(name, dtype, n)
-        expected = pick(SortedLanes.of_rows(np.sort(rows, axis=1)), ranks)
-        assert_same_lanes(pick_from_runs(LaneRuns.of_rows(rows), ranks), expected)
+        whole = SortedLanes.of_rows(np.sort(rows, axis=1))
+        about = whole, rows[:, 0].astype("f8"), ranks, np.dtype("f4" if dtype == "f4" else "f8")
+        assert_same_lanes(lane_runs.pick_nearest(*about), lane_runs._nearest_by_numpy(*about))
+        assert_same_lanes(pick_from_runs(LaneRuns.of_rows(rows), ranks), pick(whole, ranks))
 
 
 def test_runs_are_sorted_where_whole_lanes_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,8 +54,7 @@ def test_runs_are_sorted_where_whole_lanes_take_longer(monkeypatch: pytest.Monke
         monkeypatch.setattr(lane_runs, "_saved", lambda _, saved=saved: saved)
         monkeypatch.setattr(lane_runs, "_waiting", {4: 0})
         # Little work is not worth measuring, until it adds up.
-        asked = [lane_runs.is_faster(1095, 4, 3, 1000) for _ in range(2)]
-        assert asked == [False, is_faster]
+        assert [lane_runs.is_faster(1095, 4, 3, 1000) for _ in range(2)] == [False, is_faster]
         assert not lane_runs.is_faster(512, 4, 1, 1 << 20)
 
 
@@ -68,8 +72,7 @@ def test_lanes_lie_side_by_side_whatever_their_distance(
         for each in (chunk, Accompanied(chunk), Accompanied(chunk, keeps)):
             parts = lanes.parts_of(ChunkColumn([each, each[:30]], np.dtype(dtype), (0,)))
             put = None if each is chunk else lanes._put
-            tables = [table.copy() for table in few.tiles(parts, put, most=300)]
-            whole = np.concatenate(tables)
+            whole = np.concatenate([table.copy() for table in few.tiles(parts, put, most=300)])
             assert whole.shape == (len(wanted), n + 30)
             taking_part = slice(None) if each is chunk or each.keeps is None else first
             np.testing.assert_array_equal(whole[:, :n][:, taking_part], wanted[:, taking_part])

@@ -239,7 +239,8 @@ def _nearest_by_numpy(
     behind = np.arange(lanes.values.shape[1]) >= lanes.n_valid[:, None]
     with np.errstate(over="ignore", invalid="ignore"):
         distances = np.abs(lanes.values.astype(dtype) - centres.astype(dtype)[:, None])
-    distances[behind | ~np.isfinite(centres)[:, None]] = np.inf
+    distances[behind] = np.inf
+    distances[~np.isfinite(centres) | (lanes.n_valid == 0)] = 0
     distances.sort(axis=1)
     return pick(replace(lanes, values=distances), ranks)
 
