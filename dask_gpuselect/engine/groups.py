@@ -334,14 +334,14 @@ def _of_places(array: Any, places: IntArray, axis: int) -> Any:
 
 def _alike(pieces: Iterable[Piece], axis: int) -> Iterator[dict[int, Piece]]:
     """Yield pieces by their numbers: those of one size together if they are plain NumPy arrays."""
-    waiting: dict[Any, dict[int, Piece]] = {}
+    waiting: dict[int, dict[int, Piece]] = {}
     n_bytes = 0
     for i, piece in enumerate(pieces):
-        n = sum(part.shape[axis] for part in piece.parts)
-        is_plain = n > 0 and all(type(part) is np.ndarray for part in piece.parts)
-        waiting.setdefault((n,) if is_plain else i, {})[i] = piece
+        is_plain = all(type(part) is np.ndarray for part in piece.parts)
+        n = sum(part.shape[axis] for part in piece.parts) if is_plain else -1 - i
+        waiting.setdefault(n, {})[i] = piece
         n_bytes += sum(math.prod(part.shape) * part.dtype.itemsize for part in piece.parts)
-        if n_bytes >= STACKED or not is_plain:
+        if n_bytes >= STACKED:
             yield from waiting.values()
             waiting, n_bytes = {}, 0
     yield from waiting.values()

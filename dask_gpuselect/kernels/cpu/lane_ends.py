@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,8 +88,8 @@ def ends_of_sorted(
     measures: Sequence[Measure] = (n_valid, *counts[:2])
     moments: Moments | RoundedMoments
     if weights is None:
-        about = rows, runs, most, not are_whole
-        low, high = (_listed(*about, counts[i], counts[4 + i], is_high=i > 0) for i in range(2))
+        how = ((most, is_high, not are_whole) for is_high in (False, True))
+        low, high = map(partial(_listed, rows, runs), how, counts[:2], counts[4:])
         if are_whole:
             moments = _rounded_moments(lanes, runs, counts, ends)
         else:
@@ -113,23 +114,16 @@ Runs = tuple[int, IntArray]
 
 
 def _listed(
-    rows: NDArray[Any],
-    runs: Runs,
-    most: int,
-    by_value: bool,
-    n: IntArray,
-    rooms: IntArray,
-    *,
-    is_high: bool,
+    rows: NDArray[Any], runs: Runs, how: tuple[int, bool, bool], n: IntArray, rooms: IntArray
 ) -> Outermost:
     """List the elements beyond bounds of lanes without weights, n of each lane.
 
-    Equal ones are listed as one value with their number, or one by one if nothing is merged later.
+    `how` is that of `_list_outermost`: equal elements are listed as one value with their number, or
+    one by one if nothing is merged later.
     """
     room = int(rooms.sum())
     elements, counts = np.empty(room, rows.dtype), np.ones(room, np.int64)
     sizes = np.zeros_like(n)
-    how = most, is_high, by_value
     size = _list_outermost(rows, runs, n, how, (sizes, counts), elements)
     return Outermost(n, sizes, unsigned_zero(elements[:size]), counts[:size])
 
@@ -220,8 +214,8 @@ def _list_outermost(
 ) -> int:
     """List the most extreme elements of every row, at most `most` of a side, or their values.
 
-    `tables` gets how many each row has, and the number of elements of each value. Returns how many
-    there are in all.
+    `how` is `most`, whether they are the largest, and whether values are listed. `tables` gets how
+    many each row has, and the number of elements of each value. Returns how many there are in all.
     """
     length, valid = runs
     sizes, counts = tables
@@ -248,13 +242,11 @@ def _list_outermost(
                 while r * length <= heads[r] < r * length + valid[i, r] and row[heads[r]] == value:
                     heads[r] += step
                     left -= 1
+            behind = size + (1 if by_value else before - max(left, 0))
+            elements[size:behind] = value
             if by_value:
-                elements[size], counts[size] = value, before - left
-                size += 1
-            else:
-                behind = size + before - max(left, 0)
-                elements[size:behind] = value
-                size = behind
+                counts[size] = before - left
+            size = behind
         sizes[i] = size - begin
     return size
 
@@ -278,7 +270,6 @@ def _rounded_moments(
 
 
 BATCH = 64  # lanes whose sums are rounded side by side, by vector instructions
-N_KNOWN = 8  # numbers that are known of such a lane
 
 
 @kernel
@@ -294,15 +285,13 @@ def _round_runs(
     """Compute the mean and deviation of every row from the sums of pieces of its elements."""
     length, valid = runs
     sums = np.empty((3, N_SUMS), np.float64)
-    known = np.empty((N_KNOWN, BATCH), np.float64)
+    known = np.empty((8, BATCH), np.float64)
     results = np.empty((3, BATCH), np.float64)
     for first in range(0, rows.shape[0], BATCH):
         stop = min(first + BATCH, rows.shape[0])
         known[:] = 1.0
         for i in range(first, stop):
-            n = np.int64(0)
-            for r in range(valid.shape[1]):
-                n += valid[i, r]
+            n = valid[i].sum()
             size = max(abs(np.float64(ends[0, i])), abs(np.float64(ends[1, i])))
             n_pieces = 0
             if n and SMALL < size < LARGE and n < MOST and not (is_whole and size >= 2.0**53):
@@ -318,7 +307,7 @@ def _round_runs(
                     square_rest += more + times_ * sums[2, place + k]
                 place += MOST_PIECES - j
             of_lane = total, rest, off, square, square_rest, np.float64(n), size, float(n_pieces)
-            for k in range(N_KNOWN):
+            for k in range(8):
                 known[k, i - first] = of_lane[k]
         _round_batch(known, results)
         for i in range(first, stop):
@@ -370,11 +359,19 @@ def _cut_lane(
     n_pieces = 2 if row.itemsize < 8 or (is_whole and top < 2 * WIDTH) else 3
     while True:
         least = 0.0 if is_whole else least_of(row, top, n_pieces)
-        sums[2] = 0.0
-        if valid.size == 1 and n <= BLOCK:
-            n_fit = cut_up(row[:n], top, n_pieces, least, sums[1])
-        else:
-            n_fit = _cut_blocks(row, length, valid, top, n_pieces, least, sums)
+        is_one = valid.size == 1 and n <= BLOCK
+        sums[2 if is_one else 1 :] = 0.0
+        n_fit = 0
+        for r in range(valid.size):
+            stop = r * length + valid[r]
+            for start in range(r * length, stop, BLOCK):
+                run = row[start : min(start + BLOCK, stop)]
+                n_fit += cut_up(run, top, n_pieces, least, sums[1 if is_one else 0])
+                if is_one:
+                    continue
+                for k in range(N_SUMS):
+                    sums[1, k], more = two_sum(sums[1, k], sums[0, k])
+                    sums[2, k] += more
         if n_fit < n:  # zeros add nothing, and do not count
             for r in range(valid.size):
                 for j in range(r * length, r * length + valid[r]):
@@ -384,24 +381,6 @@ def _cut_lane(
         if n_pieces == MOST_PIECES:
             return 0
         n_pieces = MOST_PIECES
-
-
-@called_by_kernels
-def _cut_blocks(
-    row: Any, length: Any, valid: Any, top: Any, n_pieces: Any, least: Any, sums: Any
-) -> Any:
-    """Cut the elements of a lane block by block, and return how many fit; see `_cut_lane`."""
-    sums[1] = 0.0
-    n_fit = 0
-    for r in range(valid.size):
-        stop = r * length + valid[r]
-        for start in range(r * length, stop, BLOCK):
-            run = row[start : min(start + BLOCK, stop)]
-            n_fit += cut_up(run, top, n_pieces, least, sums[0])
-            for k in range(N_SUMS):
-                sums[1, k], more = two_sum(sums[1, k], sums[0, k])
-                sums[2, k] += more
-    return n_fit
 
 
 # --- Weighted sums that are rounded once ----------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self
 
@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import (
-    by_types,
     called_by_kernels,
     kernel,
-    types,
+    kernel_of,
     until_compiled,
 )
 from dask_gpuselect.kernels.cpu import typed as t
@@ -233,48 +232,21 @@ def _search(row: Any, start: Any, stop: Any, value: Any) -> Any:
 # --- Distances ------------------------------------------------------------------------------------
 
 
-def _nearest_by_numpy(
-    lanes: SortedLanes, centres: NDArray[np.float64], ranks: RanksOfLanes, dtype: np.dtype[Any]
-) -> Lanes:
-    behind = np.arange(lanes.values.shape[1]) >= lanes.n_valid[:, None]
-    with np.errstate(over="ignore", invalid="ignore"):
-        distances = np.abs(lanes.values.astype(dtype) - centres.astype(dtype)[:, None])
-    distances[behind] = np.inf
-    distances[~np.isfinite(centres) | (lanes.n_valid == 0)] = 0
-    distances.sort(axis=1)
-    return pick(replace(lanes, values=distances), ranks)
-
-
-@until_compiled(_nearest_by_numpy)
-def pick_nearest(
-    lanes: SortedLanes, centres: NDArray[np.float64], ranks: RanksOfLanes, dtype: np.dtype[Any]
-) -> Lanes:
+def pick_nearest(lanes: SortedLanes, centres: NDArray[Any], ranks: RanksOfLanes) -> Lanes:
     """Find the distances of some ranks from the centre of every lane; any if that is not finite.
 
-    Their dtype is float32 for lanes of float32, else float64.
+    Their dtype is that of the centres, float32 or float64. The kernel has to be compiled.
     """
+    rows = np.ascontiguousarray(lanes.values, centres.dtype)
     wanted = np.stack(ranks_of_each(lanes.n_valid, ranks))
-    pair = np.zeros(wanted.shape, np.float64)
-    _pick_nearest(lanes.values, lanes.n_valid, centres, wanted, pair)
-    lower, upper = pair.astype(dtype)
+    lower, upper = pair = np.zeros(wanted.shape, rows.dtype)
+    _pick_nearest(rows, lanes.n_valid, centres, wanted, pair)
     return Lanes(lower, upper, lanes.n_valid, lanes.n_missing)
 
 
-@by_types
-def _beyond(value: Any, centre: Any) -> Any:
-    """Return how far a value lies above a centre, rounded as arrays are."""
-    if value == types.float32:
-        return lambda value, centre: value - np.float32(centre)
-    return lambda value, centre: np.float64(value) - centre
-
-
-@kernel
+@kernel_of("f8 f4")
 def _pick_nearest(
-    rows: t.Rows,
-    n_valid: t.StridedInts,
-    centres: t.StridedReals,
-    wanted: t.IntStack,
-    pair: t.FloatStack,
+    rows: t.Rows, n_valid: t.StridedInts, centres: t.Values, wanted: t.IntStack, pair: t.Stack
 ) -> None:
     """Find the distances of two ranks for each answer.
 
@@ -291,10 +263,7 @@ def _pick_nearest(
                 first, stop = np.int64(0), n_valid[i] - 1 - rank
                 while first < stop:
                     middle = (first + stop) // 2
-                    is_near = -_beyond(row[middle], centre) <= _beyond(
-                        row[middle + rank + 1], centre
-                    )
+                    is_near = centre - row[middle] <= row[middle + rank + 1] - centre
                     first = first if is_near else middle + 1
                     stop = middle if is_near else stop
-                below, above = _beyond(row[first], centre), _beyond(row[first + rank], centre)
-                pair[end, i, q] = max(abs(below), abs(above))
+                pair[end, i, q] = max(abs(row[first] - centre), abs(row[first + rank] - centre))

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import in_kind, to_host
-from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, unstretched, values_of
+from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, unstretched
 from dask_gpuselect.kernels.compiling import until_compiled
 from dask_gpuselect.kernels.cpu import few, lane_runs, long_lanes, narrow, weighed_lanes
 from dask_gpuselect.kernels.cpu.few import lay, tiles
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
 from dask_gpuselect.kernels.cpu.lane_runs import LaneRuns, pick_from_runs, pick_nearest
-from dask_gpuselect.kernels.reference.at_once import lanes_last
+from dask_gpuselect.kernels.reference import at_once
 from dask_gpuselect.kernels.reference.lane_passes import in_turn
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths.cuts import IntArray
@@ -55,7 +55,7 @@ def parts_of(column: ChunkColumn) -> list[Part]:
 
     def elements(values: Any) -> NDArray[Any]:
         values = np.asarray(to_host(values)).astype(native, copy=False)
-        rows: NDArray[Any] = lanes_last(values.astype(wanted, copy=False), axes)
+        rows: NDArray[Any] = at_once.lanes_last(values.astype(wanted, copy=False), axes)
         return rows
 
     parts = [
@@ -101,7 +101,7 @@ def _beside(companion: Any, axes: tuple[int, ...]) -> NDArray[Any]:
         tuple(slice(None if step or axis in axes else 1) for axis, step in enumerate(strides))
     ]
     shape = (size for axis, size in enumerate(companion.shape) if axis not in axes)
-    rows = lanes_last(np.asarray(to_host(few_)), axes)
+    rows = at_once.lanes_last(np.asarray(to_host(few_)), axes)
     return np.broadcast_to(rows, (*shape, rows.shape[-1]))
 
 
@@ -173,32 +173,28 @@ def _picked(table: SortedLanes | LaneRuns, question: Any) -> Lanes:
     return weighed_lanes.pick(table, question.wanted)
 
 
+@until_compiled(at_once.lane_deviations)
 def lane_deviations(
     column: ChunkColumn, median: Any, distances: LaneOrder, dtype: np.dtype[Any]
 ) -> tuple[Any, Any] | None:
     """Answer the median of every lane, and that of the distances from it, from lanes sorted once.
 
-    See `reference.lanes.lane_deviations`. Scratch as for `lanes`.
+    See `reference.lanes.lane_deviations`. Scratch: as for `lanes`, and a tile of the dtype.
     """
     parts = parts_of(column)
     first, n = parts[0], sum(part.shape[-1] for part in parts)
-    is_plain = not isinstance(first, Accompanied)
-    is_few = is_plain and few.is_few(parts)
-    is_other = dtype.kind != "f" or (dtype.itemsize == 4) != (first.dtype == np.float32)
-    if is_few or is_other or dtype.itemsize < 4 or (not is_plain and first.weights is not None):
+    if dtype.itemsize < 4 or _has_runs(parts, 1):
         return None
-    if _is_selected(first.dtype) and (
-        _has_runs(parts, 1) or long_lanes.is_selected_faster(n, first.dtype.itemsize, 1)
-    ):
+    if first.weights is not None if isinstance(first, Accompanied) else few.is_few(parts):
+        return None
+    if _is_selected(first.dtype) and long_lanes.is_selected_faster(n, first.dtype.itemsize, 1):
         return None
     elements, pairs = [], []
     for table in sorted_lanes(parts):
         elements.append(pick(table, median.lane_ranks))
-        (centres,) = median.lane_values(elements[-1])
-        pairs.append(pick_nearest(table, centres.astype(np.float64), distances.lane_ranks, dtype))
-    values = values_of(column.chunks[0])
-    medians = median.lane_answer(join(elements))
-    return in_kind(medians, values), in_kind(distances.lane_answer(join(pairs)), values)
+        (centres,) = median.lane_values(elements[-1]).astype(dtype, copy=False)
+        pairs.append(pick_nearest(table, centres, distances.lane_ranks))
+    return median.lane_answer(join(elements)), distances.lane_answer(join(pairs))
 
 
 def answers_and_ends(
