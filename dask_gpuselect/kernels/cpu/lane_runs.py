@@ -260,6 +260,9 @@ def _pick_nearest(
         for q in range(wanted.shape[2]):
             for end in range(2):
                 rank = wanted[end, i, q]
+                if end and rank == wanted[0, i, q]:
+                    pair[1, i, q] = pair[0, i, q]
+                    continue
                 first, stop = np.int64(0), n_valid[i] - 1 - rank
                 while first < stop:
                     middle = (first + stop) // 2
