@@ -194,6 +194,9 @@ class BaseBoxQuestion(QuantileFields, Question, LaneQuestion):
     def joined(self, blocks: Sequence[Boxes], axis: int) -> Boxes:
         return Boxes.concatenated(blocks, axis)
 
+    def divided(self, block: Boxes, n: int, axis: int) -> Sequence[Boxes]:
+        return block.divided(n, axis)
+
     def boxes(self, q: FloatArray, ends: LaneEnds, dtype: np.dtype[Any]) -> Boxes:
         """Return the box of each lane."""
         boxes = Boxes.of_lanes(q, ends, self.rule).in_dtype(dtype)

@@ -232,6 +232,13 @@ class Boxes(Arrays):
         shape[axis] = sum(table.shape[axis] for table in tables)
         return BoxesThere.of(columns, tuple(shape))
 
+    def divided(self, n: int, axis: int) -> list[Boxes]:
+        """Divide boxes without weights into `n` tables, along the first axis of more than one."""
+        assert math.prod(self.shape[:axis]) <= 1
+        columns = (np.split(getattr(self, name), n, axis) for name in COLUMNS)
+        fliers = np.split(self.fliers, self._stops[self.size // n * np.arange(1, n)])
+        return [Boxes(*own) for own in zip(*columns, fliers, strict=True)]
+
     @classmethod
     def without_boxes(cls, dtype: np.dtype[Any]) -> Boxes:
         """Make a table of no boxes of elements of a dtype."""

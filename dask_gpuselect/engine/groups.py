@@ -8,7 +8,7 @@ chunks need not match groups, and each chunk is loaded as often as without group
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -42,6 +42,12 @@ WINDOW_PASS_TIME = 0.7
 
 366 five-day windows of (10957, 36, 72) take 1.5 s one by one, and 0.6 s where whole lanes are
 known.
+"""
+
+STACKED = 1 << 23
+"""Bytes of the elements of groups that are answered together.
+
+One call for each group of 4,000 lanes of 30 float32 takes 0.3 ms longer, and copying them 0.05.
 """
 
 PerGroup = tuple[Any, ...]
@@ -326,6 +332,33 @@ def _of_places(array: Any, places: IntArray, axis: int) -> Any:
     return namespace(array).take(array, like(places, array), axis=axis)
 
 
+def _alike(pieces: Iterable[Piece], axis: int) -> Iterator[dict[int, Piece]]:
+    """Yield pieces by their numbers: those of one size together if they are plain NumPy arrays."""
+    waiting: dict[int, dict[int, Piece]] = {}
+    n_bytes = 0
+    for i, piece in enumerate(pieces):
+        is_plain = all(type(part) is np.ndarray for part in piece.parts)
+        n = sum(part.shape[axis] for part in piece.parts) if is_plain else -1 - i
+        waiting.setdefault(n, {})[i] = piece
+        n_bytes += sum(math.prod(part.shape) * part.dtype.itemsize for part in piece.parts)
+        if n_bytes >= STACKED:
+            yield from waiting.values()
+            waiting, n_bytes = {}, 0
+    yield from waiting.values()
+
+
+def _stacked(groups: Sequence[list[Any]], axis: int, beside: int) -> Any:
+    """Copy the parts of groups of equal size, which extend along an axis, beside each other."""
+    sizes = list(groups[0][0].shape)
+    n, sizes[axis] = sizes[beside], sum(part.shape[axis] for part in groups[0])
+    sizes[beside] *= len(groups)
+    whole = np.empty(sizes, groups[0][0].dtype)
+    for i, parts in enumerate(groups):
+        own = (slice(None),) * beside + (slice(i * n, i * n + n),)
+        np.concatenate(parts, axis, out=whole[own])
+    return whole
+
+
 # --- The question ---------------------------------------------------------------------------------
 
 
@@ -399,10 +432,21 @@ class GroupedLanes(LaneQuestion):
         return self.of_groups(chunks, dtype, shape)
 
     def of_groups(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
-        """Compute the answer by answering one group after the other."""
-        ask = partial(self.of_group.block, dtype=dtype, shape=shape.of_one_group)
-        pieces = self.pieces(chunks, shape.axes)
-        return self.together([piece.of_groups(ask(piece.parts)) for piece in pieces], shape)
+        """Compute the answer by answering some groups of equal size together, as further lanes."""
+        one, axis = shape.of_one_group, shape.axes[0]
+        ask = partial(self.of_group.block, dtype=dtype, shape=one)
+        beside = next(i for i in range(shape.ndim) if i not in shape.axes)
+        answers: dict[int, Any] = {}
+        for alike in _alike(self.pieces(chunks, shape.axes), axis):
+            if len(alike) == 1:
+                ((i, piece),) = alike.items()
+                answers[i] = piece.of_groups(ask(piece.parts))
+                continue
+            stacked = _stacked([piece.parts for piece in alike.values()], axis, beside)
+            answer = ask([stacked])
+            each = self.of_group.divided(answer, len(alike), one.labels.index(beside))
+            answers |= zip(alike, each, strict=True)
+        return self.together([answers[i] for i in range(len(answers))], shape)
 
     def of_no_groups(
         self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], shape: AnswerAxes

@@ -606,6 +606,10 @@ class LaneQuestion(BaseQuestion, ABC):
         """Concatenate blocks of the answer along an axis."""
         return concatenate(list(blocks), axis)
 
+    def divided(self, block: Any, n: int, axis: int) -> Sequence[Any]:
+        """Divide a block of the answer on the host into `n` of equal size along an axis."""
+        return np.split(block, n, axis)
+
     def composed(
         self,
         ask: Callable[[DaskArray, LaneQuestion, bool], DaskArray],

@@ -534,6 +534,15 @@ def answer_group_lanes(
     return backend.lanes.answer_group_lanes(column, question, places)
 
 
+lane_deviations: Callable[..., tuple[Any, Any] | None] = _of_columns(
+    "lane_deviations", "lanes.lane_deviations", lambda *_, **__: None
+)
+"""Answer the median of every lane, and that of the distances from it, from lanes sorted once.
+
+None where it is as fast to ask twice. See `reference.lanes.lane_deviations`.
+"""
+
+
 def deviations(chunk: Any, centre: Any, dtype: np.dtype[Any]) -> Any:
     """Return the distance of each element from the centre of its lane, of `dtype`, in kind.
 

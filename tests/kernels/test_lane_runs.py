@@ -1,4 +1,7 @@
-"""Lanes that are sorted in runs have the order statistics of lanes that are sorted whole."""
+"""Lanes that are sorted in runs have the order statistics of lanes that are sorted whole.
+
+So have the distances of elements from a centre.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,7 @@ def table(name: str, dtype: str, n: int) -> NDArray[np.generic]:
     return rows
 
 
+@np.errstate(over="ignore")
 @pytest.mark.parametrize("n", [1, 17, 200])
 @pytest.mark.parametrize("run", [1 << 11, 256, 24])
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u8"])
@@ -39,8 +43,11 @@ def test_ranks_of_runs_are_those_of_sorted_lanes(
     monkeypatch.setattr(lane_runs, "RUN", run)
     for name in FLOATS | MISSING if dtype[0] == "f" else INTEGERS:
         rows = table(name, dtype, n)
-        expected = pick(SortedLanes.of_rows(np.sort(rows, axis=1)), ranks)
-        assert_same_lanes(pick_from_runs(LaneRuns.of_rows(rows), ranks), expected)
+        whole = SortedLanes.of_rows(np.sort(rows, axis=1))
+        centres = np.nan_to_num(rows[:, 0].astype("f4" if dtype == "f4" else "f8"), posinf=0)
+        distances = SortedLanes.of_rows(np.sort(abs(rows - centres[:, None]), axis=1))
+        assert_same_lanes(lane_runs.pick_nearest(whole, centres, ranks), pick(distances, ranks))
+        assert_same_lanes(pick_from_runs(LaneRuns.of_rows(rows), ranks), pick(whole, ranks))
 
 
 def test_runs_are_sorted_where_whole_lanes_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,8 +56,7 @@ def test_runs_are_sorted_where_whole_lanes_take_longer(monkeypatch: pytest.Monke
         monkeypatch.setattr(lane_runs, "_saved", lambda _, saved=saved: saved)
         monkeypatch.setattr(lane_runs, "_waiting", {4: 0})
         # Little work is not worth measuring, until it adds up.
-        asked = [lane_runs.is_faster(1095, 4, 3, 1000) for _ in range(2)]
-        assert asked == [False, is_faster]
+        assert [lane_runs.is_faster(1095, 4, 3, 1000) for _ in range(2)] == [False, is_faster]
         assert not lane_runs.is_faster(512, 4, 1, 1 << 20)
 
 
@@ -68,8 +74,7 @@ def test_lanes_lie_side_by_side_whatever_their_distance(
         for each in (chunk, Accompanied(chunk), Accompanied(chunk, keeps)):
             parts = lanes.parts_of(ChunkColumn([each, each[:30]], np.dtype(dtype), (0,)))
             put = None if each is chunk else lanes._put
-            tables = [table.copy() for table in few.tiles(parts, put, most=300)]
-            whole = np.concatenate(tables)
+            whole = np.concatenate([table.copy() for table in few.tiles(parts, put, most=300)])
             assert whole.shape == (len(wanted), n + 30)
             taking_part = slice(None) if each is chunk or each.keeps is None else first
             np.testing.assert_array_equal(whole[:, :n][:, taking_part], wanted[:, taking_part])
@@ -78,8 +83,6 @@ def test_lanes_lie_side_by_side_whatever_their_distance(
 def test_lanes_of_whole_chunks_are_in_one_row() -> None:
     """Tables of lanes are full then."""
     values = np.arange(24.0).reshape(2, 3, 4)
-    (part,) = lanes.parts_of(ChunkColumn([values], values.dtype, (0,)))
-    assert part.shape == (12, 2)
-    assert np.shares_memory(part, values)
-    (part,) = lanes.parts_of(ChunkColumn([values[:, :, :3]], values.dtype, (0,)))
-    assert part.shape == (3, 3, 2)
+    for chunk, shape in ((values, (12, 2)), (values[:, :, :3], (3, 3, 2))):
+        (part,) = lanes.parts_of(ChunkColumn([chunk], values.dtype, (0,)))
+        assert (part.shape, np.shares_memory(part, values)) == (shape, True)

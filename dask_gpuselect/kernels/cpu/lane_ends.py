@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,9 +88,8 @@ def ends_of_sorted(
     measures: Sequence[Measure] = (n_valid, *counts[:2])
     moments: Moments | RoundedMoments
     if weights is None:
-        low, high = (
-            _listed(rows, runs, counts[i], counts[4 + i], most, is_high=i > 0) for i in range(2)
-        )
+        how = ((most, is_high, not are_whole) for is_high in (False, True))
+        low, high = map(partial(_listed, rows, runs), how, counts[:2], counts[4:])
         if are_whole:
             moments = _rounded_moments(lanes, runs, counts, ends)
         else:
@@ -104,9 +104,9 @@ def ends_of_sorted(
                 (measures[2], counts[5], n_valid - counts[5], True),
             )
         )
-    about = n_valid, lanes.n_missing, n_left_out, measures[0]
+    numbers = n_valid, lanes.n_missing, n_left_out, measures[0]
     least, largest, first, last = ends
-    return LaneEnds(*about, least, largest, first, last, low, high, moments)
+    return LaneEnds(*numbers, least, largest, first, last, low, high, moments)
 
 
 Runs = tuple[int, IntArray]
@@ -114,13 +114,17 @@ Runs = tuple[int, IntArray]
 
 
 def _listed(
-    rows: NDArray[Any], runs: Runs, n: IntArray, rooms: IntArray, most: int, *, is_high: bool
+    rows: NDArray[Any], runs: Runs, how: tuple[int, bool, bool], n: IntArray, rooms: IntArray
 ) -> Outermost:
-    """List the elements beyond bounds of lanes without weights, n of each lane."""
+    """List the elements beyond bounds of lanes without weights, n of each lane.
+
+    `how` is that of `_list_outermost`: equal elements are listed as one value with their number, or
+    one by one if nothing is merged later.
+    """
     room = int(rooms.sum())
-    elements, counts = np.empty(room, rows.dtype), np.empty(room, np.int64)
+    elements, counts = np.empty(room, rows.dtype), np.ones(room, np.int64)
     sizes = np.zeros_like(n)
-    size = _list_outermost(rows, runs, n, most, is_high, (sizes, counts), elements)
+    size = _list_outermost(rows, runs, n, how, (sizes, counts), elements)
     return Outermost(n, sizes, unsigned_zero(elements[:size]), counts[:size])
 
 
@@ -204,24 +208,26 @@ def _list_outermost(
     rows: t.Rows,
     runs: tuple[int, t.StridedIntRows],
     n_beyond: t.StridedInts,
-    most: int,
-    is_high: bool,
+    how: tuple[int, bool, bool],
     tables: tuple[t.Ints, t.Ints],
     elements: t.Out,
 ) -> int:
-    """List the values of the most extreme elements of every row, at most `most` elements of a side.
+    """List the most extreme elements of every row, at most `most` of a side, or their values.
 
-    `tables` gets the number of values of each row, and of elements of each value. Returns the
-    number of all values.
+    `how` is `most`, whether they are the largest, and whether values are listed. `tables` gets how
+    many each row has, and the number of elements of each value. Returns how many there are in all.
     """
     length, valid = runs
     sizes, counts = tables
+    most, is_high, by_value = how
     n_runs = valid.shape[1]
     heads = np.empty(n_runs, np.int64)
     step = -1 if is_high else 1
     size = 0
     for i in range(rows.shape[0]):
         left, row, begin = min(n_beyond[i], most), rows[i], size
+        if left == 0:
+            continue
         for r in range(n_runs):
             heads[r] = r * length + (valid[i, r] - 1 if is_high else 0)
         while left > 0:
@@ -236,8 +242,11 @@ def _list_outermost(
                 while r * length <= heads[r] < r * length + valid[i, r] and row[heads[r]] == value:
                     heads[r] += step
                     left -= 1
-            elements[size], counts[size] = value, before - left
-            size += 1
+            behind = size + (1 if by_value else before - max(left, 0))
+            elements[size:behind] = value
+            if by_value:
+                counts[size] = before - left
+            size = behind
         sizes[i] = size - begin
     return size
 
@@ -260,6 +269,9 @@ def _rounded_moments(
     return RoundedMoments(*rounded)
 
 
+BATCH = 64  # lanes whose sums are rounded side by side, by vector instructions
+
+
 @kernel
 def _round_runs(
     rows: t.Rows,
@@ -273,53 +285,65 @@ def _round_runs(
     """Compute the mean and deviation of every row from the sums of pieces of its elements."""
     length, valid = runs
     sums = np.empty((3, N_SUMS), np.float64)
-    for i in range(rows.shape[0]):
-        n = valid[i].sum()
-        if n == 0:
-            continue
-        n_above, n_below = counts[2, i], counts[3, i]
-        if n_above or n_below:
-            rounded[0, i] = np.nan if n_above and n_below else np.inf if n_above else -np.inf
-            continue
-        size = max(abs(np.float64(ends[0, i])), abs(np.float64(ends[1, i])))
-        if size == 0:
-            rounded[0, i] = rounded[1, i] = 0.0
-            continue
-        n_pieces = 0
-        if SMALL < size < LARGE and n < MOST and not (is_whole and size >= 2.0**53):
-            n_pieces = _cut_lane(rows[i], length, valid[i], n, size, is_whole, sums)
-        if n_pieces == 0:
-            is_sure[i] = False
-            continue
-        total, rest, off = 0.0, 0.0, 0.0
-        square, square_rest = 0.0, 0.0
-        place = MOST_PIECES
-        for j in range(n_pieces):
-            total, rest, off = added(total, rest, off, sums[1, j])
-            for k in range(n_pieces - j):
-                times_ = 2.0 if k else 1.0
-                square, more = two_sum(square, times_ * sums[1, place + k])
-                square_rest += more + times_ * sums[2, place + k]
-            place += MOST_PIECES - j
-        total, rest = normal(total, rest)
-        square, square_rest = normal(square, square_rest)
-        weight = np.float64(n)
-        _, rounded[0, i], is_sure[i] = _mean((total, rest, off), (weight, 0.0, 0.0), size)
-        if ends[0, i] == ends[1, i]:
-            rounded[1, i] = 0.0
-            continue
+    known = np.empty((8, BATCH), np.float64)
+    results = np.empty((3, BATCH), np.float64)
+    for first in range(0, rows.shape[0], BATCH):
+        stop = min(first + BATCH, rows.shape[0])
+        known[:] = 1.0
+        for i in range(first, stop):
+            n = valid[i].sum()
+            size = max(abs(np.float64(ends[0, i])), abs(np.float64(ends[1, i])))
+            n_pieces = 0
+            if n and SMALL < size < LARGE and n < MOST and not (is_whole and size >= 2.0**53):
+                n_pieces = _cut_lane(rows[i], length, valid[i], n, size, is_whole, sums)
+            total, rest, off = 0.0, 0.0, 0.0
+            square, square_rest = 0.0, 0.0
+            place = MOST_PIECES
+            for j in range(n_pieces):
+                total, rest, off = added(total, rest, off, sums[1, j])
+                for k in range(n_pieces - j):
+                    times_ = 2.0 if k else 1.0
+                    square, more = two_sum(square, times_ * sums[1, place + k])
+                    square_rest += more + times_ * sums[2, place + k]
+                place += MOST_PIECES - j
+            of_lane = total, rest, off, square, square_rest, np.float64(n), size, float(n_pieces)
+            for k in range(8):
+                known[k, i - first] = of_lane[k]
+        _round_batch(known, results)
+        for i in range(first, stop):
+            b = i - first
+            n_above, n_below, is_same = counts[2, i], counts[3, i], ends[0, i] == ends[1, i]
+            if known[5, b] == 0:
+                continue
+            if n_above or n_below:
+                rounded[0, i] = np.nan if n_above and n_below else np.inf if n_above else -np.inf
+            elif known[6, b] == 0:
+                rounded[0, i] = rounded[1, i] = 0.0
+            else:
+                rounded[0, i], rounded[1, i] = results[0, b], 0.0 if is_same else results[1, b]
+                is_one = results[2, b] == 3.0 or (is_same and results[2, b] == 1.0)
+                is_sure[i] = known[7, b] > 0 and is_one
+
+
+@called_by_kernels
+def _round_batch(known: Any, results: Any) -> None:
+    """Round the means and deviations of some lanes; see `_round_runs`."""
+    for b in range(BATCH):
+        total, rest = normal(known[0, b], known[1, b])
+        square, square_rest = normal(known[3, b], known[4, b])
+        off, weight, size = known[2, b], known[5, b], known[6, b]
+        _, mean, is_mean = _mean((total, rest, off), (weight, 0.0, 0.0), size)
         # n times the sum of squares, less the squared sum, is the variance times n squared.
         square, square_rest = times(square, square_rest, weight, 0.0)
         less, less_rest = times(total, rest, total, rest)
         spread, more = two_sum(square, -less)
         spread, more = normal(spread, more + (square_rest - less_rest))
         error = 2.0**-92 * square + 4 * abs(total) * off
-        if not spread > 2 * error:
-            is_sure[i] = False
-            continue
         variance, variance_rest = over(spread, more, weight * weight, 0.0)
-        rounded[1, i], is_one = _root(variance, variance_rest, error / spread)
-        is_sure[i] &= is_one
+        deviation, is_one = _root(variance, variance_rest, np.divide(error, spread))
+        is_one &= spread > 2 * error
+        results[0, b], results[1, b] = mean, deviation
+        results[2, b] = (1.0 if is_mean else 0.0) + (2.0 if is_one else 0.0)
 
 
 @called_by_kernels
@@ -335,13 +359,16 @@ def _cut_lane(
     n_pieces = 2 if row.itemsize < 8 or (is_whole and top < 2 * WIDTH) else 3
     while True:
         least = 0.0 if is_whole else least_of(row, top, n_pieces)
-        sums[1:] = 0.0
+        is_one = valid.size == 1 and n <= BLOCK
+        sums[2 if is_one else 1 :] = 0.0
         n_fit = 0
         for r in range(valid.size):
             stop = r * length + valid[r]
             for start in range(r * length, stop, BLOCK):
                 run = row[start : min(start + BLOCK, stop)]
-                n_fit += cut_up(run, top, n_pieces, least, sums[0])
+                n_fit += cut_up(run, top, n_pieces, least, sums[1 if is_one else 0])
+                if is_one:
+                    continue
                 for k in range(N_SUMS):
                     sums[1, k], more = two_sum(sums[1, k], sums[0, k])
                     sums[2, k] += more
@@ -462,30 +489,27 @@ def _mean(total: Any, weight: Any, size: Any) -> Any:
     """Compute the mean: as a pair with an error bound, rounded, and whether that is correct.
 
     `total` and `weight` are pairs of floats with error bounds, and `size` is the largest magnitude
-    of the elements.
+    of the elements. There are no branches, so that lanes are divided side by side.
     """
     total, total_rest, off = total
     weight, rest, weight_off = weight
     mean, mean_rest = over(total, total_rest, weight, rest)
-    error = size * 16 * LOST
-    if off or weight_off:
-        error += (2 * off + 2 * size * weight_off) / weight
+    error = size * 16 * LOST + np.divide(2 * off + 2 * size * weight_off, weight)
     least, most = mean + (mean_rest - error), mean + (mean_rest + error)
-    if least == most:
-        return (mean, mean_rest, error), least, abs(mean) > 2.0**-900
-    if off or weight_off or rest:
-        return (mean, mean_rest, error), least, False
     # If the quotient of the two sums is exactly a pair of floats, its rounding is known. That
     # covers zeros, and means halfway between two floats, which no error bound decides.
-    first = total / weight
+    first = np.divide(total, weight)
     high, low = two_product(first, weight)
     left, lost = two_sum(total - high, -low)
     left, more = two_sum(left, total_rest)
-    second = left / weight
+    second = np.divide(left, weight)
     high, low = two_product(second, weight)
-    is_known = lost == 0 and more == 0 and high == left and low == 0
-    is_usual = abs(first) > 2.0**-900 or total == 0
-    return (mean, mean_rest, error), first + second, is_known and is_usual
+    is_known = (lost == 0) & (more == 0) & (high == left) & (low == 0)
+    is_known &= (off == 0) & (weight_off == 0) & (rest == 0)
+    is_known &= (abs(first) > 2.0**-900) | (total == 0)
+    is_proven = least == most
+    is_sure = (is_proven & (abs(mean) > 2.0**-900)) | (is_known & (not is_proven))
+    return (mean, mean_rest, error), (first + second if is_known else least), is_sure
 
 
 @called_by_kernels
@@ -523,7 +547,7 @@ def _root(variance: Any, variance_rest: Any, error: Any) -> Any:
     error += 16 * LOST
     root = np.sqrt(variance)
     high, low = two_product(root, root)
-    root_rest = (((variance - high) - low) + variance_rest) / (2 * root)
+    root_rest = np.divide(((variance - high) - low) + variance_rest, 2 * root)
     least, most = root + (root_rest - error * root), root + (root_rest + error * root)
     return least, least == most
 

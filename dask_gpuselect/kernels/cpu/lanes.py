@@ -21,8 +21,8 @@ from dask_gpuselect.kernels.compiling import until_compiled
 from dask_gpuselect.kernels.cpu import few, lane_runs, long_lanes, narrow, weighed_lanes
 from dask_gpuselect.kernels.cpu.few import lay, tiles
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
-from dask_gpuselect.kernels.cpu.lane_runs import LaneRuns, pick_from_runs
-from dask_gpuselect.kernels.reference.at_once import lanes_last
+from dask_gpuselect.kernels.cpu.lane_runs import LaneRuns, pick_from_runs, pick_nearest
+from dask_gpuselect.kernels.reference import at_once
 from dask_gpuselect.kernels.reference.lane_passes import in_turn
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths.cuts import IntArray
@@ -55,7 +55,7 @@ def parts_of(column: ChunkColumn) -> list[Part]:
 
     def elements(values: Any) -> NDArray[Any]:
         values = np.asarray(to_host(values)).astype(native, copy=False)
-        rows: NDArray[Any] = lanes_last(values.astype(wanted, copy=False), axes)
+        rows: NDArray[Any] = at_once.lanes_last(values.astype(wanted, copy=False), axes)
         return rows
 
     parts = [
@@ -101,7 +101,7 @@ def _beside(companion: Any, axes: tuple[int, ...]) -> NDArray[Any]:
         tuple(slice(None if step or axis in axes else 1) for axis, step in enumerate(strides))
     ]
     shape = (size for axis, size in enumerate(companion.shape) if axis not in axes)
-    rows = lanes_last(np.asarray(to_host(few_)), axes)
+    rows = at_once.lanes_last(np.asarray(to_host(few_)), axes)
     return np.broadcast_to(rows, (*shape, rows.shape[-1]))
 
 
@@ -173,6 +173,30 @@ def _picked(table: SortedLanes | LaneRuns, question: Any) -> Lanes:
     return weighed_lanes.pick(table, question.wanted)
 
 
+@until_compiled(at_once.lane_deviations)
+def lane_deviations(
+    column: ChunkColumn, median: Any, distances: LaneOrder, dtype: np.dtype[Any]
+) -> tuple[Any, Any] | None:
+    """Answer the median of every lane, and that of the distances from it, from lanes sorted once.
+
+    See `reference.lanes.lane_deviations`. Scratch: as for `lanes`, and a tile of the dtype.
+    """
+    parts = parts_of(column)
+    first, n = parts[0], sum(part.shape[-1] for part in parts)
+    if dtype.itemsize < 4 or _has_runs(parts, 1):
+        return None
+    if first.weights is not None if isinstance(first, Accompanied) else few.is_few(parts):
+        return None
+    if _is_selected(first.dtype) and long_lanes.is_selected_faster(n, first.dtype.itemsize, 1):
+        return None
+    elements, pairs = [], []
+    for table in sorted_lanes(parts):
+        elements.append(pick(table, median.lane_ranks))
+        (centres,) = median.lane_values(elements[-1]).astype(dtype, copy=False)
+        pairs.append(pick_nearest(table, centres, distances.lane_ranks))
+    return median.lane_answer(join(elements)), distances.lane_answer(join(pairs))
+
+
 def answers_and_ends(
     column: ChunkColumn, question: LaneOrder, bounds_of: BoundsOf, most: int
 ) -> tuple[NDArray[np.float64], LaneEnds]:
@@ -218,16 +242,21 @@ def sorted_lanes(parts: Sequence[Part]) -> Iterator[SortedLanes]:
     return _sorted_with_weights(parts)
 
 
-def _tables(parts: Sequence[Part], n_answers: int) -> Iterator[SortedLanes | LaneRuns]:
-    """Yield tables of lanes, sorted as is best for some answers. Scratch as for `lanes`."""
+def _has_runs(parts: Sequence[Part], n_answers: int) -> bool:
+    """Return whether lanes are best sorted in runs, for some answers."""
     first, n = parts[0], sum(part.shape[-1] for part in parts)
-    is_masked = isinstance(first, Accompanied)
-    # Masked integers are not told from others in a run.
-    has_runs = not is_masked or (first.weights is None and first.dtype.kind == "f")
+    if isinstance(first, Accompanied) and (first.weights is not None or first.dtype.kind != "f"):
+        return False  # masked integers are not told from others in a run
     # Whether runs are faster is measured once a process, so that is asked last.
     about = n, first.dtype.itemsize, n_answers, math.prod(first.shape[:-1])
-    if not (has_runs and _is_selected(first.dtype) and lane_runs.is_faster(*about)):
+    return _is_selected(first.dtype) and lane_runs.is_faster(*about)
+
+
+def _tables(parts: Sequence[Part], n_answers: int) -> Iterator[SortedLanes | LaneRuns]:
+    """Yield tables of lanes, sorted as is best for some answers. Scratch as for `lanes`."""
+    if not _has_runs(parts, n_answers):
         return sorted_lanes(parts)
+    is_masked = isinstance(parts[0], Accompanied)
     return _masked(parts, LaneRuns.of_rows) if is_masked else map(LaneRuns.of_rows, tiles(parts))
 
 

@@ -234,11 +234,10 @@ def _cutter(n_pieces: int) -> Any:
     then those of the products of the first with each, of the second with it and later ones, and so
     on.
     """
+    cutters = tuple(1.5 * 2.0 ** (53 - WIDTH * (piece + 1)) for piece in range(3))
 
-    def cut(run: Any, top: Any, least: Any, most: Any, sums: Any) -> Any:
-        first = math.ldexp(1.5, 52 + _unit(top, 0))
-        second = math.ldexp(1.5, 52 + _unit(top, 1))
-        third = math.ldexp(1.5, 52 + _unit(top, 2))
+    def cut(run: Any, least: Any, most: Any, sums: Any) -> Any:
+        first, second, third = most * cutters[0], most * cutters[1], most * cutters[2]
         sa, sb, sc, sd = 0.0, 0.0, 0.0, 0.0
         aa, ab, ac, ad, bb, bc, bd, cc, cd, dd = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         n_fit = np.int64(0)
@@ -288,11 +287,12 @@ def cut_up(run: Any, top: Any, n_pieces: Any, least: Any, sums: Any) -> Any:
 
     Returns the number of these elements. See `_cutter`.
     """
+    most = math.ldexp(1.0, top)
     if n_pieces == 2:
-        return _cut_in_two(run, top, least, math.ldexp(1.0, top), sums)
+        return _cut_in_two(run, least, most, sums)
     if n_pieces == 3:
-        return _cut_in_three(run, top, least, math.ldexp(1.0, top), sums)
-    return _cut_in_four(run, top, least, math.ldexp(1.0, top), sums)
+        return _cut_in_three(run, least, most, sums)
+    return _cut_in_four(run, least, most, sums)
 
 
 @called_by_kernels

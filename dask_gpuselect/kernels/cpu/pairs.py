@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dask_gpuselect.kernels.compiling import by_types, called_by_kernels, intrinsic, renamed, types
 
 LOST = 2.0**-102
@@ -81,7 +83,7 @@ def times(a: Any, b: Any, c: Any, d: Any) -> Any:
 @called_by_kernels
 def over(a: Any, b: Any, c: Any, d: Any) -> Any:
     """Divide the pair (a, b) by the pair (c, d)."""
-    first = a / c
+    first = np.divide(a, c)  # which tests no divisor, so that vectors are divided
     high, low = two_product(first, c)
-    second = (((a - high) - low) + (b - first * d)) / c
+    second = np.divide(((a - high) - low) + (b - first * d), c)
     return normal(first, second)

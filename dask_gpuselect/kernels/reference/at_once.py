@@ -34,6 +34,22 @@ def answer_group_lanes(*_: Any, **__: Any) -> None:
     """
 
 
+def lane_deviations(*_: Any, **__: Any) -> None:
+    """Answer the median of every lane, and that of the distances from it, in kind.
+
+    None where it is as fast to ask `answer_lanes` twice.
+
+    Parameters
+    ----------
+    column
+        As for `answer_lanes`.
+    median, distances : LaneOrder
+        The questions about the elements and about the distances.
+    dtype : dtype
+        Dtype of the distances.
+    """
+
+
 def answer_only_lane(*_: Any, **__: Any) -> None:
     """Answer a question about all elements of an array, ``(n_answers,)``, in kind.
 

@@ -26,6 +26,7 @@ from dask_gpuselect.kernels.reference.at_once import answer_group_lanes as answe
 from dask_gpuselect.kernels.reference.at_once import answer_only_lane as answer_only_lane
 from dask_gpuselect.kernels.reference.at_once import box_alone as box_alone
 from dask_gpuselect.kernels.reference.at_once import box_lanes as box_lanes
+from dask_gpuselect.kernels.reference.at_once import lane_deviations as lane_deviations
 from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import LaneOrder, join
