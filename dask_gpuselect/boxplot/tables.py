@@ -253,6 +253,14 @@ class Boxes(Arrays):
         columns = {name: getattr(self, name).reshape(shape) for name in COLUMNS}
         return replace(self, **columns)
 
+    def __getitem__(self, i: int) -> Boxes:
+        """Return the boxes at one place of the first axis."""
+        columns = {name: getattr(self, name)[i] for name in COLUMNS}
+        start, stop = self._stops[self.size // self.shape[0] * np.array([i, i + 1])]
+        ragged = {name: getattr(self, name) for name in RAGGED}
+        ragged = {name: each if each is None else each[start:stop] for name, each in ragged.items()}
+        return replace(self, **columns, **ragged)
+
     def in_dtype(self, dtype: np.dtype[Any]) -> Boxes:
         """Convert elements of `selection_dtype` to the dtype of the data."""
         columns = {name: as_dtype(getattr(self, name), dtype) for name in OF_ELEMENTS}

@@ -44,6 +44,13 @@ WINDOW_PASS_TIME = 0.7
 known.
 """
 
+AT_ONCE = 1 << 18
+"""Elements of groups of one size that are answered together.
+
+18 groups along the first axis of (365, 57, 100) float32, in 8 chunks: a median takes 12 ns an
+element, and 19 one group at a time.
+"""
+
 PerGroup = tuple[Any, ...]
 """One object for each group."""
 
@@ -252,12 +259,49 @@ def pieces_of_groups(
         for group in range(grouping.number):
             yield _masked_piece(chunks, axes, group)
         return
-    places = [grouping.places(_labels_of(chunk, axes)) for chunk in chunks]
-    flat = [_flattened(replace(chunk, labels=None), axes) for chunk in chunks]
-    for group, of_group in enumerate(zip(*places, strict=True)):
+    flat, places = _places_in(chunks, axes, grouping)
+    for group, of_group in enumerate(places):
         some = [_taken(*each, axes[0]) for each in zip(flat, of_group, strict=True) if len(each[1])]
         own = slice(group, group + 1)
         yield Piece(own, some or [_taken(flat[0], of_group[0], axes[0])], axes)
+
+
+def _places_in(
+    chunks: Sequence[Accompanied], axes: tuple[int, ...], grouping: Grouping
+) -> tuple[list[Any], list[tuple[IntArray, ...]]]:
+    """Return chunks with lanes along one axis, and the places of each group in each of them."""
+    places = [grouping.places(_labels_of(chunk, axes)) for chunk in chunks]
+    flat = [_flattened(replace(chunk, labels=None), axes) for chunk in chunks]
+    return flat, list(zip(*places, strict=True))
+
+
+def groups_of_a_size(
+    chunks: Sequence[Accompanied], axes: tuple[int, ...], grouping: Grouping
+) -> Iterator[tuple[list[int], list[Any]]]:
+    """Yield the numbers of groups, and their elements in parts with a first axis of groups.
+
+    Groups are together if they have as many elements in each chunk, and few.
+    """
+    flat, places = _places_in(chunks, axes, grouping)
+    n_lanes = math.prod(flat[0].shape) // max(flat[0].shape[axes[0]], 1)
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for group, of_group in enumerate(places):
+        alike.setdefault(tuple(map(len, of_group)), []).append(group)
+    for sizes, groups in alike.items():
+        step = max(AT_ONCE // max(sum(sizes) * n_lanes, 1), 1)
+        present = [i for i, size in enumerate(sizes) if size] or [0]
+        for start in range(0, len(groups), step):
+            some = groups[start : start + step]
+            of_chunks = [(flat[i], [places[group][i] for group in some]) for i in present]
+            yield some, [_groups_first(*each, axes[0]) for each in of_chunks]
+
+
+def _groups_first(chunk: Any, places: Sequence[IntArray], axis: int) -> Any:
+    """Take the elements of some groups of one size, with a first axis of groups."""
+    if len(places) == 1:
+        return each_array(_taken(chunk, places[0], axis), lambda array: array[None])
+    table = np.stack(places)
+    return each_array(chunk, lambda array: np.moveaxis(_of_places(array, table, axis), axis, 0))
 
 
 def _masked_piece(chunks: Sequence[Accompanied], axes: tuple[int, ...], group: int) -> Piece:
@@ -399,10 +443,19 @@ class GroupedLanes(LaneQuestion):
         return self.of_groups(chunks, dtype, shape)
 
     def of_groups(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
-        """Compute the answer by answering one group after the other."""
-        ask = partial(self.of_group.block, dtype=dtype, shape=shape.of_one_group)
-        pieces = self.pieces(chunks, shape.axes)
-        return self.together([piece.of_groups(ask(piece.parts)) for piece in pieces], shape)
+        """Compute the answer by answering some groups of a size after the others."""
+        one = shape.of_one_group
+        if self.grouping.differs or not isinstance(chunks[0].values, np.ndarray):
+            pieces = self.pieces(chunks, shape.axes)
+            ask = partial(self.of_group.block, dtype=dtype, shape=one)
+            return self.together([piece.of_groups(ask(piece.parts)) for piece in pieces], shape)
+        several = replace(one, ndim=one.ndim + 1, axes=tuple(axis + 1 for axis in one.axes))
+        blocks: dict[int, Any] = {}
+        for groups, parts in groups_of_a_size(chunks, shape.axes, self.grouping):
+            block = self.of_group.block(parts, dtype, several)
+            for i, group in enumerate(groups):
+                blocks[group] = block[i] if shape.is_scalar else block[:, i]
+        return self.together([blocks[group] for group in range(len(blocks))], shape)
 
     def of_no_groups(
         self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], shape: AnswerAxes
