@@ -4,6 +4,7 @@
     python asv_bench/grid.py --gpu [--elements 67108864] [--minutes 6]
     python asv_bench/grid.py --against CHECKOUT     this checkout and another one in turn
     python asv_bench/grid.py --only "median,axis"   cells whose names have all these parts
+    python asv_bench/grid.py --own-time             processor time, for a shared machine
 
 A cell takes one row of each table below. From the first row of every table one step is taken along
 each axis, and a second one from there where both steps matter together. The figure of a cell is its
@@ -171,10 +172,12 @@ class Bench:
         Of each array, about.
     gpu : bool
         Whether chunks are CuPy's.
+    own_time : bool
+        Whether to take the least processor time of several calls, not the median by the clock.
     """
 
-    def __init__(self, elements: int, *, gpu: bool) -> None:
-        self.elements, self.gpu = elements, gpu
+    def __init__(self, elements: int, *, gpu: bool, own_time: bool = False) -> None:
+        self.elements, self.gpu, self.own_time = elements, gpu, own_time
         self.xp = importlib.import_module("cupy" if gpu else "numpy")
         self.values = lru_cache(maxsize=8)(self._values)
         self.labels = lru_cache(maxsize=8)(labels_of)
@@ -300,7 +303,7 @@ class Bench:
                 self._ended(result.compute() if hasattr(result, "compute") else result)
 
             run()
-            self.reads[about] = timed(run, repeat)
+            self.reads[about] = self.timed(run, repeat)
         return self.reads[about]
 
     def peer(self, cell: Cell) -> Callable[[], Any] | None:
@@ -320,6 +323,16 @@ class Bench:
             return lambda: self._ended(xp.quantile(a, q, axis=axis))
         return None
 
+    def timed(self, run: Callable[[], Any], repeat: int) -> float:
+        """Take the seconds of the typical one of several calls, and of a long one alone."""
+        clock = time.process_time if self.own_time else time.perf_counter
+        results: list[float] = []
+        while len(results) < repeat and sum(results) < LONG:
+            begin = clock()
+            run()
+            results.append(clock() - begin)
+        return min(results) if self.own_time else statistics.median(results)
+
     def _ended(self, found: Any) -> Any:
         if self.gpu:
             self.xp.cuda.Device().synchronize()
@@ -329,16 +342,6 @@ class Bench:
 def labels_of(xp: Any, n: int) -> Any:
     """Make labels of 18 groups."""
     return xp.arange(n) * 7919 % 18
-
-
-def timed(run: Callable[[], Any], repeat: int) -> float:
-    """Take the median of the seconds of several calls, and of a long one alone."""
-    results: list[float] = []
-    while len(results) < repeat and sum(results) < LONG:
-        begin = time.perf_counter()
-        run()
-        results.append(time.perf_counter() - begin)
-    return statistics.median(results)
 
 
 def measured(cell: Cell, benches: list[Bench], asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -355,12 +358,12 @@ def measured(cell: Cell, benches: list[Bench], asked: Mapping[str, Any]) -> dict
         if bench.gpu and larger and ours <= ALL_TASKS:
             continue
         run = bench.call(cell)
-        ours = timed(run, 1)
+        ours = bench.timed(run, 1)
         if not asked["repeat"]:
             bench.read_seconds(cell, 1)
             return {}
         if not (bench.gpu and larger and ours > TOO_LONG):  # whose kernels are compiled before
-            ours = timed(run, asked["repeat"] if larger is None else 1)
+            ours = bench.timed(run, asked["repeat"] if larger is None else 1)
         if larger and ours * larger.elements / bench.elements > too_long:
             break
     result: dict[str, Any] = {"dask_gpuselect": ours, "elements": bench.elements}
@@ -369,11 +372,11 @@ def measured(cell: Cell, benches: list[Bench], asked: Mapping[str, Any]) -> dict
         peer = bench.peer(cell) if asked["peers"] else None
         if peer is not None:
             peer()
-            result["peer"] = timed(peer, asked["repeat"])
+            result["peer"] = bench.timed(peer, asked["repeat"])
     return result
 
 
-def serve(elements: int, *, gpu: bool) -> None:
+def serve(elements: int, *, gpu: bool, own_time: bool) -> None:
     """Time the cells that come in, a line each, until there are no more."""
     import warnings
 
@@ -383,7 +386,8 @@ def serve(elements: int, *, gpu: bool) -> None:
     if not gpu:
         compiling.LARGE = 0
     fewer = FEWER_ON_GPU if gpu else FEWER
-    benches = [Bench(elements // each, gpu=gpu) for each in (*fewer[::-1], 1)]
+    sizes = [elements // each for each in (*fewer[::-1], 1)]
+    benches = [Bench(each, gpu=gpu, own_time=own_time) for each in sizes]
     for line in sys.stdin:
         request = json.loads(line)
         try:
@@ -396,9 +400,10 @@ def serve(elements: int, *, gpu: bool) -> None:
 class Server:
     """A process that times cells with the package of one checkout."""
 
-    def __init__(self, checkout: Path, elements: int, *, gpu: bool) -> None:
+    def __init__(self, checkout: Path, elements: int, *, gpu: bool, own_time: bool = False) -> None:
         command = [sys.executable, str(Path(__file__).resolve()), "--serve"]
         command += ["--elements", str(elements), *(["--gpu"] if gpu else [])]
+        command += ["--own-time"] if own_time else []
         path = f"{checkout}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
         self._process = subprocess.Popen(
             command,
@@ -514,11 +519,12 @@ def main() -> None:
     parser.add_argument("--part", default="0/1", help="1/2: every second cell, from the second on")
     parser.add_argument("--no-peers", action="store_true", help="without CuPy's own functions")
     parser.add_argument("--only", default="", help="parts of the names of cells, with commas")
+    parser.add_argument("--own-time", action="store_true", help="processor time, not the clock's")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     elements = options.elements or (1 << 26 if options.gpu else 1 << 21)
     if options.serve:
-        return serve(elements, gpu=options.gpu)
+        return serve(elements, gpu=options.gpu, own_time=options.own_time)
     parts = [part.strip() for part in options.only.split(",") if part.strip()]
     some = [cell for cell in cells(gpu=options.gpu) if all(part in str(cell) for part in parts)]
     part, n_parts = map(int, options.part.split("/"))
@@ -529,8 +535,9 @@ def main() -> None:
         for checkout in (ROOT, options.against):
             if checkout:
                 compile_kernels(some, checkout, elements, n_parts)
-    here = Server(ROOT, elements, gpu=options.gpu)
-    there = Server(options.against, elements, gpu=options.gpu) if options.against else None
+    how = {"gpu": options.gpu, "own_time": options.own_time}
+    here = Server(ROOT, elements, **how)
+    there = Server(options.against, elements, **how) if options.against else None
     known: dict[Cell, float] = {}
     before: dict[Cell, float] = {}
     others: dict[Cell, dict[str, Any]] = {}

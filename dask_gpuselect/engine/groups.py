@@ -25,7 +25,7 @@ from dask_gpuselect.engine.questions import (
     LaneSlots,
 )
 from dask_gpuselect.engine.source import DaskArray, blockwise
-from dask_gpuselect.kernels.companions import Accompanied, each_array
+from dask_gpuselect.kernels.companions import Accompanied, each_array, values_of
 from dask_gpuselect.maths.atoms import Atoms
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.labels import Labels
@@ -333,13 +333,13 @@ def _of_places(array: Any, places: IntArray, axis: int) -> Any:
 
 
 def _alike(pieces: Iterable[Piece], axis: int) -> Iterator[dict[int, Piece]]:
-    """Yield pieces by their numbers: those of one size together if they are plain NumPy arrays."""
-    waiting: dict[int, dict[int, Piece]] = {}
+    """Yield pieces by their numbers: those of one size together if they are on the host."""
+    waiting: dict[Any, dict[int, Piece]] = {}
     n_bytes = 0
     for i, piece in enumerate(pieces):
-        is_plain = all(type(part) is np.ndarray for part in piece.parts)
-        n = sum(part.shape[axis] for part in piece.parts) if is_plain else -1 - i
-        waiting.setdefault(n, {})[i] = piece
+        alone = piece.n_others is not None or not isinstance(values_of(piece.parts[0]), np.ndarray)
+        n = sum(part.shape[axis] for part in piece.parts)
+        waiting.setdefault((i,) if alone else n, {})[i] = piece
         n_bytes += sum(math.prod(part.shape) * part.dtype.itemsize for part in piece.parts)
         if n_bytes >= STACKED:
             yield from waiting.values()
@@ -349,10 +349,17 @@ def _alike(pieces: Iterable[Piece], axis: int) -> Iterator[dict[int, Piece]]:
 
 def _stacked(groups: Sequence[list[Any]], axis: int, beside: int) -> Any:
     """Copy the parts of groups of equal size, which extend along an axis, beside each other."""
-    sizes = list(groups[0][0].shape)
+    first = groups[0][0]
+    if isinstance(first, Accompanied):
+        arrays = {
+            name: _stacked([[getattr(p, name) for p in parts] for parts in groups], axis, beside)
+            for name in ("values", *first.companions)
+        }
+        return replace(first, **arrays)
+    sizes = list(first.shape)
     n, sizes[axis] = sizes[beside], sum(part.shape[axis] for part in groups[0])
     sizes[beside] *= len(groups)
-    whole = np.empty(sizes, groups[0][0].dtype)
+    whole = np.empty(sizes, first.dtype)
     for i, parts in enumerate(groups):
         own = (slice(None),) * beside + (slice(i * n, i * n + n),)
         np.concatenate(parts, axis, out=whole[own])

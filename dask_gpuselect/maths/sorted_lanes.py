@@ -21,9 +21,9 @@ from dask_gpuselect.maths.lane_cuts import (
     Lanes,
     LaneTally,
     RanksOfLanes,
+    distinct,
     even_ranks,
     last_of,
-    ranks_of_each,
 )
 
 SCALE = 2.0**-40
@@ -148,8 +148,12 @@ def pick(lanes: SortedLanes, ranks: RanksOfLanes) -> Lanes:
     if (n_valid == n_valid[:1]).all():  # the same columns for all, in a fifth of the time
         lower, upper = (rank[:, 0] for rank in ranks(n_valid[:1].max(initial=1, keepdims=True)))
         return Lanes(columns[:, lower], columns[:, upper], n_valid, lanes.n_missing)
+    # Elements of one rank lie side by side, as the answers will.
+    counts, place = distinct(n_valid)
+    starts = np.arange(len(columns), like=place) * columns.shape[1]
     lower, upper = (
-        np.take_along_axis(columns, each, axis=1) for each in ranks_of_each(n_valid, ranks)
+        columns.reshape(-1).take(np.asarray(rank, like=place).take(place, axis=1) + starts).T
+        for rank in ranks(np.maximum(counts, 1))
     )
     return Lanes(lower, upper, n_valid, lanes.n_missing)
 

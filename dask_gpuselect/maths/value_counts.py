@@ -98,7 +98,7 @@ class ValueCounts(Arrays):
         if dtype.kind == "f":
             table[:, 0] += table[:, MINUS_ZERO]  # -0.0 and +0.0 are one value
         values = words.view(dtype.newbyteorder("=")) if dtype.kind != "b" else words
-        ordered = table[:, words] if dtype.kind in "if" else table
+        ordered = table.take(words, axis=1) if dtype.kind in "if" else table
         return cls._of_table(ordered, values.astype(selection_dtype(dtype)), n_missing, n_left_out)
 
     @classmethod
@@ -125,8 +125,8 @@ class ValueCounts(Arrays):
         """Make counts from a table of the counts of some ascending values in every lane."""
         n_lanes, n_values = ordered.shape
         flat = ordered.reshape(-1)
-        places = np.flatnonzero(flat)
-        sizes = np.count_nonzero(ordered, axis=1) if n_lanes else np.empty(0, np.int64)
+        places = np.flatnonzero(flat != 0)  # 2 to 6 times as fast as of the counts
+        sizes = np.diff(places.searchsorted(np.arange(n_lanes + 1) * n_values))
         some = values[places % max(n_values, 1)]
         return cls(packed(sizes), some, packed(flat[places]), packed(n_missing), packed(n_left_out))
 

@@ -159,7 +159,7 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
             counts, place = distinct(order.n_valid)
             weight = self.wanted_of_lanes(np.maximum(counts, 1)).weight
             if len(counts) > 1:
-                weight = weight[:, place]
+                weight = weight.take(place, axis=1)  # half the time of indexing
         lower = as_dtype(unsigned_zero(order.lower.T), self.source_dtype, copy=False)
         upper = lower
         if order.upper is not order.lower:

@@ -57,5 +57,5 @@ def test_it_prints_the_worst_cells_first_and_compares_checkouts() -> None:
     n_cells = alone.split("Findings")[0].count("| median, ")
     assert figures[:n_cells] == sorted(figures[:n_cells], reverse=True)
     assert f"{n_cells} of {n_cells} cells were timed" in alone
-    both = run("--against", str(ROOT))
+    both = run("--own-time", "--against", str(ROOT))
     assert f"{n_cells} cells: geometric mean" in both

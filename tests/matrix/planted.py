@@ -120,8 +120,8 @@ ROWS = {
     ),
     "interpolation is from the lower neighbour alone, in other last bits": (
         "maths/interpolation.py",
-        "return a + width * weight if weight < 0.5 else b - width * (1 - weight)",
-        "return a + width * weight",
+        "is_low = weight < 0.5",
+        "is_low = weight < 1.5",
     ),
     "large integers are interpolated as floats": (
         "maths/interpolation.py",
