@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import to_host
+from dask_gpuselect.kernels.cpu.cells import SORT_AT_MOST
 from dask_gpuselect.kernels.reference import groups as reference
-from dask_gpuselect.maths.cuts import Brackets, IntArray
+from dask_gpuselect.kernels.reference import selection
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.ragged import CellTally, bracket_slots
 from tests.backends import NUMPY, Backend, kernel_module
@@ -78,6 +80,20 @@ def assert_same(actual: Any, expected: Any, names: Collection[str] = (), where: 
         np.testing.assert_array_equal(mine[where], theirs[where], err_msg=name)
 
 
+def assert_similar(actual: Cuts, expected: Cuts) -> None:
+    """The same extremes, and where both have a pivot the same counts; about as many pivots."""
+    slots = np.unique(expected.slots)
+    for (_, mine), (_, theirs) in zip(actual.each(slots), expected.each(slots), strict=True):
+        assert_same(mine, theirs, ("n_valid", "n_missing"))
+        assert_same(mine, theirs, ("pivots", "below", "upto"), np.array([0, -1]))
+        _, own, other = np.intersect1d(mine.pivots, theirs.pivots, return_indices=True)
+        for name in ("below", "upto"):
+            np.testing.assert_array_equal(getattr(mine, name)[own], getattr(theirs, name)[other])
+        wide, even = (np.diff(each.upto).max() for each in (mine, theirs))
+        assert wide <= selection.HEAVY * even
+        assert (np.diff(mine.pivots) > 0).all()
+
+
 def assert_same_lanes(actual: Lanes, expected: Lanes) -> None:
     assert_same(actual, expected, ("n_valid", "n_missing"))
     assert_same(actual, expected, ("lower", "upper"), expected.n_valid > 0)
@@ -112,7 +128,9 @@ def test_elements_in_groups(
     parts = parts_of(dtype, sizes, n_groups)
     some = of_kind(backend, parts)
     for share in (1, 40):
-        assert_same(kernel.cuts(some, n_groups, share), reference.cuts(parts, n_groups, share))
+        both = kernel.cuts(some, n_groups, share), reference.cuts(parts, n_groups, share)
+        is_sorted = backend is not NUMPY or both[1].n_valid.max(initial=0) <= SORT_AT_MOST
+        (assert_same if is_sorted else assert_similar)(*both)
     brackets = brackets_of(parts, n_groups)
     assert_same_tally(kernel.tally(some, brackets), reference.tally(parts, brackets))
     wanted = reference.elements(parts, n_groups, three)
