@@ -20,7 +20,8 @@ from dask_gpuselect.kernels.cpu.cells import SORT_AT_MOST, cuts_of_run
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from, is_missing
 from dask_gpuselect.kernels.reference import groups as reference
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
-from dask_gpuselect.maths.ragged import CellTally, pivot_counts
+from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
+from dask_gpuselect.maths.ragged import CellTally, pivot_counts, ranks_in_one_order
 
 Part = tuple[NDArray[Any], NDArray[np.int32]]
 Parts = Sequence[Part]
@@ -69,13 +70,15 @@ def tally(parts: Parts, brackets: Brackets) -> CellTally:
     """Tally every group at its brackets; see `reference.groups.tally`."""
     ordered, stops, _ = _dealt(parts, brackets.n_slots)
     starts = np.append(0, stops[:-1])
-    large, of_slot = np.flatnonzero(stops - starts > TALLIED_ALONE), brackets.by_slot()
+    large = np.flatnonzero(stops - starts > TALLIED_ALONE)
     tallies = {}
-    for slot in large.tolist():
-        run = ordered[starts[slot] : stops[slot]]
-        own = spans.tally(run, of_slot(slot), len(run))
-        assert own is not None  # there is room for all of the run
-        tallies[slot] = own
+    if len(large):
+        of_slot = brackets.by_slot()
+        for slot in large.tolist():
+            run = ordered[starts[slot] : stops[slot]]
+            own = spans.tally(run, of_slot(slot), len(run))
+            assert own is not None  # there is room for all of the run
+            tallies[slot] = own
     starts[large] = stops[large]
     at = ordered, starts, stops, brackets.ends, brackets.first_end
     counts = np.zeros((len(brackets.wanted), 2), np.int64)
@@ -86,6 +89,30 @@ def tally(parts: Parts, brackets: Brackets) -> CellTally:
     _gather(at, wanted, candidates, of_cells)
     others = CellTally.of_counts(counts, candidates[:n], of_cells)
     return CellTally.merge([others, CellTally.of_each(brackets, tallies)]) if tallies else others
+
+
+@until_compiled(reference.elements)
+def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
+    """Find the elements of some ranks in every group; see `reference.groups.elements`.
+
+    For a single quantile, large groups are not sorted but partitioned.
+    """
+    ordered, stops, n_missing = _dealt(parts, n_groups)
+    n_valid = np.diff(stops, prepend=0)
+    lower, upper = ranks_in_one_order(n_valid, ranks)
+    # The two ranks of a median take 8 ns an element of groups of 9,000 float32, and sorting takes
+    # 15; six ranks take 18.
+    most = SORT_AT_MOST if len(lower) == 1 else len(ordered)
+    _sort_each(ordered, stops, most)
+    for group in np.flatnonzero(n_valid > most).tolist():
+        start = stops[group] - n_valid[group]
+        places = np.unique([lower[:, group], upper[:, group]])
+        run = ordered[start : stops[group]]
+        for rank in (places - start)[::-1].tolist():
+            run.partition(rank)
+            run = run[:rank]
+    padded = ordered if len(ordered) else np.zeros(1, ordered.dtype)
+    return reference.elements_of_places((lower, upper), padded.__getitem__, n_valid, n_missing)
 
 
 @until_compiled(reference.value_counts)
