@@ -1,7 +1,8 @@
 """Elements of groups in NumPy chunks: distributed to their groups, and sorted or counted there.
 
 Numba compiles the kernels. Apart from the cache, distributing takes as long with many groups as
-with few: 4 ns an element for 1.6e7 float32 in 18 groups.
+with few: 4 ns an element for 1.6e7 float32 in 18 groups. Large groups are then measured one by one,
+by the kernels for all elements of a chunk.
 """
 
 from __future__ import annotations
