@@ -50,8 +50,7 @@ def test_few_candidates_come_to_one_place(monkeypatch: pytest.MonkeyPatch) -> No
         with dask.config.set(TREE | NOT_KEPT | {"dask_gpuselect.root-limit": limit}):
             answers.append(groupby(x, by).median().compute(scheduler="sync"))
     np.testing.assert_array_equal(*answers)
-    few, every = observed
-    assert few < every / 3
+    assert observed[0] < observed[1] / 3
 
 
 @pytest.mark.parametrize(("n_groups", "n_chunks"), [(1, 10**4), (1000, 10**4)])
@@ -60,5 +59,4 @@ def test_no_task_holds_more_than_the_limit_at_1e12(n_groups: int, n_chunks: int)
     for groups in (range(n_groups), None)[: 2 if n_groups == 1 else 1]:
         plan = groupby(x, da.zeros_like(x, dtype="i4"), groups=groups).explain([0.25, 0.5, 0.75])
         assert plan.loads == 2
-        assert plan.root_bytes <= 1 << 30
-        assert plan.gathered_bytes <= plan.root_bytes
+        assert plan.gathered_bytes <= plan.root_bytes <= 1 << 30

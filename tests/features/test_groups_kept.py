@@ -12,6 +12,7 @@ import pytest
 
 from dask_gpuselect.engine import keeping
 from dask_gpuselect.groups import groupby
+from tests.features.test_groups_of_all import alone
 from tests.sources import Source
 
 pytestmark = [pytest.mark.filterwarnings("ignore:All-NaN"), pytest.mark.any_dask]
@@ -30,10 +31,6 @@ def parts() -> Iterator[None]:
 def data_and_labels() -> tuple[Source, Source, Any]:
     data, by = Source((N * N_CHUNKS,)), Source((N * N_CHUNKS,))
     return data, by, (by.lazy(N) * 99991 % N_GROUPS).astype(np.int32)
-
-
-def alone(values: Any, labels: Any, ask: Callable[[Any], Any]) -> Any:
-    return np.stack([ask(values[labels == each]) for each in np.unique(labels)], axis=-1)
 
 
 def two_loads() -> Any:
@@ -72,8 +69,7 @@ def test_parts_of_several_chunks_of_uneven_sizes() -> None:
     n, chunk = 1_000_000, 3456
     data, labels = Source((n,)), (np.random.default_rng(7).random(n) * 3).astype(int)
     with dask.config.set({"dask_gpuselect.column-limit": "400 kB", "num_workers": 2}):
-        grouped = groupby(data.lazy(chunk), da.from_array(labels, chunks=chunk))
-        result = grouped.median().compute()
+        result = groupby(data.lazy(chunk), da.from_array(labels, chunks=chunk)).median().compute()
     np.testing.assert_array_equal(result, alone(data.whole(), labels, np.median))
     assert sum(data.loads.values()) <= 1.5 * len(data.loads)
 

@@ -1,23 +1,28 @@
 """Elements of groups in NumPy chunks: distributed to their groups, and sorted or counted there.
 
 Numba compiles the kernels. Apart from the cache, distributing takes as long with many groups as
-with few: 4 ns an element for 1.6e7 float32 in 18 groups.
+with few: 4 ns an element for 1.6e7 float32 in 18 groups. Large groups are then measured one by one,
+by the kernels for all elements of a chunk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import kernel, kernel_of, until_compiled
+from dask_gpuselect.kernels.cpu import spans
 from dask_gpuselect.kernels.cpu import typed as t
+from dask_gpuselect.kernels.cpu.cells import SORT_AT_MOST, cuts_of_run
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from, is_missing
 from dask_gpuselect.kernels.reference import groups as reference
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
-from dask_gpuselect.maths.ragged import CellTally, pivot_counts
+from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
+from dask_gpuselect.maths.ragged import CellTally, pivot_counts, ranks_in_one_order
 
 Part = tuple[NDArray[Any], NDArray[np.int32]]
 Parts = Sequence[Part]
@@ -27,35 +32,88 @@ Parts = Sequence[Part]
 # in groups of 40, 8.5 in groups of 160.
 SHORT = 24
 
+# Larger groups are tallied one by one: 349,000 float32 take 0.7 ns each at one bracket and 1.8 at
+# nine, and 2.4 and 37 with all groups; groups of 10,000 take 3.8 and 5.0.
+TALLIED_ALONE = 1 << 14
+
 FEW_ENDS = 16  # ends of a group up to which elements are compared with all of them
 
 
 @until_compiled(reference.cuts)
 def cuts(parts: Parts, n_groups: int, share: int) -> Cuts:
     """Measure the cuts of every group; see `reference.groups.cuts`."""
-    ordered, n_valid, n_missing = in_groups(parts, n_groups)
+    ordered, stops, n_missing = _dealt(parts, n_groups)
+    _sort_each(ordered, stops, SORT_AT_MOST)
+    n_valid = np.diff(stops, prepend=0)
     groups = np.flatnonzero(n_valid + n_missing)
-    n = n_valid[groups]
-    counts = pivot_counts(n, share)
+    n, of_missing = n_valid[groups], n_missing[groups]
+    # Larger runs need no order: to sort 58,000 float64 takes 38 ns for each, and this 6.
+    is_large = n > SORT_AT_MOST
+    n_wanted = pivot_counts(n, share)
+    counts = np.where(is_large, 0, n_wanted)
     places = np.empty((3, int(counts.sum())), np.int64)
     sizes = np.empty(len(groups), np.int64)
     n_pivots = _cut(ordered, n, counts, sizes, places)
     at, below, upto = places[:, :n_pivots]
-    return Cuts.of_runs(groups, sizes, n, n_missing[groups], ordered[at], below, upto)
+    runs = Cuts.of_runs(groups, sizes, n, of_missing, ordered[at], below, upto)
+    if not is_large.any():
+        return runs
+    each = [runs.of_chunks(np.flatnonzero(~is_large))]
+    for run in np.flatnonzero(is_large):
+        group = groups[run]
+        own = cuts_of_run(ordered[stops[group] - n[run] : stops[group]], int(n_wanted[run]))
+        each.append(replace(own, n_missing=of_missing[run : run + 1]).as_run(group))
+    return Cuts.merge(each)
 
 
 @until_compiled(reference.tally)
 def tally(parts: Parts, brackets: Brackets) -> CellTally:
     """Tally every group at its brackets; see `reference.groups.tally`."""
     ordered, stops, _ = _dealt(parts, brackets.n_slots)
-    at = ordered, stops, brackets.ends, brackets.first_end
+    starts = np.append(0, stops[:-1])
+    large = np.flatnonzero(stops - starts > TALLIED_ALONE)
+    tallies = {}
+    if len(large):
+        of_slot = brackets.by_slot()
+        for slot in large.tolist():
+            run = ordered[starts[slot] : stops[slot]]
+            own = spans.tally(run, of_slot(slot), len(run))
+            assert own is not None  # there is room for all of the run
+            tallies[slot] = own
+    starts[large] = stops[large]
+    at = ordered, starts, stops, brackets.ends, brackets.first_end
     counts = np.zeros((len(brackets.wanted), 2), np.int64)
     _count_at_ends(at, counts)
     n = int(counts[brackets.wanted, 0].sum())
     candidates, of_cells = np.empty(n + 1, ordered.dtype), np.empty(n, np.int32)
     wanted = brackets.wanted & (counts[:, 0] > 0)
     _gather(at, wanted, candidates, of_cells)
-    return CellTally.of_counts(counts, candidates[:n], of_cells)
+    others = CellTally.of_counts(counts, candidates[:n], of_cells)
+    return CellTally.merge([others, CellTally.of_each(brackets, tallies)]) if tallies else others
+
+
+@until_compiled(reference.elements)
+def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
+    """Find the elements of some ranks in every group; see `reference.groups.elements`.
+
+    For a single quantile, large groups are not sorted but partitioned.
+    """
+    ordered, stops, n_missing = _dealt(parts, n_groups)
+    n_valid = np.diff(stops, prepend=0)
+    lower, upper = ranks_in_one_order(n_valid, ranks)
+    # The two ranks of a median take 8 ns an element of groups of 9,000 float32, and sorting takes
+    # 15; six ranks take 18.
+    most = SORT_AT_MOST if len(lower) == 1 else len(ordered)
+    _sort_each(ordered, stops, most)
+    for group in np.flatnonzero(n_valid > most).tolist():
+        start = stops[group] - n_valid[group]
+        places = np.unique([lower[:, group], upper[:, group]])
+        run = ordered[start : stops[group]]
+        for rank in (places - start)[::-1].tolist():
+            run.partition(rank)
+            run = run[:rank]
+    padded = ordered if len(ordered) else np.zeros(1, ordered.dtype)
+    return reference.elements_of_places((lower, upper), padded.__getitem__, n_valid, n_missing)
 
 
 @until_compiled(reference.value_counts)
@@ -90,11 +148,16 @@ def sorted_in_groups(values: NDArray[Any], codes: NDArray[np.int32], n_groups: i
 def in_groups(parts: Parts, n_groups: int) -> tuple[NDArray[Any], IntArray, IntArray]:
     """Sort the valid elements by group and value; see `reference.groups.in_groups`."""
     ordered, stops, n_missing = _dealt(parts, n_groups)
+    _sort_each(ordered, stops, len(ordered))
+    return ordered, np.diff(stops, prepend=0), n_missing
+
+
+def _sort_each(ordered: NDArray[Any], stops: IntArray, most: int) -> None:
+    """Sort every group of at most `most` elements in place."""
     n_valid = np.diff(stops, prepend=0)
     _sort_short(ordered, stops, np.empty(SHORT, ordered.dtype))
-    for group in np.flatnonzero(n_valid > SHORT).tolist():
+    for group in np.flatnonzero((n_valid > SHORT) & (n_valid <= most)).tolist():
         ordered[stops[group] - n_valid[group] : stops[group]].sort()
-    return ordered, n_valid, n_missing
 
 
 def _dealt(parts: Parts, n_groups: int) -> tuple[NDArray[Any], IntArray, IntArray]:
@@ -204,8 +267,8 @@ def _cut(
     return n
 
 
-AtEnds = tuple[t.Values, t.Places, t.Values, t.Places]
-"""Elements by group, where each group stops, the ends of brackets, and the first end of each."""
+AtEnds = tuple[t.Values, t.Places, t.Places, t.Values, t.Places]
+"""Elements by group, where each group starts and stops, ends of brackets, the first end of each."""
 
 
 @kernel
@@ -214,11 +277,9 @@ def _count_at_ends(at: AtEnds, counts: t.IntTable) -> None:
 
     Few ends are compared one by one, in loops that vectorise; among many, elements are looked up.
     """
-    ordered, stops, ends, first_end = at
-    start = np.int64(0)
+    ordered, starts, stops, ends, first_end = at
     for group in range(stops.size):
-        some = ordered[start : stops[group]]
-        start = stops[group]
+        some = ordered[starts[group] : stops[group]]
         first = first_end[group]
         last = first_end[group + 1]
         cell = first + group  # each group has one cell more than ends
@@ -246,12 +307,10 @@ def _count_at_ends(at: AtEnds, counts: t.IntTable) -> None:
 @kernel
 def _gather(at: AtEnds, wanted: t.Flags, candidates: t.Out, of_cells: t.CodesOut) -> None:
     """Gather the elements of the wanted cells; only cells with elements are wanted."""
-    ordered, stops, ends, first_end = at
+    ordered, starts, stops, ends, first_end = at
     n = 0
-    start = np.int64(0)
     for group in range(stops.size):
-        some = ordered[start : stops[group]]
-        start = stops[group]
+        some = ordered[starts[group] : stops[group]]
         first = first_end[group]
         last = first_end[group + 1]
         if last - first > FEW_ENDS:
