@@ -233,11 +233,18 @@ class Boxes(Arrays):
         return BoxesThere.of(columns, tuple(shape))
 
     def divided(self, n: int, axis: int) -> list[Boxes]:
-        """Divide boxes without weights into `n` tables, along the first axis of more than one."""
+        """Divide the boxes into `n` tables of equal size, along the first axis of more than one."""
         assert math.prod(self.shape[:axis]) <= 1
-        columns = (np.split(getattr(self, name), n, axis) for name in COLUMNS)
-        fliers = np.split(self.fliers, self._stops[self.size // n * np.arange(1, n)])
-        return [Boxes(*own) for own in zip(*columns, fliers, strict=True)]
+        columns: dict[str, Sequence[Any]]
+        columns = {name: np.split(getattr(self, name), n, axis) for name in COLUMNS}
+        stops = self._stops[self.size // n * np.arange(1, n)]
+        for name in RAGGED:
+            column = getattr(self, name)
+            columns[name] = [None] * n if column is None else np.split(column, stops)
+        return [
+            Boxes(**dict(zip(columns, own, strict=True)))
+            for own in zip(*columns.values(), strict=True)
+        ]
 
     @classmethod
     def without_boxes(cls, dtype: np.dtype[Any]) -> Boxes:

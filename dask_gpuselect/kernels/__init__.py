@@ -625,6 +625,14 @@ def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
     return backend_for(chunk).windows.padded(chunk, sides, fill)
 
 
+def _work_of_windows(
+    chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder
+) -> tuple[np.dtype[Any], int]:
+    """Return what decides between NumPy and kernels. NumPy sorts the elements of every window."""
+    return dtype, math.prod(frame.shape(tuple(chunk.shape))) * max(frame.n // 32, 1)
+
+
+@partial(one_way, about=_work_of_windows)
 def answer_windows(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
     """Answer a question for each window of a padded chunk; ``(n, *shape)``, in kind.
 

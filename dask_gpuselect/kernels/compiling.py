@@ -357,8 +357,8 @@ Kind = tuple[Kernel, Any]
 """A function and the dtype of its elements, which decide the path of a call with its size."""
 
 
-def _kind_and_size(function: Kernel, arguments: Any) -> tuple[Kind, int]:
-    """Return the kind of a call, by the first array among the arguments, and the size of all.
+def _dtype_and_size(*arguments: Any) -> tuple[Any, int]:
+    """Return the dtype of the first array among the arguments of a call, and the size of all.
 
     Arrays may be inside sequences, such as chunks with their codes, and inside partial results.
     """
@@ -376,7 +376,7 @@ def _kind_and_size(function: Kernel, arguments: Any) -> tuple[Kind, int]:
         # Comparing dtypes of other libraries may warn, and no compiled kernel takes their arrays.
         if isinstance(n, int) and isinstance(own, np.dtype):
             dtype, size = own if dtype is None else dtype, size + n
-    return (function, dtype), size
+    return dtype, size
 
 
 _seconds: dict[Kind, float] = {}
@@ -387,17 +387,20 @@ def _is_by_kernels(kind: Kind, size: int) -> bool:
     return size >= LARGE or _seconds.get(kind, 0.0) > PATIENCE
 
 
-def one_way(function: AnyKernel) -> AnyKernel:
+def one_way(function: AnyKernel, about: Callable[..., tuple[Any, int]] | None = None) -> AnyKernel:
     """Decorate a function so that the kernels of one call are all compiled, or all by NumPy.
 
     If steps were mixed, one might get elements from another in a form that it does not take.
+    `about` maps the arguments to the dtype of the elements and to the size of the work, if that is
+    not the number of elements.
     """
 
     @wraps(function)
     def call(*arguments: Any, **others: Any) -> Any:
         if _way.get() is not None:
             return function(*arguments, **others)
-        kind, size = _kind_and_size(function, arguments)
+        dtype, size = (about or _dtype_and_size)(*arguments)
+        kind = function, dtype
         way = _Way(_is_by_kernels(kind, size))
         token = _way.set(way)
         try:

@@ -159,7 +159,7 @@ MAY_IMPORT = {
     r"xarray\..*": {"xarray"},
     r"dataframe\..*|engine\.(frames|key_classes|row_halos)": {"pandas"},
     r"robust\.regressor|neighbors\.estimators": {"sklearn"},
-    r"kernels\.cuda\.(?!(backend|source|window_tiles)$).*": {"cupy"},
+    r"kernels\.cuda\.(?!(backend|source|window_axes|window_networks|window_tiles)$).*": {"cupy"},
 }
 """At the top of modules of these names, of the heavy packages."""
 

@@ -21,6 +21,7 @@ from dask_gpuselect.kernels import compiling
 from dask_gpuselect.kernels.cpu import spans, window_lanes
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.maths.cuts import Brackets
+from dask_gpuselect.windows import rolling
 from tests.engine.test_processes import run
 from tests.processes import in_threads
 
@@ -190,3 +191,15 @@ def test_scratch_of_numpy_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tally is not None
     candidates = tally.candidates.on_host()
     assert candidates.base is None or candidates.base.nbytes < values.nbytes / 10
+
+
+def test_elements_of_windows_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy sorts every window: an image of 90,000 elements would take it minutes."""
+
+    def decide(kind: Any, size: int) -> bool:
+        raise InterruptedError(size)
+
+    monkeypatch.setattr(compiling, "_is_by_kernels", decide)
+    with pytest.raises(InterruptedError) as stopped:
+        rolling(np.zeros((300, 300)), (101, 101), (0, 1)).median()
+    assert stopped.value.args[0] > compiling.LARGE
