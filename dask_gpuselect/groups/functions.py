@@ -124,9 +124,9 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     elements in a part, the part returns about sqrt(n) pivots and as many candidates. If these
     exceed ``dask_gpuselect.root-limit`` (dask config; 1 GiB), several tasks each take some of
     the groups; if labels are lazy and `groups` is not given, one task takes all. Along some of
-    the axes: the chunks of a task, their labels, and a copy of the largest group in them. With
-    weights of all elements and lazy labels without `groups`, one task holds all data, which must
-    fit ``dask_gpuselect.column-limit``.
+    the axes: the chunks of a task, their labels, and a copy of the largest group in them, or two
+    copies of several groups of at most 8 MiB together. With weights of all elements and lazy labels
+    without `groups`, one task holds all data, which must fit ``dask_gpuselect.column-limit``.
 
     Algorithm: if elements are ordered by label and then by value, a group is a range of ranks. So
     the cuts of all groups together prove brackets around every wanted rank of every group, as those

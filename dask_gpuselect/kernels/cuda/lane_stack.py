@@ -12,7 +12,14 @@ import numpy as np
 
 from dask_gpuselect.kernels.companions import MOST_STACKED, ChunkColumn
 from dask_gpuselect.kernels.cuda import source
-from dask_gpuselect.kernels.cuda.launch import MOST_BLOCKS, Array, filled, launch, most_shared
+from dask_gpuselect.kernels.cuda.launch import (
+    MOST_BLOCKS,
+    Array,
+    filled,
+    launch,
+    most_shared,
+    to_share,
+)
 from dask_gpuselect.maths.lane_cuts import LaneOrder
 
 STACK = source.record("lanes.cuh", "Stack")
@@ -170,4 +177,4 @@ def tables_of(question: LaneOrder, first_v: int, n: int, device: int) -> tuple[A
     shape = (question.n_answers, len(counts))
     lower, upper, weight = (np.broadcast_to(values, shape).T for values in wanted)
     ranks = np.stack([lower, upper], axis=-1)
-    return cupy.array(ranks, np.int32, order="C"), cupy.array(weight, order="C")
+    return to_share((cupy.array(ranks, np.int32, order="C"), cupy.array(weight, order="C")))

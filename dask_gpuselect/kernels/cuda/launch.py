@@ -44,6 +44,12 @@ def advised(kernel: Callable[P, T]) -> Callable[P, T]:
     return wrapped
 
 
+def to_share(arrays: T) -> T:
+    """Wait until arrays are on the device: calls in other streams, which take them, would not."""
+    cupy.cuda.get_current_stream().synchronize()
+    return arrays
+
+
 MOST_BLOCKS = (1 << 31) - 1  # blocks of a grid
 
 

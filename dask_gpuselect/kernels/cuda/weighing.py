@@ -24,6 +24,7 @@ from dask_gpuselect.kernels.cuda.launch import (
     most_shared,
     on_device,
     places_in,
+    to_share,
 )
 from dask_gpuselect.kernels.cuda.source import (
     KEEPS,
@@ -167,7 +168,8 @@ def _sampled_places(n: int, device: int) -> Array:
     `device` is the current one.
     """
     starts = np.arange(SAMPLED + 1) * n // SAMPLED
-    return cupy.asarray(np.random.default_rng(0).integers(starts[:-1], starts[1:]))
+    places = np.random.default_rng(0).integers(starts[:-1], starts[1:])
+    return to_share(cupy.asarray(places))
 
 
 def _in_heavy_cells(

@@ -13,7 +13,7 @@ import numpy as np
 
 from dask_gpuselect.arrays import like, to_host
 from dask_gpuselect.kernels.companions import Accompanied, values_of
-from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared
+from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, to_share
 from dask_gpuselect.kernels.cuda.source import KEEPS, answered
 from dask_gpuselect.kernels.cuda.window_axes import Piecewise, WindowKernel, piecewise
 from dask_gpuselect.kernels.cuda.window_networks import networks
@@ -131,5 +131,5 @@ def _way(
     if kernel is None:
         kernel = tiling(padding, frame, dtype.itemsize, most_shared(device))
     lower, upper, weights = ranks_by_count(order, frame.n)
-    tables = cupy.asarray(np.stack([lower, upper])), cupy.asarray(weights)
+    tables = to_share((cupy.asarray(np.stack([lower, upper])), cupy.asarray(weights)))
     return kernel, frame.shape(tuple(axis.size for axis in padding)), tables
