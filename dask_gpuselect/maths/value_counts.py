@@ -27,6 +27,7 @@ from dask_gpuselect.maths.cuts import (
     Tally,
     packed,
 )
+from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.keys import from_keys, selection_dtype, to_keys
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, ranks_of_each
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds, ends_of_values
@@ -34,6 +35,8 @@ from dask_gpuselect.maths.moments import Moments
 
 MOST_BYTES = 2
 """Largest size of an element in bytes for its values to be counted."""
+MOST_SQUARES = 1 << 31
+"""Number of integers of two bytes, below which the sum of their squares is below 2**63."""
 
 
 def is_countable(dtype: np.dtype[Any]) -> bool:
@@ -202,7 +205,16 @@ class ValueCounts(Arrays):
     def moments(self, some: Any = slice(None)) -> Moments:
         """Compute the exact sums of each lane and of its squares, of all values or of some."""
         lanes, counts = self._lanes[some], self.counts[some].astype(np.int64)
-        return Moments.of(self.values[some], lanes, self.n_lanes, counts=counts)
+        values = self.values[some]
+        if values.dtype.kind not in "iu" or counts.sum() >= MOST_SQUARES:
+            return Moments.of(values, lanes, self.n_lanes, counts=counts)
+        # A box plot of 2^20 uint8 takes 1.5 ms so, and 2.0 by digits.
+        numbers, sums = values.astype(np.int64), np.zeros((3, self.n_lanes), np.int64)
+        for row, each in zip(sums, (counts, counts * numbers, counts * numbers**2), strict=True):
+            np.add.at(row, lanes, each)
+        total, square = (ExactSums.of_table(row[:, None], 0) for row in sums[1:])
+        none = np.zeros_like(sums[0])
+        return Moments(sums[0], none, none, total, square)
 
     # --- Of a single lane, such as all elements ---
 
