@@ -334,12 +334,14 @@ def _of_places(array: Any, places: IntArray, axis: int) -> Any:
 
 def _alike(pieces: Iterable[Piece], axis: int) -> Iterator[dict[int, Piece]]:
     """Yield pieces by their numbers: those of one size together if they are on the host."""
-    waiting: dict[Any, dict[int, Piece]] = {}
+    waiting: dict[int, dict[int, Piece]] = {}
     n_bytes = 0
     for i, piece in enumerate(pieces):
-        alone = piece.n_others is not None or not isinstance(values_of(piece.parts[0]), np.ndarray)
+        if piece.n_others is not None or not isinstance(values_of(piece.parts[0]), np.ndarray):
+            yield {i: piece}
+            continue
         n = sum(part.shape[axis] for part in piece.parts)
-        waiting.setdefault((i,) if alone else n, {})[i] = piece
+        waiting.setdefault(n, {})[i] = piece
         n_bytes += sum(math.prod(part.shape) * part.dtype.itemsize for part in piece.parts)
         if n_bytes >= STACKED:
             yield from waiting.values()

@@ -628,7 +628,10 @@ def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
 def _work_of_windows(
     chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder
 ) -> tuple[np.dtype[Any], int]:
-    """Return what decides between NumPy and kernels. NumPy sorts the elements of every window."""
+    """Return the dtype of the elements, and the size of NumPy's work, which sorts each window.
+
+    A window of fewer than 64 elements counts as one element, as in other calls.
+    """
     return dtype, math.prod(frame.shape(tuple(chunk.shape))) * max(frame.n // 32, 1)
 
 

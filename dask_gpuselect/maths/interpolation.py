@@ -269,6 +269,7 @@ def _lerp(a: Reals, b: Reals, weight: Reals) -> Reals:
 
 
 def _put_lerp(answer: Reals, a: Reals, b: Reals, weight: Reals) -> Reals:
+    """Interpolate into an array, at half scale where NumPy's formula overflows."""
     _put_numpy_lerp(answer, a, b, weight)
     is_finite = np.isfinite(answer)  # as the difference of a and b is
     if not is_finite.all():

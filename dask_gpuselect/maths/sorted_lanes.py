@@ -67,9 +67,8 @@ class SortedLanes(Arrays):
         n_missing = np.zeros(n_lanes, np.int64)
         if n_left_out is None:
             n_left_out = np.zeros(n_lanes, np.int64)
-        if (
-            rows.size and rows.dtype.kind in "fMm"
-        ):  # elements that are left out are NaN or NaT there
+        # Floats and dates that are left out are NaN or NaT.
+        if rows.size and rows.dtype.kind in "fMm":
             touched = np.isnan(rows[np.arange(n_lanes), np.maximum(n - 1 - n_left_out, 0)])
             if touched.any():
                 some = rows if touched.all() else rows[touched]
