@@ -14,10 +14,10 @@ from dask_gpuselect.boxplot.tables import Boxes, BoxesThere
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import (
     Block,
-    Guess,
     LaneLoad,
     LaneQuestion,
     Question,
+    Sample,
     of_merged,
 )
 from dask_gpuselect.kernels import valid_in
@@ -251,13 +251,12 @@ class WeightedBoxQuestion(BaseBoxQuestion, WeightedQuantiles):
         shares = ordered.shares(self.q, self.method, rate)
         return guess_box_brackets(ordered, shares, rate, self.rule)
 
-    def guess_inside(self, brackets: Brackets, tally: Tally) -> Guess | None:
+    def guess_inside(self, brackets: Brackets, tally: Tally, sample: Sample) -> Brackets | None:
         if len(tally.candidates) <= weighted.FEW_CANDIDATES:
             return None
         shares = shares_inside(brackets, tally, self.q, self.method)
-        return lambda ordered, rate: guess_box_brackets(
-            ordered, shares, rate, self.rule, is_inside=True
-        )
+        ordered, rate = sample()
+        return guess_box_brackets(ordered, shares, rate, self.rule, is_inside=True)
 
     def of_run(self, run: Runs) -> Boxes:
         boxes: Boxes = self.block([run], self.source_dtype, OF_ROWS)

@@ -251,8 +251,7 @@ def mapped(
     function: Callable[[Any], Any],
     name: str,
     dtype: np.dtype[Any],
-    *,
-    drop_axis: int | None = None,
+    **axes: Any,
 ) -> Any:
     """Apply a function to each block of an answer: lazily if it is lazy, else eagerly and in kind.
 
@@ -264,40 +263,30 @@ def mapped(
         Prefix of the name of the new layer.
     dtype : dtype
         Dtype of the result.
-    drop_axis : int, optional
-        Axis that the function reduces.
+    **axes
+        The axes that the function drops or adds, and their chunks, as for `dask.array.map_blocks`.
     """
     if not isinstance(answer, DaskArray):
         block = function(answer)
         return in_kind(block, block)
-    ndim = answer.ndim - (drop_axis is not None)
+    ndim = answer.ndim - ("drop_axis" in axes) + len(axes.get("new_axis", ()))
     result: DaskArray = map_blocks(
         function,
         answer,
-        drop_axis=drop_axis,
         name=f"{name}-{tokenize(answer.name, function)}",
         dtype=dtype,
         meta=meta_from_array(answer._meta, ndim=ndim, dtype=dtype),
+        **axes,
     )
     return result
 
 
 def unfolded(answer: Any, shape: tuple[int, ...], name: str) -> Any:
     """Reshape the first axis of an answer, which has one chunk, to axes of the given shape."""
-    function = partial(_unfolded, shape=shape)
-    if not isinstance(answer, DaskArray):
-        return function(answer)
-    result: DaskArray = map_blocks(
-        function,
-        answer,
-        drop_axis=0,
-        new_axis=list(range(len(shape))),
-        chunks=(*((size,) for size in shape), *answer.chunks[1:]),
-        name=f"{name}-unfolded-{tokenize(answer.name, shape)}",
-        dtype=answer.dtype,
-        meta=meta_from_array(answer._meta, ndim=len(shape) + answer.ndim - 1),
-    )
-    return result
+    axes: dict[str, Any] = {"drop_axis": 0, "new_axis": list(range(len(shape)))}
+    if isinstance(answer, DaskArray):
+        axes["chunks"] = (*((size,) for size in shape), *answer.chunks[1:])
+    return mapped(answer, partial(_unfolded, shape=shape), f"{name}-unfolded", answer.dtype, **axes)
 
 
 def _unfolded(block: Any, shape: tuple[int, ...]) -> Any:

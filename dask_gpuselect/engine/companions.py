@@ -18,7 +18,7 @@ import numpy as np
 from dask.base import tokenize
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import is_array, like, namespace, to_host, usual
+from dask_gpuselect.arrays import concatenate, is_array, like, namespace, to_host, usual
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.graphs import in_one_place, places_of, tasks_of_each
 from dask_gpuselect.engine.source import (
@@ -33,7 +33,7 @@ from dask_gpuselect.engine.source import (
     largest_chunk_bytes,
     map_blocks,
 )
-from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.maths.cuts import Arrays
 
 
@@ -114,6 +114,23 @@ def _described(
     if nodata is not None:
         described["keeps"] = Companion("keeps", np.dtype(bool))
     return tuple(described.values())
+
+
+def joined(chunks: Sequence[Any], axis: int) -> Any:
+    """Join chunks along an axis, with their companions; a chunk without a mask is all kept."""
+    values = [values_of(chunk) for chunk in chunks]
+    packed = [chunk if isinstance(chunk, Accompanied) else Accompanied(chunk) for chunk in chunks]
+    names = {name for chunk in packed for name in chunk.companions}
+    companions = {
+        name: [
+            namespace(own).ones(own.shape, dtype=bool) if array is None else array
+            for own, array in zip(values, [getattr(each, name) for each in packed], strict=True)
+        ]
+        for name in names
+    }
+    whole = concatenate(values, axis)
+    each = {name: concatenate(arrays, axis) for name, arrays in companions.items()}
+    return Accompanied(whole, **each) if each else whole
 
 
 def as_one_lane(x: Any) -> Any:

@@ -178,10 +178,7 @@ def columns_as_arrays(
     All arrays are made from the same tasks, those of the frame after dask's own optimization. So
     questions about several columns together load each partition once for all of them.
     """
-    optimized = frame.optimize()
-    keys = list(flatten(optimized.__dask_keys__()))
-    source = f"frame-{tokenize(keys)}"
-    graph = graph_of(dict(optimized.__dask_graph__()), keys, source)
+    graph, keys, source = partitions_of(frame.optimize())
     arrays = []
     for place, take in wanted:
         name = f"column-{tokenize(keys, place, take)}"
@@ -480,13 +477,15 @@ def _at(partition: Any, place: int | None) -> Any:
     return partition if place is None else partition.iloc[:, place]
 
 
-def graph_of(given: dict[Key, Any], keys: Sequence[Key], name: str) -> Graph:
-    """Return the graph of a frame's tasks; those of that name make the partitions.
+def partitions_of(optimized: Any) -> tuple[Graph, list[Key], str]:
+    """Return the graph of an optimized frame, the keys of its partitions, and their layer.
 
     A result that all partitions need, such as the mean in ``s - s.mean()``, is computed once for
     all loads, and so is a shuffle. If partitions are made from the same tasks as these, each load
     runs those tasks itself.
     """
+    keys, given = list(flatten(optimized.__dask_keys__())), dict(optimized.__dask_graph__())
+    name = f"frame-{tokenize(keys)}"
     futures = {key: value for key, value in given.items() if is_future(value)}
     tasks = {key: task for key, task in convert_legacy_graph(given).items() if key not in futures}
     shared = _shared(tasks, len(keys)) | shared_by_shuffles(tasks)
@@ -496,7 +495,7 @@ def graph_of(given: dict[Key, Any], keys: Sequence[Key], name: str) -> Graph:
     if shared:
         once = DoneOnce(needed(tasks, shared))
         graph, needs = extended(graph, f"{name}-once", once, needs), needs | {f"{name}-once"}
-    return extended(graph, name, needed(tasks, keys, shared), needs)
+    return extended(graph, name, needed(tasks, keys, shared), needs), keys, name
 
 
 def _shared(tasks: Tasks, n: int) -> set[Key]:

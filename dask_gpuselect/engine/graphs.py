@@ -97,7 +97,7 @@ def each_chunk(
         source, graph, check, declared = door
         pairs = [source, index, declared, index]
         needs[source] = graph
-        function = Entering(function, check)
+        function = partial(_enter, function, check)
     numblocks = {pairs[0]: x.numblocks, **{grid.name: x.numblocks for grid in rest}}
     for grid in rest:
         pairs += [grid.name, index]
@@ -226,15 +226,17 @@ class Declared(ArrayBlockwiseDep):
         return type(self).__name__, self.chunks
 
 
-@dataclass(frozen=True)
-class Entering:
-    """A function of a chunk, preceded by a check of that chunk."""
-
-    function: Callable[..., Any]
-    check: Callable[..., Any]
-
-    def __call__(self, chunk: Any, declared: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return self.function(self.check(chunk, declared), *args, **kwargs)
+def _enter(
+    function: Callable[..., Any],
+    check: Callable[..., Any],
+    chunk: Any,
+    declared: Any,
+    /,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """Apply a function to a chunk, which is checked first."""
+    return function(check(chunk, declared), *args, **kwargs)
 
 
 def _entrance(

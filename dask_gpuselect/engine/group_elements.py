@@ -7,7 +7,6 @@ their labels if these are not known before. A run is the set of elements of one 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -19,7 +18,8 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import concatenate, in_kind, like, namespace, to_host
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.groups import ForGroups, GroupedLanes, Grouping, PerGroup, Piece
+from dask_gpuselect.engine.companions import joined
+from dask_gpuselect.engine.groups import ForGroups, GroupedLanes, Grouping, PerGroup, Piece, taken
 from dask_gpuselect.engine.questions import Block
 from dask_gpuselect.engine.source import itself
 from dask_gpuselect.kernels.companions import Accompanied, CodesOf, each_array, values_of
@@ -406,13 +406,13 @@ class _Elements:
         for chunk, size, stop in zip(self._chunks, self.stops, edges.tolist(), strict=True):
             if stop > start:
                 own = places[start:stop] - (size - chunk.size)
-                pieces.append(_row(_taken(chunk, own)))
+                pieces.append(_plain(taken(chunk, own, 0)[None]))
             start = stop
-        return pieces or [_row(_taken(self._chunks[0], places[:0]))]
+        return pieces or [_plain(taken(self._chunks[0], places[:0], 0)[None])]
 
     def table(self, places: Any, keeps: NDArray[np.bool_] | None) -> Any:
         """Return the elements at a table of places, without those that are not in `keeps`."""
-        table = _taken(self._together, places)
+        table = each_array(self._together, partial(_table_of, places=places))
         if keeps is not None:
             mask = like(keeps, table.values)
             table = replace(table, keeps=mask if table.keeps is None else table.keeps & mask)
@@ -420,14 +420,8 @@ class _Elements:
 
     @cached_property
     def _together(self) -> Accompanied:
-        if len(self._chunks) == 1:
-            return self._chunks[0]
-        names = self._chunks[0].companions
-        joined = {
-            name: concatenate([chunk.companions[name] for chunk in self._chunks], 0)
-            for name in names
-        }
-        return Accompanied(concatenate([chunk.values for chunk in self._chunks], 0), **joined)
+        whole = self._chunks[0] if len(self._chunks) == 1 else joined(self._chunks, 0)
+        return whole if isinstance(whole, Accompanied) else Accompanied(whole)
 
 
 def _flat(chunk: Accompanied) -> Any:
@@ -435,25 +429,11 @@ def _flat(chunk: Accompanied) -> Any:
     return each_array(replace(chunk, labels=None), lambda a: namespace(a).reshape(a, (-1,)))
 
 
-def _taken(chunk: Accompanied, places: Any) -> Any:
-    """Return the elements at some places, in an array of the shape of `places`."""
-    is_row = isinstance(places, np.ndarray) and places.ndim == 1 and len(places) > 0
-    if is_row and places[-1] - places[0] == len(places) - 1:
-        return chunk[int(places[0]) : int(places[-1]) + 1]
-
-    def take(array: Any) -> Any:
-        xp = namespace(array)
-        taken = xp.take(array, like(places.reshape(-1), array), axis=0)
-        return xp.reshape(taken, places.shape)
-
-    if not math.prod(places.shape):
-        places = places.reshape(-1)[:0].reshape(places.shape)
-    return each_array(chunk, take)
-
-
-def _row(chunk: Accompanied) -> Any:
-    """Return elements as the only row of a table."""
-    return _plain(chunk[None])
+def _table_of(array: Any, places: Any) -> Any:
+    """Return the elements of an array at a table of places."""
+    xp = namespace(array)
+    elements = xp.take(array, like(places.reshape(-1), array), axis=0)
+    return xp.reshape(elements, places.shape)
 
 
 def _plain(chunk: Accompanied) -> Any:

@@ -19,7 +19,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -96,8 +95,7 @@ def stages_of_groups(
             name="group-reports",
             measure=partial(first_of_groups, question=question),
             arguments={**about, "n_parts": len(plan.parts)},
-            numbers_parts=True,
-            cuts_of=attrgetter("cuts"),
+            caches=True,
         )
         second = replace(second, by_cache=cell_tally_by_cache)
     return [first, second, *further_stages(request, label)]

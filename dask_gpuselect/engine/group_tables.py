@@ -62,7 +62,7 @@ ADVICE = "convert it to one dtype first, df.astype({key: ...})"
 
 @dataclass(frozen=True, eq=False)
 class Keyed(Arrays):
-    """The groups of the rows of a chunk.
+    """The groups of the rows of a chunk of a table, with its columns.
 
     Parameters
     ----------
@@ -70,36 +70,29 @@ class Keyed(Arrays):
         Number of the group of each row, -1 for none.
     names : KeyNames
         Names of the groups in the chunk, by their numbers.
+    columns : tuple of arrays
+        Empty if only the groups are of interest.
     """
 
     codes: NDArray[np.int32]
     names: KeyNames
+    columns: tuple[Any, ...] = ()
 
-
-@dataclass(frozen=True, eq=False)
-class KeyedRows:
-    """A chunk of a table: the groups of its rows, and its columns."""
-
-    keyed: Keyed
-    columns: tuple[Any, ...]
-
-    @property
-    def nbytes(self) -> int:
-        return self.keyed.__sizeof__() + sum(int(column.nbytes) for column in self.columns)
-
-    def in_order_of_class(self, n: int) -> tuple[KeyedRows, IntArray, list[int]]:
+    def in_order_of_class(self, n: int) -> tuple[Keyed, IntArray, list[int]]:
         """Renumber the groups of the rows by class.
 
         Also return the former positions of the names, and where each class begins and the last
         ends. One pass over the rows then serves all classes.
         """
-        codes, names = self.keyed.codes, self.keyed.names
+        names = self.names
         if n == 1:
             return self, np.arange(len(names)), [0, len(names)]
-        order, ends = _dealt(names.classes(n), n)
+        class_of = names.classes(n)
+        order = np.argsort(class_of, kind="stable")
+        ends = [0, *np.cumsum(np.bincount(class_of, minlength=n)).tolist()]
         numbers = np.full(len(names) + 1, -1, np.int32)  # the last is for rows without a group
         numbers[order] = np.arange(len(names))
-        return replace(self, keyed=Keyed(numbers[codes], names.take(order))), order, ends
+        return replace(self, codes=numbers[self.codes], names=names.take(order)), order, ends
 
     def of_column(self, i: int, codes: NDArray[np.int32]) -> Accompanied:
         """Return a column whose elements are labelled with these group numbers."""
@@ -114,14 +107,8 @@ class KeyedRows:
         It depends on the names of groups, but not on their numbers, so that two loads can be
         compared.
         """
-        hashes = np.append(self.keyed.names.hashes(), NO_NAME)
-        return fingerprints.fingerprint_of_rows([hashes[self.keyed.codes], *self.columns])
-
-
-def _dealt(class_of: NDArray[np.uint16], n: int) -> tuple[IntArray, list[int]]:
-    """Sort positions by class; also return where each of `n` classes begins and the last ends."""
-    counts = np.bincount(class_of, minlength=n)[:n]
-    return np.argsort(class_of, kind="stable"), [0, *np.cumsum(counts).tolist()]
+        hashes = np.append(self.names.hashes(), NO_NAME)
+        return fingerprints.fingerprint_of_rows([hashes[self.codes], *self.columns])
 
 
 def table(keys: DaskArray, columns: Sequence[DaskArray]) -> DaskArray:
@@ -148,7 +135,7 @@ def table(keys: DaskArray, columns: Sequence[DaskArray]) -> DaskArray:
 
 
 def _rows(keyed: Keyed, *columns: Any) -> Slab:
-    rows = KeyedRows(keyed, columns)
+    rows = replace(keyed, columns=columns)
     return Slab(rows, rows.mark)
 
 
@@ -204,9 +191,9 @@ class GroupedColumns:
     questions: tuple[LaneQuestion, ...]
     dtypes: tuple[np.dtype[Any], ...]
 
-    def cuts(self, rows: KeyedRows) -> tuple[Cuts, ...]:
+    def cuts(self, rows: Keyed) -> tuple[Cuts, ...]:
         """Compute the cuts of each column."""
-        codes, n_groups = rows.keyed.codes, len(rows.keyed.names)
+        codes, n_groups = rows.codes, len(rows.names)
         return tuple(
             kernels.group_cuts(
                 [rows.of_column(i, codes)], own, ITSELF, n_groups, pivot_share(question.n_answers)
@@ -228,7 +215,7 @@ class GroupedColumns:
 
     def tally(
         self,
-        chunks: Sequence[KeyedRows],
+        chunks: Sequence[Keyed],
         dtype: object,
         axes: tuple[int, ...],
         known: tuple[Class, ...],
@@ -236,7 +223,7 @@ class GroupedColumns:
         """Compute the tally of each column in a chunk: a list of one for each class if several."""
         (rows,) = chunks
         rows, _, ends = rows.in_order_of_class(len(known))
-        names = rows.keyed.names
+        names = rows.names
         edges = [0, *itertools.accumulate(len(each.names) for each in known)]
         places = np.full(len(names) + 1, -1, np.int32)
         for one, edge, (start, stop) in zip(
@@ -245,7 +232,7 @@ class GroupedColumns:
             at = one.names.places(names.take(np.arange(start, stop)))
             # The chunk's fingerprint shows a group that the first load did not have.
             places[start:stop] = np.where(at < 0, -1, at + edge)
-        codes = places[rows.keyed.codes]
+        codes = places[rows.codes]
         columns = []
         for i, own in enumerate(self.dtypes):
             brackets = Brackets.merge([each.value[i].brackets for each in known])
@@ -332,19 +319,19 @@ def _made(x: DaskArray, stages: list[Stage], label: str, token: str) -> DaskArra
 
 
 def _of_each_class(
-    chunks: Sequence[KeyedRows],
+    chunks: Sequence[Keyed],
     dtype: object,
     axes: tuple[int, ...],
     known: None,
     *,
     n: int,
-    measure: Callable[[KeyedRows], tuple[Any, ...]],
+    measure: Callable[[Keyed], tuple[Any, ...]],
     among: Callable[[Any, Sequence[int]], list[Any]],
 ) -> Any:
     """Measure each class of groups in a chunk; the result is that of `apart`."""
     (rows,) = chunks
     rows, order, ends = rows.in_order_of_class(n)
-    names, measured = rows.keyed.names, measure(rows)
+    names, measured = rows.names, measure(rows)
     values = [measured]
     if n > 1:
         values = [*zip(*(among(column, ends) for column in measured), strict=True)]
@@ -376,8 +363,8 @@ def _together(parts: Sequence[Class]) -> Named:
     return Named(keyed.names, tuple(concatenate(column, -1)[..., source] for column in columns))
 
 
-def _counted(rows: KeyedRows) -> tuple[IntArray, ...]:
-    codes, n_groups = rows.keyed.codes, len(rows.keyed.names)
+def _counted(rows: Keyed) -> tuple[IntArray, ...]:
+    codes, n_groups = rows.codes, len(rows.names)
     takes = (codes[column & (codes >= 0)] for column in rows.columns)
     return tuple(np.bincount(each, minlength=n_groups).astype(np.int64) for each in takes)
 

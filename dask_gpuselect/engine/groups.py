@@ -246,26 +246,6 @@ class Piece:
         return answer.less_left_out(self.n_others())
 
 
-def pieces_of_groups(
-    chunks: Sequence[Accompanied], axes: tuple[int, ...], grouping: Grouping
-) -> Iterator[Piece]:
-    """Yield the elements of one group after the other.
-
-    Unless labels differ between lanes, the first of `axes` extends along the elements of a part,
-    and the others have size 1.
-    """
-    if grouping.differs:
-        for group in range(grouping.number):
-            yield _masked_piece(chunks, axes, group)
-        return
-    places = [grouping.places(_labels_of(chunk, axes)) for chunk in chunks]
-    flat = [_flattened(replace(chunk, labels=None), axes) for chunk in chunks]
-    for group, of_group in enumerate(zip(*places, strict=True)):
-        some = [_taken(*each, axes[0]) for each in zip(flat, of_group, strict=True) if len(each[1])]
-        own = slice(group, group + 1)
-        yield Piece(own, some or [_taken(flat[0], of_group[0], axes[0])], axes)
-
-
 def _masked_piece(chunks: Sequence[Accompanied], axes: tuple[int, ...], group: int) -> Piece:
     """Return all elements of every chunk, with a mask that keeps the group."""
     parts, others = [], []
@@ -316,10 +296,11 @@ def _flattened(chunk: Accompanied, axes: tuple[int, ...]) -> Any:
     )
 
 
-def _taken(chunk: Any, places: IntArray, axis: int) -> Any:
-    """Take some elements of every lane; this is a view if they are contiguous."""
+def taken(chunk: Any, places: Any, axis: int) -> Any:
+    """Take some elements of every lane; this is a view if the host knows them to be contiguous."""
     n = len(places)
-    if n and places[-1] - places[0] == n - 1 and (np.diff(places) == 1).all():
+    is_known = isinstance(places, np.ndarray) and n > 0
+    if is_known and places[-1] - places[0] == n - 1 and (np.diff(places) == 1).all():
         index = (slice(None),) * axis + (slice(int(places[0]), int(places[-1]) + 1),)
         return chunk[index]
     return each_array(chunk, lambda array: _of_places(array, places, axis))
@@ -557,7 +538,22 @@ class GroupedLanes(LaneQuestion):
         return LaneLoad(*self._of_each(further), known, "groups", 2)
 
     def pieces(self, chunks: Sequence[Any], axes: tuple[int, ...]) -> Iterator[Piece]:
-        return pieces_of_groups(chunks, axes, self.grouping)
+        """Yield the elements of one group after the other.
+
+        Unless labels differ between lanes, the first of `axes` extends along the elements of a
+        part, and the others have size 1.
+        """
+        grouping = self.grouping
+        if grouping.differs:
+            yield from (_masked_piece(chunks, axes, group) for group in range(grouping.number))
+            return
+        places = [grouping.places(_labels_of(chunk, axes)) for chunk in chunks]
+        flat = [_flattened(replace(chunk, labels=None), axes) for chunk in chunks]
+        for group, of_group in enumerate(zip(*places, strict=True)):
+            pairs = zip(flat, of_group, strict=True)
+            some = [taken(*pair, axes[0]) for pair in pairs if len(pair[1])]
+            own = slice(group, group + 1)
+            yield Piece(own, some or [taken(flat[0], of_group[0], axes[0])], axes)
 
     def measured(
         self,

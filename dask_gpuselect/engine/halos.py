@@ -18,10 +18,10 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import concatenate, namespace
+from dask_gpuselect.engine.companions import joined as joined_chunks
 from dask_gpuselect.engine.grid import joined
 from dask_gpuselect.engine.source import DaskArray, List, Task, TaskRef, extended
-from dask_gpuselect.kernels.companions import Accompanied, copied, values_of
+from dask_gpuselect.kernels.companions import copied
 from dask_gpuselect.maths.windows import Sides
 from dask_gpuselect.quiet import quietly
 
@@ -240,20 +240,7 @@ def _padded(
     """Join slices of chunks, and apply a function to the result with what is beyond the ends."""
     sides = [*map(Sides, outside)]
     # No name keeps what is joined while the function runs.
-    return function(kernels.padded(joined(parts, counts, _concatenated), sides, fill))
-
-
-def _concatenated(parts: Sequence[Any], axis: int) -> Any:
-    """Join parts of chunks along an axis, with their masks."""
-    values = concatenate([values_of(part) for part in parts], axis)
-    keeps = [part.keeps if isinstance(part, Accompanied) else None for part in parts]
-    if all(each is None for each in keeps):
-        return values
-    every = [
-        namespace(values).ones(values_of(part).shape, dtype=bool) if each is None else each
-        for part, each in zip(parts, keeps, strict=True)
-    ]
-    return Accompanied(values, concatenate(every, axis))
+    return function(kernels.padded(joined(parts, counts, joined_chunks), sides, fill))
 
 
 def of_array(array: Any, reaches: Sequence[Halo], fill: Any = None) -> Any:

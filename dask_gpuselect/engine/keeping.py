@@ -211,8 +211,18 @@ class FirstPartial(Arrays):
     """
 
     cuts: Any
-    cached: Cached | None
+    cached: Any
     board: object
+
+    @classmethod
+    def of_group(cls, columns: list[list[FirstPartial]]) -> FirstPartial:
+        """Collect the results about the chunks of a group: lists of them, with one for each array.
+
+        The cuts of an array are merged.
+        """
+        cuts = [merge_any([part.cuts for part in column]) for column in columns]
+        cached = [[part.cached for part in column] for column in columns]
+        return cls(cuts, cached, [part.board for column in columns for part in column])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FirstPartial, (self.cuts, self.cached, None)
@@ -289,32 +299,13 @@ def room_for(expected: float) -> int:
 # --- Groups of partial results ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Group(Arrays):
-    """Partial results of a group of chunks, for each array, in the order of loading."""
-
-    cuts: list[Cuts]
-    cached: list[list[Cached | None]]
-    boards: list[Any]
-
-    @classmethod
-    def of(cls, columns: list[list[FirstPartial]]) -> Group:
-        cuts = [merge_any([part.cuts for part in column]) for column in columns]
-        cached = [[part.cached for part in column] for column in columns]
-        boards = [part.board for column in columns for part in column]
-        return cls([each for each in cuts if each is not None], cached, boards)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Group, (self.cuts, self.cached, [])
-
-
 def grouped(keeping: Keeping, partials: Sequence[DaskArray]) -> DaskArray:
     """Collect the partial results of all arrays in groups of chunks."""
     name = f"quantile-groups-{tokenize([each.name for each in partials], keeping.size)}"
     tasks = {}
     for i, places in enumerate(keeping.places):
         columns = [List(*(TaskRef((each.name, *place)) for place in places)) for each in partials]
-        tasks[name, i] = Task((name, i), quietly(Group.of), List(*columns))
+        tasks[name, i] = Task((name, i), quietly(FirstPartial.of_group), List(*columns))
     graph = extended(merged(*partials), name, tasks, {each.name for each in partials})
     return graphs.objects(graph, name, (len(tasks),))
 
@@ -325,8 +316,9 @@ def cuts_of(groups: DaskArray, i: int) -> DaskArray:
     return graphs.each_chunk(_cuts_of, name, [groups], i=i)
 
 
-def _cuts_of(group: Group, *, i: int) -> Cuts:
-    return group.cuts[i]
+def _cuts_of(group: FirstPartial, *, i: int) -> Cuts:
+    cuts: Cuts = group.cuts[i]
+    return cuts
 
 
 # --- Load 2 -------------------------------------------------------------------------------------
@@ -373,7 +365,7 @@ def second_loads(
 
 def _second(
     readers: Sequence[Reader],
-    group: Group,
+    group: FirstPartial,
     proven: Sequence[Proven],
     places: Sequence[ChunkPlace],
     *,

@@ -25,7 +25,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -217,8 +216,10 @@ def _answered(
             how = (each.question, each.rounds, label)
             loads[i], brackets[i] = narrowed_candidates(loads[i], brackets[i], *how)
     ends = _after_second(begun, brackets, loads, label, is_last=is_last)
-    finish = _answer_of if is_last else partial(_after_third, label=label)
-    return [finish(*each) for each in zip(begun, ends, strict=True)]
+    pairs = zip(begun, ends, strict=True)
+    if is_last:
+        return [each.request.form.lazy(made) for each, made in pairs]
+    return [_after_third(*pair, label) for pair in pairs]
 
 
 ASKS = {"resident": _ask_resident, "counts": ask_counts}
@@ -392,10 +393,6 @@ def _after_second(
         else:
             finishes.append(graphs.Finish(_resolve, f"{label}-resolve-{token}", arguments))
     return graphs.reduced_together(loads, f"{label}-candidates-merge", Gathered.merge, finishes)
-
-
-def _answer_of(begun: FirstLoad, made: DaskArray) -> DaskArray:
-    return begun.request.form.lazy(made)
 
 
 def _finish_second(parts: list[Gathered], question: Question, form: Form, **about: Any) -> Any:

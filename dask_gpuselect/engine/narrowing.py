@@ -86,14 +86,20 @@ def in_tree(groups: DaskArray, begun: FirstLoad, label: str) -> DaskArray:
     Cuts that are too many are merged coarsely, at some of their pivots. `groups` are those of
     `cuts_in_groups`.
     """
-    question, narrowing = begun.question, begun.narrowing
-    most = None if narrowing is None else narrowing.coarse
+    most = None if begun.narrowing is None else begun.narrowing.coarse
+    brackets = _from_few(groups, most, _bracket_if_any, "brackets", question=begun.question)
+    return proven_by(groups, brackets, begun, label)
+
+
+def _from_few(
+    groups: DaskArray, most: int | None, finish: Callable[..., Any], finds: str, **about: Any
+) -> DaskArray:
+    """Merge the cuts of all groups coarsely, and return what ``finish(cuts, **about)`` finds."""
     name = f"{LABEL}-few-{tokenize(groups.name, most)}"
     few = graphs.each_chunk(_coarse, name, [groups], most=most, every=IN_GROUP_EVERY)
-    name = f"{LABEL}-brackets-{tokenize(few.name, question)}"
-    merge = partial(_coarse, most=most)
-    how = few, f"{LABEL}-few-merge", merge, _bracket_if_any, name
-    return proven_by(groups, graphs.reduced(*how, question=question), begun, label)
+    name = f"{LABEL}-{finds}-{tokenize(few.name, list(about.values()))}"
+    how = few, f"{LABEL}-few-merge", partial(_coarse, most=most), finish, name
+    return graphs.reduced(*how, **about)
 
 
 def proven_by(groups: DaskArray, brackets: DaskArray, begun: FirstLoad, label: str) -> DaskArray:
@@ -253,15 +259,7 @@ def brackets_of_stretches(groups: DaskArray, question: Question, narrowing: Narr
     parts = stretches_of(question, narrowing)
     token = tokenize(groups.name, parts, narrowing)
     merge = partial(merged_coarsely, most=narrowing.coarse)
-    few_of_all = graphs.each_chunk(
-        _coarse,
-        f"{STRETCHES}-few-of-all-{token}",
-        [groups],
-        most=narrowing.coarse,
-        every=IN_GROUP_EVERY,
-    )
-    name = f"{STRETCHES}-rough-{token}"
-    rough = graphs.reduced(few_of_all, MERGE, merge, _brackets_of_stretches, name, parts=parts)
+    rough = _from_few(groups, narrowing.coarse, _brackets_of_stretches, "rough", parts=parts)
     few = graphs.each_chunk(
         _few_of_each, f"{STRETCHES}-few-{token}", [groups], [rough], most=narrowing.coarse
     )

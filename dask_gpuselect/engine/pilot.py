@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -159,8 +160,6 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
         there = question.guess_there(math.prod(sample.shape), rate)
         if there is not None:
             measured = kernels.guess_and_sums(values, dtype, sample, there, room)
-            if isinstance(measured, LaneBoxes):
-                return measured
             if measured is not None:
                 return measured
         guess = question.guess(sample, rate)
@@ -186,28 +185,22 @@ def _narrowed(
     The tally is None if the brackets do not hold, or if they contain too much and cannot be
     narrowed.
     """
-    while tally is not None:
-        try:
-            guess = question.guess_inside(brackets, tally)
-        except ChunksChangedError:
-            return brackets, None
-        if guess is None:
-            break
+    while tally is not None and tally.weighs:
         n, dtype = len(tally.candidates), tally.candidates.dtype
         inside = Accompanied(tally.candidates.elements, weights=tally.weights)
-        if isinstance(guess, Brackets):
-            narrow = guess
-        else:
-            narrow = guess(*kernels.sorted_sample(inside, dtype, NARROWING))
+        sample = partial(kernels.sorted_sample, inside, dtype, NARROWING)
+        try:
+            narrow = question.guess_inside(brackets, tally, sample)
+        except ChunksChangedError:
+            return brackets, None
+        if narrow is None:
+            return brackets, _in_order(tally)
         inner = kernels.tally_in_place(inside, dtype, narrow, n)
         assert inner is not None
         if 2 * len(inner.candidates) > n:
-            if n > LEFT * tally.n_valid + NARROWING:
-                return brackets, None
-            break
+            are_few = n <= LEFT * tally.n_valid + NARROWING
+            return brackets, _in_order(tally) if are_few else None
         brackets, tally = refined(brackets, tally, narrow, inner)
-    if tally is not None and tally.weighs:
-        tally = _in_order(tally)
     return brackets, tally
 
 

@@ -310,17 +310,14 @@ def plan_each(
     alone = [[i] for i, pair in enumerate(pairs) if is_resident(*pair)]
     others = [i for i in range(len(pairs)) if [i] not in alone]
     together = [[others[i] for i in places] for places in aligned([arrays[i] for i in others])]
-    plans = [(places, [_plan_resident(*pairs[i]) for i in places]) for places in alone]
-    for places in together:
+
+    def plans(places: list[int]) -> list[ElementPlan]:
         some = [arrays[i] for i in places], [questions[i] for i in places]
-        is_on_device = stays_on_device(*some)
-        plans.append(
-            (
-                places,
-                [_plan_resident(*pairs[i]) for i in places] if is_on_device else plan_loads(*some),
-            )
-        )
-    return plans
+        if places in alone or stays_on_device(*some):
+            return [_plan_resident(*pairs[i]) for i in places]
+        return plan_loads(*some)
+
+    return [(places, plans(places)) for places in (*alone, *together)]
 
 
 def plan_loads(arrays: Sequence[DaskArray], questions: Sequence[Question]) -> list[ElementPlan]:
@@ -535,8 +532,6 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
         halves=1 + question.weighs,
         can_divide=among == 1 and question.defines("stretch"),
     )
-    if narrowing is not None and not question.narrows_candidates:
-        narrowing = replace(narrowing, rounds=0)
     if narrowing is None or n_slots == 1:
         return narrowing
     # The slots share the pivots.

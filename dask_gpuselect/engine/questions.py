@@ -36,8 +36,8 @@ from dask_gpuselect.maths.tails import TailSizes, lanes_in_tails
 from dask_gpuselect.maths.value_counts import ValueCounts
 
 Block = tuple[int, ...]
-Guess = Callable[[Any, float], Brackets]
-"""Type of `Question.guess`: from a sorted sample and its rate to guessed brackets."""
+Sample = Callable[[], tuple[Any, float]]
+"""Type of a function that takes a sorted sample, and returns it with its rate."""
 
 VERY_MANY = 1 << 50  # elements
 
@@ -146,9 +146,6 @@ class Question(BaseQuestion, ABC):
         """Return the question about the `i`-th of `n` runs of ranks, if the ranges are of ranks."""
         raise TypeError(f"{type(self).__name__} does not define `stretch`")
 
-    narrows_candidates: ClassVar[bool] = True
-    """True if `narrower` can tell which candidates matter."""
-
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
         """Narrow brackets to the candidates that matter.
 
@@ -175,8 +172,8 @@ class Question(BaseQuestion, ABC):
         """
         return None
 
-    def guess_inside(self, brackets: Brackets, tally: Tally) -> Guess | Brackets | None:
-        """Return narrower brackets, or a `guess` of them for a sample of the candidates alone.
+    def guess_inside(self, brackets: Brackets, tally: Tally, sample: Sample) -> Brackets | None:
+        """Guess narrower brackets, maybe by a sample of the candidates alone.
 
         It serves data in memory. Return None if the candidates should stay as they are. Raise
         `ChunksChangedError` if the brackets do not contain all that is needed.

@@ -178,7 +178,7 @@ def each_if_needed(
     singles : sequence of dask arrays
         As for `each_chunk`.
     wants : callable
-        ``(*results) -> bool``: whether the chunks are read.
+        ``(*results)``: true if the chunks are read.
     instead : object
         Result where they are not.
     """

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -230,7 +231,9 @@ def ask_rounds(
     )
     for turn in range(1, plan.n_rounds + 1):
         name = f"{label}-round{turn}-{token}"
-        measured = each_if_needed(_measured, name, reads, [progress], _probes_more, dtype=x.dtype)
+        measured = each_if_needed(
+            _measured, name, reads, [progress], attrgetter("probes"), dtype=x.dtype
+        )
         progress = reduced(
             measured,
             f"{label}-merge",
@@ -241,7 +244,9 @@ def ask_rounds(
             strategy=strategy,
         )
     name = f"{label}-candidates-{token}"
-    gathered = each_if_needed(_gathered, name, reads, [progress], _gathers_more, dtype=x.dtype)
+    gathered = each_if_needed(
+        _gathered, name, reads, [progress], attrgetter("gathered"), dtype=x.dtype
+    )
     settled = reduced(
         gathered,
         f"{label}-candidates-merge",
@@ -315,10 +320,6 @@ def _next_probe(strategy: Strategy, known: Known, replies: tuple[Reply, ...]) ->
     return probe
 
 
-def _probes_more(progress: Progress) -> bool:
-    return len(progress.probes) > 0
-
-
 def _measured(
     chunk: Any, progress: Progress, place: Any, *, dtype: np.dtype[Any]
 ) -> list[ProbeResult]:
@@ -372,10 +373,6 @@ def _changed() -> ChunksChangedError:
 
 
 # --- What is left: gathered, or found by the default engine --------------------------------------
-
-
-def _gathers_more(progress: Progress) -> bool:
-    return len(progress.gathered) > 0
 
 
 def _gathered(chunk: Any, progress: Progress, place: Any, *, dtype: np.dtype[Any]) -> Tally:

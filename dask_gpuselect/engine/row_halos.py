@@ -14,10 +14,9 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 from dask.base import tokenize
-from dask.core import flatten
 
 from dask_gpuselect.engine.expressions import LowLevel
-from dask_gpuselect.engine.frames import graph_of
+from dask_gpuselect.engine.frames import partitions_of
 from dask_gpuselect.engine.graphs import objects
 from dask_gpuselect.engine.source import GraphNode, Key, List, Task, TaskRef, extended
 from dask_gpuselect.quiet import quietly
@@ -106,9 +105,7 @@ def with_rows_around(
         Empty, of what the function returns.
     """
     optimized = frame.optimize()
-    keys: list[Key] = list(flatten(optimized.__dask_keys__()))
-    source = f"frame-{tokenize(keys)}"
-    graph = graph_of(dict(optimized.__dask_graph__()), keys, source)
+    graph, keys, source = partitions_of(optimized)
     token = tokenize(keys, function, reach)
     before, behind, name = f"{label}-before-{token}", f"{label}-behind-{token}", f"{label}-{token}"
     parts: dict[Key, GraphNode] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,16 +29,12 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.slots import Slots, every, over_slots
 
-LEAST: dict[str, int] = {"table": 1 << 11, "tables": 1 << 7, "everything": 0}
-"""Numbers of elements of a slot in a chunk, on average, from which on groups are slots.
+LEAST = {"table": (1 << 11, 1 << 17), "tables": (1 << 7, 0), "everything": (0, 0)}
+"""Numbers of elements of a slot in a chunk, on average, and in all from which on groups are slots.
 
 Each slot takes about 0.3 ms for each load of a chunk. What one task takes of groups that are no
 slots decides: a table of all groups takes one load, and tables of some groups three or more. Where
 the groups are not known before, one task would take everything.
-"""
-
-LEAST_IN_ALL: dict[str, int] = {"table": 1 << 17, "tables": 0, "everything": 0}
-"""Numbers of elements of a slot in all chunks from which on groups are slots.
 
 With 18 groups of 2^21 float32 on a CPU, weighted medians and box plots took 154 and 385 ms as
 slots, and 144 and 232 in a table; of 2^23, 463 and 1,082, and 579 and 865.
@@ -133,7 +130,7 @@ def takes_slots(x: Any, question: Question, grouping: Grouping) -> bool:
         return False
     size = float(math.prod(x.shape))
     in_a_chunk = size / max(x.npartitions if _is_lazy(x) else 1, 1)
-    return are_few(n, in_a_chunk, LEAST[others]) and are_few(n, size, LEAST_IN_ALL[others])
+    return all(map(partial(are_few, n), (in_a_chunk, size), LEAST[others]))
 
 
 def _can_be_slots(x: Any, question: Question, grouping: Grouping) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -68,11 +69,9 @@ class Stage:
         Part of the name of the layer that settles; empty for the last stage.
     join : callable, optional
         ``(results)``: join the results of `settle`, if several tasks may settle each column.
-    numbers_parts : bool
-        True if `measure` gets the `number` of the part.
-    cuts_of : callable, optional
-        Function from a partial result to the part of it that is merged. The whole stays, as a
-        cache for the next stage.
+    caches : bool
+        True if only the `cuts` of each partial result are merged, and the whole stays, as a cache
+        for the next stage. `measure` then gets the `number` of the part.
     by_cache : callable, optional
         ``(cached, known)``: the partial result of a part from the cache of the stage before, or
         None if the part has to be loaded.
@@ -85,8 +84,7 @@ class Stage:
     settle: Callable[..., Any] | tuple[Callable[..., Any], ...]
     finds: str = ""
     join: Callable[..., Any] | None = None
-    numbers_parts: bool = False
-    cuts_of: Callable[[Any], Any] | None = None
+    caches: bool = False
     by_cache: Callable[[Any, Any], Any] | None = None
 
 
@@ -119,12 +117,12 @@ def run(
                 stage.name,
                 load,
                 known,
-                is_numbered=stage.numbers_parts,
+                is_numbered=stage.caches,
                 **stage.arguments,
             )
-        if stage.cuts_of is not None:
+        if stage.caches:
             name = f"{stage.name}-cuts-{token}"
-            cached, partials = partials, columns.each(stage.cuts_of, name, partials, [])
+            cached, partials = partials, columns.each(attrgetter("cuts"), name, partials, [])
         partials, about = stage.reduce(columns, partials, own if stage.join else known)
         is_last = load == len(stages)
         name = f"{label}-{token}" if is_last else f"{label}-{stage.finds}-{token}"

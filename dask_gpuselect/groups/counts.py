@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.arrays import as_type, is_kind, like, namespace, to_host
+from dask_gpuselect.arrays import as_type, like, namespace, to_host
 from dask_gpuselect.engine.questions import LaneLoad, LaneQuestion, of_merged
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.maths.cuts import IntArray
@@ -62,18 +62,12 @@ def _counted(
     """Count the elements of each lane in all chunks together; on the host, ``(n_lanes,)``."""
     counts = []
     for chunk in chunks:
-        values = values_of(chunk)
-        xp = namespace(values)
-        takes: Any = chunk.keeps if isinstance(chunk, Accompanied) else None
-        if is_kind(values, "real floating"):
-            is_valid = ~xp.isnan(values)
-            takes = is_valid if takes is None else takes & is_valid
-        elif dtype.kind in "mM":
-            is_valid = ~np.isnat(values)
-            takes = is_valid if takes is None else takes & is_valid
-        if takes is None:
-            takes = xp.broadcast_to(xp.asarray(True), values.shape)
-        counts.append(to_host(xp.sum(as_type(takes, "int64"), axis=axes)).reshape(-1))
+        values: Any = values_of(chunk)
+        takes = values == values  # and not NaN or NaT
+        if isinstance(chunk, Accompanied) and chunk.keeps is not None:
+            takes = takes & chunk.keeps
+        n = namespace(values).sum(as_type(takes, "int64"), axis=axes)
+        counts.append(to_host(n).reshape(-1))
     return np.asarray(sum(counts[1:], counts[0]), np.int64)
 
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import as_dtype
 from dask_gpuselect.engine.questions import (
-    Guess,
     LaneQuestion,
     Question,
+    Sample,
 )
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
@@ -104,7 +104,7 @@ class WeightedQuantiles(QuantileFields, Question, LaneQuestion):
     def guess(self, ordered: Any, rate: float) -> Brackets:
         return guess_share_brackets(ordered, *ordered.shares(self.q, self.method, rate))
 
-    def guess_inside(self, brackets: Brackets, tally: Tally) -> Guess | Brackets | None:
+    def guess_inside(self, brackets: Brackets, tally: Tally, sample: Sample) -> Brackets | None:
         if len(tally.candidates) <= FEW_CANDIDATES or tally.n_missing and not self.skips_missing:
             return None
         first, last = shares_inside(brackets, tally, self.q, self.method)
@@ -112,7 +112,8 @@ class WeightedQuantiles(QuantileFields, Question, LaneQuestion):
         ends = kernels.near_shares(inside, first, last)
         if ends is not None:  # the answers are among them, which needs no candidates
             return Brackets(ends, np.zeros(len(ends) + 1, np.bool_))
-        return lambda ordered, _: guess_share_brackets(ordered, first, last)
+        ordered, _ = sample()
+        return guess_share_brackets(ordered, first, last)
 
     def bracket(self, cuts: Cuts) -> Brackets:
         return find_weighted_brackets(cuts, self.q, self.method)

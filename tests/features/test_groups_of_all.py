@@ -96,7 +96,7 @@ def test_fractions_are_told_while_computing() -> None:
 def test_a_weighted_group_that_was_not_there_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(slots.LEAST_IN_ALL, "table", 0)
+    monkeypatch.setitem(slots.LEAST, "table", (0, 0))
     x = changing(lambda v, load: v - 5 * (load > 1), directory=tmp_path, size=8000)
     x = x.map_blocks(lambda block: block, dtype=x.dtype, chunks=((8000,) * x.npartitions,))
     x, by = da.ones_like(x), x.map_blocks(np.floor).astype(int)
@@ -113,8 +113,7 @@ def test_the_plan_bounds_the_cuts_of_small_groups(monkeypatch: pytest.MonkeyPatc
         columns = [(len(each.pivots), each.by_name().values()) for each in every(cuts)]
         return sum(each.nbytes for n, some in columns for each in some if len(each) == n)
 
-    for least in (slots.LEAST, slots.LEAST_IN_ALL):
-        monkeypatch.setitem(least, "table", 0)
+    monkeypatch.setitem(slots.LEAST, "table", (0, 0))
     sizes = noted(monkeypatch, slots.OfSlots, "bracket", size)
     x, weights = (da.from_array(each, chunks=250) for each in (normal(N), np.ones(N)))
     even, uneven = uniform(N) * 12, np.where(uniform(N) < 0.3, uniform(N) * 40, 0)

@@ -580,8 +580,7 @@ def surroundings(case: Case) -> Iterator[None]:
         patch.multiple(compiling, LARGE=large, PATIENCE=np.inf),
         patch.object(lane_plans, "ONE_TASK", parts.task),
         patch.object(exchange, "PAIRS", parts.pairs),
-        patch.dict(slots.LEAST, table=parts.slot, tables=parts.slot >> 4),
-        patch.dict(slots.LEAST_IN_ALL, table=0),
+        patch.dict(slots.LEAST, table=(parts.slot, 0), tables=(parts.slot >> 4, 0)),
         patch.object(windows, "SLAB", parts.slab),
     ):
         for name, value in axes.SIZES[case.row.get("sizes", "usual")].items():

@@ -27,7 +27,7 @@ from dask_gpuselect.arrays import to_host
 from dask_gpuselect.boxplot.tables import Boxes
 from dask_gpuselect.distribution import EmpiricalDistribution
 from dask_gpuselect.engine.boards import Board
-from dask_gpuselect.engine.keeping import Group
+from dask_gpuselect.engine.keeping import FirstPartial
 from dask_gpuselect.engine.marks import Slab
 from dask_gpuselect.engine.scratch import Tile
 from dask_gpuselect.kernels.companions import Accompanied
@@ -332,7 +332,8 @@ def bytes_stated(case: Case) -> None:
             return
         sent = [state["cache"][each] for each in state["dependencies"][key]]
         chunks = [each for each in sent if isinstance(each, CHUNKS)]
-        others = [each for each in sent if not isinstance(each, CHUNKS + NO_PARTIALS)]
+        others = [each for each in sent if not isinstance(each, (*CHUNKS, Boxes))]
+        others = [each for each in others if not _is_of_group(each)]
         for name, some in (("chunks", chunks), ("partial results", others)):
             given = _bytes_of(some)
             if most.get(name, -1) >= 0 and given > most[name] + overhead[0] + overhead[1] * n:
@@ -353,8 +354,11 @@ def _graph_of(x: Any) -> Any:
 
 
 CHUNKS = (np.ndarray, Accompanied, Slab, Tile)
-NO_PARTIALS = (Group, Boxes)
-"""Elements that a process has cached, which have a limit of their own, and answers."""
+
+
+def _is_of_group(a: Any) -> bool:
+    """Whether these are elements that a process has cached, which have a limit of their own."""
+    return isinstance(a, FirstPartial) and isinstance(a.cuts, list)
 
 
 def _bytes_of(a: Any, visited: set[int] | None = None) -> int:

@@ -85,8 +85,8 @@ ROWS = {
     ),
     "NaT durations are counted": (
         "groups/counts.py",
-        'elif dtype.kind in "mM":',
-        'elif dtype.kind in "M":',
+        "takes = values == values",
+        'takes = (values == values) | (dtype.kind == "m")',
     ),
     "counts along an axis are those of the first chunk": (
         "groups/counts.py",
@@ -240,9 +240,9 @@ ROWS = {
         "is_few = counts < max(self.least - 1, 1)",
     ),
     "the mask of a chunk around is ignored": (
-        "engine/halos.py",
-        "dtype=bool) if each is None else each",
-        "dtype=bool) if each is None or each is not keeps[0] else each",
+        "engine/companions.py",
+        "dtype=bool) if array is None else array",
+        "dtype=bool) if array is None or array is not packed[0].keeps else array",
     ),
     "elements beyond the ends take part in windows": (
         "kernels/reference/windows.py",
