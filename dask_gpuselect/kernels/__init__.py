@@ -583,7 +583,7 @@ def box_alone(
 
 
 box_lanes: Callable[..., LaneBoxes | None] = _of_columns(
-    "box_lanes", "lanes.box_lanes", lambda *_, **__: None
+    "box_lanes", "lanes.box_lanes", lambda chunk, *how, **others: chunk.boxes(*how, **others)
 )
 """Compute the finished box plot of every lane, of the kind of the chunks.
 

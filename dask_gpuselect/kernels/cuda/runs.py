@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied, as_codes
+from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.chunk import as_float64, as_selected, distances_from
 from dask_gpuselect.kernels.cuda.groups import Keys, keys_of
-from dask_gpuselect.kernels.cuda.launch import Array, launch
+from dask_gpuselect.kernels.cuda.lane_boxes import FACTS, drawn_by
+from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device
 from dask_gpuselect.kernels.cuda.moments import moments_of_runs
 from dask_gpuselect.kernels.cuda.weighing import (
     AsRead,
@@ -25,12 +27,16 @@ from dask_gpuselect.kernels.cuda.weighing import (
 )
 from dask_gpuselect.kernels.reference.selection import elements_of
 from dask_gpuselect.kernels.reference.weighing import as_weights
+from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Running, Wholes
 from dask_gpuselect.maths.keys import to_keys
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
+from dask_gpuselect.maths.lane_cuts import LaneOrder
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs
 
+RUN_BOX = source.record("run_boxes.cu", "RunBox")
 BANDS = (
     5  # valid elements, missing ones, those of weight 0, those left out, and missing ones of these
 )
@@ -126,6 +132,54 @@ class SortedRuns(Runs):
         if self.weights is not None:
             return moments_of(self.values, self.weights, self.starts, self.stops)
         return moments_of_runs(self.values, self.stops, near)
+
+    def boxes(self, question: LaneOrder, rule: Rule, *, omits_nan: bool) -> LaneBoxes | None:
+        is_none = self.n_valid == 0
+        if not omits_nan:
+            is_none = is_none | (self.n_missing > 0)
+        is_exact = self.dtype.kind == "f" or (self.dtype.itemsize < 8 and not is_none.any())
+        if self.has_weights or is_none.all() or not is_exact:
+            return None
+        n = np.maximum(self.n_valid, 1)
+        shape = question.n_answers, len(n)
+        ranks = [np.broadcast_to(each, shape) for each in question.wanted_of_lanes(n)]
+        starts = self.starts
+        sides = starts, np.where(is_none, starts, self.stops)
+        table = np.vstack([*sides, *ranks[:2], ranks[2].astype(np.float64).view(np.int64)])
+        size, n_out = table.nbytes, len(n) * RUN_BOX.itemsize
+        sheet = on_device(table, FACTS.itemsize, room=n_out)
+        drawn = drawn_by(rule, omits_nan=omits_nan)
+        most = int(drawn["most_fliers"])
+        fliers = cupy.empty(min(2 * most * len(n), len(self.keys)), self.dtype)
+        given = self.keys.keys, sheet, *shape[::-1], question.mixes, drawn
+        into = sheet[size + FACTS.itemsize :], fliers, sheet[size:]
+        made = (("ANSWER", 64),)
+        launch(self.dtype, "boxes_of_runs", *given, *into, blocks=len(n), defined=made)
+        host = sheet[size:].get()
+        facts, found = host[: FACTS.itemsize].view(FACTS)[0], host[FACTS.itemsize :].view(RUN_BOX)
+        word = np.dtype(f"u{self.dtype.itemsize}")
+        names = "least", "most", "low", "high"
+        columns = {name: found[name].astype(word).view(self.dtype) for name in names}
+        near = np.concatenate([column[~is_none] for column in columns.values()])
+        mean, deviation = (
+            np.where(is_none, np.nan, each) for each in self.moments(near).mean_and_std()
+        )
+        n_left_out = self.n_left_out + self.n_idle
+        return LaneBoxes(
+            n=self.n_valid + self.n_missing + n_left_out,
+            n_valid=self.n_valid,
+            n_low=found["n_low"],
+            n_high=found["n_high"],
+            q=found["q"].T[: len(ranks[0])],
+            mean=mean,
+            deviation=deviation,
+            **columns,
+            fliers=fliers[: int(facts["n_fliers"])],
+            starts=found["start"],
+            counts=found["count"],
+            most_fliers=most,
+            n_left_out=n_left_out,
+        )
 
     def distances(self, centre: Any, dtype: np.dtype[Any]) -> SortedRuns:
         keys, numbers = self.keys.keys, self.keys.numbers
