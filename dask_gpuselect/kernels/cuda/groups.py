@@ -102,7 +102,7 @@ class Keys:
         """Return the elements at some places, on the host."""
         if not self.keys.size:
             return np.zeros(places.shape, self.dtype)
-        keys = self.keys.take(cupy.asarray(places.ravel())).get()
+        keys = self.keys.take(on_device(places).view(np.int64)).get()
         return from_keys(keys, self.dtype).reshape(places.shape)
 
     def on_host(self) -> tuple[NDArray[Any], NDArray[np.int32]]:

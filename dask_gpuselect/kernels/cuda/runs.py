@@ -90,7 +90,7 @@ class SortedRuns(Runs):
         sums = self.running
         if not len(places) or not self.keys.keys.size:
             return ExactSums.zeros(places.shape)
-        at = cupy.asarray(np.maximum(places - 1, 0))
+        at = on_device(np.maximum(places - 1, 0)).view(np.int64)
         parts = [limb[0].take(at) for limb in sums.limbs]
         digits = (parts[0][None] if len(parts) == 1 else cupy.stack(parts)).get()
         return sums.exact(np.where(places > 0, digits, 0))
@@ -118,7 +118,8 @@ class SortedRuns(Runs):
         if not n_wanted:
             return np.zeros(0, np.int64)
         sides = [self.starts[run], self.stops[run], upto]
-        record = cupy.asarray(np.stack([*sides, *wanted]).astype(np.int64))
+        record = np.stack([*sides, *wanted]).astype(np.int64)
+        record = on_device(record).view(np.int64).reshape(record.shape)
         words = table[0] if len(table) == 1 else cupy.concatenate(table)
         places = cupy.empty(n_wanted, np.int64)
         given = (words, n, len(table), *record[:3], record[3:], n_wanted)
@@ -134,43 +135,38 @@ class SortedRuns(Runs):
         return moments_of_runs(self.values, self.stops, near)
 
     def boxes(self, question: LaneOrder, rule: Rule, *, omits_nan: bool) -> LaneBoxes | None:
-        is_none = self.n_valid == 0
-        if not omits_nan:
-            is_none = is_none | (self.n_missing > 0)
-        is_exact = self.dtype.kind == "f" or (self.dtype.itemsize < 8 and not is_none.any())
-        if self.has_weights or is_none.all() or not is_exact:
+        if self.has_weights or not len(self.keys):
             return None
-        n = np.maximum(self.n_valid, 1)
-        shape = question.n_answers, len(n)
-        ranks = [np.broadcast_to(each, shape) for each in question.wanted_of_lanes(n)]
-        starts = self.starts
-        sides = starts, np.where(is_none, starts, self.stops)
-        table = np.vstack([*sides, *ranks[:2], ranks[2].astype(np.float64).view(np.int64)])
-        size, n_out = table.nbytes, len(n) * RUN_BOX.itemsize
-        sheet = on_device(table, FACTS.itemsize, room=n_out)
+        shape = question.n_answers, len(self.stops)
+        wanted = question.wanted_of_lanes(np.maximum(self.n_valid, 1))
+        lower, upper, weight = (np.broadcast_to(each, shape) for each in wanted)
+        weight = weight.astype(np.float64).view(np.int64)
+        table = np.vstack([self.starts, self.stops, lower, upper, weight])
+        sheet = on_device(table, FACTS.itemsize, room=len(self.stops) * RUN_BOX.itemsize)
+        result = sheet[table.nbytes :]
         drawn = drawn_by(rule, omits_nan=omits_nan)
         most = int(drawn["most_fliers"])
-        fliers = cupy.empty(min(2 * most * len(n), len(self.keys)), self.dtype)
+        fliers = cupy.empty(min(2 * most * len(self.stops), len(self.keys)), self.dtype)
         given = self.keys.keys, sheet, *shape[::-1], question.mixes, drawn
-        into = sheet[size + FACTS.itemsize :], fliers, sheet[size:]
-        made = (("ANSWER", 64),)
-        launch(self.dtype, "boxes_of_runs", *given, *into, blocks=len(n), defined=made)
-        host = sheet[size:].get()
+        into = result[FACTS.itemsize :], fliers, result
+        how: dict[str, Any] = {"blocks": len(self.stops), "defined": (("ANSWER", 64),)}
+        launch(self.dtype, "boxes_of_runs", *given, *into, **how)
+        host = result.get()
         facts, found = host[: FACTS.itemsize].view(FACTS)[0], host[FACTS.itemsize :].view(RUN_BOX)
+        if facts["flags"]["too_wide"]:
+            return None
         word = np.dtype(f"u{self.dtype.itemsize}")
         names = "least", "most", "low", "high"
         columns = {name: found[name].astype(word).view(self.dtype) for name in names}
-        near = np.concatenate([column[~is_none] for column in columns.values()])
-        mean, deviation = (
-            np.where(is_none, np.nan, each) for each in self.moments(near).mean_and_std()
-        )
+        near = np.concatenate([each[self.n_valid > 0] for each in columns.values()])
+        mean, deviation = self.moments(near).mean_and_std()
         n_left_out = self.n_left_out + self.n_idle
         return LaneBoxes(
             n=self.n_valid + self.n_missing + n_left_out,
             n_valid=self.n_valid,
             n_low=found["n_low"],
             n_high=found["n_high"],
-            q=found["q"].T[: len(ranks[0])],
+            q=found["q"].T,
             mean=mean,
             deviation=deviation,
             **columns,

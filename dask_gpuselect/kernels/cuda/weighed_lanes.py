@@ -21,7 +21,7 @@ from dask_gpuselect.kernels.cuda import plain_lanes, source
 from dask_gpuselect.kernels.cuda.chunk import as_float64, floating
 from dask_gpuselect.kernels.cuda.lane_boxes import FLIERS_SHARE
 from dask_gpuselect.kernels.cuda.lane_stack import Part, parts_in_three
-from dask_gpuselect.kernels.cuda.launch import Array, blocks_at_once, launch, most_shared
+from dask_gpuselect.kernels.cuda.launch import Array, blocks_at_once, launch, most_shared, on_device
 from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths import lane_weights
@@ -312,7 +312,7 @@ class _Layout(NamedTuple):
             strides[6:], mask = self.keeps.strides, self.keeps.chunk.view(np.uint8)
         sizes = self.n_lanes, inner, n, *strides, n_targets, *(how or (0.0, 1.0))
         record = np.array([sizes], REACH_LANES)
-        return self.values.chunk, self.weights.chunk, mask, cupy.asarray(record.view(np.uint8))
+        return self.values.chunk, self.weights.chunk, mask, on_device(record)
 
 
 def _targets(wanted: WantedQuantiles, *, tells_passed: bool) -> list[tuple[float, bool]]:
@@ -359,7 +359,7 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
     each = -(-table.n // (kernel.threads // kernel.lanes))
     slack = 0.0 if table.is_whole else (each + 16) * 2.0**-52
     given = layout.arguments(len(targets), slack, scale)
-    records = cupy.asarray(np.array(targets, REACH_TARGET).view(np.uint8))
+    records = on_device(np.array(targets, REACH_TARGET))
     layout.start(kernel, way, *given, records, wanted.dtype.itemsize, answers, *results, **made)
     lower = upper = answers[: len(wanted.q)].T
     if wanted.method == "averaged_inverted_cdf":
@@ -424,8 +424,8 @@ def _sorted(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
     lower = upper = means
     if wanted.method != lane_weights.TYPE_7:
         lower, upper = (cupy.empty(means.shape, selection_dtype(dtype)) for _ in range(2))
-    is_unsure, shares = cupy.empty(n_lanes, np.bool_), cupy.asarray(np.array(wanted.q, np.float64))
-    numbers = len(shares), lane_weights.METHODS.index(wanted.method), wanted.dtype.itemsize == 8
+    is_unsure, shares = cupy.empty(n_lanes, np.bool_), on_device(np.array(wanted.q, np.float64))
+    numbers = len(wanted.q), lane_weights.METHODS.index(wanted.method), wanted.dtype.itemsize == 8
     elements, weights, _, about = given
     arguments = elements, weights, about, places, counts[0], shares, *numbers
     layout.start(source.SORTED_KERNEL, "reach_sorted", *arguments, lower, upper, means, is_unsure)
@@ -498,7 +498,7 @@ def _ends(table: Weighed, low: Array, high: Array) -> tuple[Array, Array, dict[s
         fliers = {name: cupy.empty(room, kind) for name, kind in kinds.items()}
         counter = cupy.zeros(1, np.uint64)
         places = (*(each.data.ptr for each in fliers.values()), room, counter.data.ptr)
-        record = cupy.asarray(np.array([places], FLIER_LIST).view(np.uint8))
+        record = on_device(np.array([places], FLIER_LIST))
         arguments = (*given, *bounds, record, numbers, extremes, is_unsure)
         layout.start(kernel, "reach_ends", *arguments, defined=ways[0])
         n, n_unsure = cupy.stack(
