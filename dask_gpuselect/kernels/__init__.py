@@ -595,7 +595,7 @@ def box_alone(
 
 
 box_lanes: Callable[..., LaneBoxes | None] = _of_columns(
-    "box_lanes", "lanes.box_lanes", lambda chunk, *how, **others: chunk.boxes(*how, **others)
+    "box_lanes", "lanes.box_lanes", lambda chunk, question, rule, **_: chunk.boxes(question, rule)
 )
 """Compute the finished box plot of every lane, of the kind of the chunks.
 

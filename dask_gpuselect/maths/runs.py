@@ -90,8 +90,11 @@ class Runs(WeightedOrder):
         """Return the elements at some places, the last one at places beyond it."""
 
     @abstractmethod
-    def boxes(self, question: LaneOrder, rule: Rule, *, omits_nan: bool) -> LaneBoxes | None:
-        """Compute the box plot of each run; None where `answers_and_ends` has to do it."""
+    def boxes(self, question: LaneOrder, rule: Rule) -> LaneBoxes | None:
+        """Compute the box plot of each run; None where `answers_and_ends` has to do it.
+
+        Boxes of runs without elements are any.
+        """
 
     @abstractmethod
     def distances(self, centre: Any, dtype: np.dtype[Any]) -> Runs:

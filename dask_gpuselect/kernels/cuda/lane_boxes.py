@@ -109,7 +109,7 @@ def _filled(
         del fliers
 
 
-def drawn_by(rule: Rule, *, omits_nan: bool) -> Any:
+def drawn_by(rule: Rule, *, omits_nan: bool = True) -> Any:
     """Describe the rule of boxes to a kernel."""
     by_quantiles = isinstance(rule.whis, tuple)
     numbers = {"by_quantiles": by_quantiles, "whis": 0.0 if by_quantiles else rule.whis}

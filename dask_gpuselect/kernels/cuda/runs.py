@@ -134,8 +134,8 @@ class SortedRuns(Runs):
             return moments_of(self.values, self.weights, self.starts, self.stops)
         return moments_of_runs(self.values, self.stops, near)
 
-    def boxes(self, question: LaneOrder, rule: Rule, *, omits_nan: bool) -> LaneBoxes | None:
-        if self.has_weights or not len(self.keys):
+    def boxes(self, question: LaneOrder, rule: Rule) -> LaneBoxes | None:
+        if self.has_weights or not self.values.size:
             return None
         shape = question.n_answers, len(self.stops)
         wanted = question.wanted_of_lanes(np.maximum(self.n_valid, 1))
@@ -144,7 +144,7 @@ class SortedRuns(Runs):
         table = np.vstack([self.starts, self.stops, lower, upper, weight])
         sheet = on_device(table, FACTS.itemsize, room=len(self.stops) * RUN_BOX.itemsize)
         result = sheet[table.nbytes :]
-        drawn = drawn_by(rule, omits_nan=omits_nan)
+        drawn = drawn_by(rule)
         most = int(drawn["most_fliers"])
         fliers = cupy.empty(min(2 * most * len(self.stops), len(self.keys)), self.dtype)
         given = self.keys.keys, sheet, *shape[::-1], question.mixes, drawn

@@ -4,6 +4,7 @@
 // power of two; SIDE_BY_SIDE, 1 if neighbouring lanes are nearer to each other than rows are; and IN_PAIRS,
 // 1 if sums of products are pairs of floats, with a bound of their error, and 0 if they are exact.
 
+#include "fences.cuh"
 #include "weighed_lanes.cuh"
 
 constexpr int STEP = REACH_THREADS / A_BLOCK;  // threads of a lane, which take every STEP-th row
@@ -213,11 +214,11 @@ __device__ __forceinline__ void visit_rows(
 }
 
 // Find what lanes have at their ends, one or several threads for each. The numbers are weight, weight
-// below and above the bounds, mean and deviation; the extremes are the least and the largest element,
-// and the nearest inside the bounds.
+// below and above the fences, mean and deviation; the extremes are the least and the largest element,
+// and the nearest inside the fences, which are NaN if those are. Fences follow from `n_q` quantiles.
 extern "C" __global__ void __launch_bounds__(REACH_THREADS, 4) reach_ends(
-    const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const double* lows,
-    const double* highs, const FlierList* list, double* numbers, Word* extremes, unsigned char* are_unsure
+    const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const double* quantiles,
+    int n_q, const __grid_constant__ Drawn drawn, const FlierList* list, double* numbers, Word* extremes, unsigned char* are_unsure
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     Ends* all = (Ends*)scratch;
@@ -230,7 +231,12 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, 4) reach_ends(
         i64 number = start + of_block;
         bool is_one = number < lanes.n_lanes;
         i64 n_rows = is_one && lanes.n > first ? (lanes.n - first - 1) / STEP + 1 : 0;  // of this thread
-        double low = is_one ? lows[number] : 0.0, high = is_one ? highs[number] : 0.0;
+        double q[MOST_Q] = {}, low, high;
+#pragma unroll
+        for (int i = 0; i < MOST_Q; ++i) {
+            if (is_one && i < n_q) q[i] = quantiles[i * lanes.n_lanes + number];
+        }
+        fences_of(drawn, q, low, high);
         const Word* its = values;
         const double* own = weights;
         const Keep* kept = keeps;
@@ -298,7 +304,10 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, 4) reach_ends(
             rounded_once(ends.weight, sure), rounded_once(ends.below, sure), rounded_once(ends.above, sure),
             mean, deviation
         };
-        Key keys[4] = {ends.least, ends.most, ends.inside_low, ends.inside_high};
+        bool has_low = KIND != FLOATING || low == low, has_high = KIND != FLOATING || high == high;
+        Key keys[4] = {
+            ends.least, ends.most, has_low ? ends.inside_low : LARGEST, has_high ? ends.inside_high : LARGEST
+        };
 #pragma unroll
         for (int i = 0; i < 5; ++i) numbers[i * lanes.n_lanes + number] = found[i];
 #pragma unroll
