@@ -165,15 +165,17 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
         guess = question.guess(sample, rate)
         about = values, dtype, guess, room, question.first_ranks
         return guess, *kernels.tally_and_sums(*about)
+    later = squares = None
+    if sums_all and kernels.is_on_device(values):
+        # The device sums while the host guesses brackets.
+        later = kernels.weighted_moments_ahead(values, dtype)
+    if question.wants_squares:
+        near = sample.largest[:: max(len(sample.largest) // 64, 1)]
+        squares = kernels.weight_squares(values, dtype, near)
     guess = question.guess(sample, rate)
     tally = kernels.tally_in_place(values, dtype, guess, room, question.first_ranks)
-    later = None
-    if sums_all and tally is not None and kernels.is_on_device(values):
-        # The device sums while the host narrows the brackets.
-        later = kernels.weighted_moments_ahead(values, dtype)
-    if question.wants_squares and tally is not None:
-        near = sample.largest[:: max(len(sample.largest) // 64, 1)]
-        tally = replace(tally, square=kernels.weight_squares(values, dtype, tally, near))
+    if squares is not None and tally is not None:
+        tally = replace(tally, square=squares(tally))
     return *_narrowed(guess, tally, question), later
 
 

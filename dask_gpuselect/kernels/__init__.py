@@ -290,20 +290,32 @@ It also takes the function of `tally_and_sums` that tells the ranks that will be
 
 @one_way
 def weight_squares(
-    chunk: Accompanied, dtype: np.dtype[Any], tally: Tally, near: NDArray[Any]
-) -> ExactSums:
-    """Sum the squares of the weights of the valid elements of a chunk, whose tally is known.
+    chunk: Accompanied, dtype: np.dtype[Any], near: NDArray[Any]
+) -> Callable[[Tally], ExactSums]:
+    """Start to sum the squares of the weights of a chunk on its device.
 
+    Returns a function that waits for those of the valid elements, given the tally of the chunk.
     `near` holds some weights of the usual size.
     """
     weights = chunk.weights
     assert weights is not None
-    if tally.n_missing or numpy_dtype(weights).kind != "f":
-        return _squares(_weighed(chunk, dtype)[2], near)
-    if chunk.keeps is not None:
-        return _squares(Accompanied(weights, chunk.keeps), near)
-    flat = namespace(weights).reshape(weights, (-1,))
-    return _squares(flat, near)  # those of elements without weight are 0
+    sum_all = None
+    if numpy_dtype(weights).kind == "f":
+        flat = namespace(weights).reshape(weights, (-1,))
+        every = flat if chunk.keeps is None else Accompanied(weights, chunk.keeps)
+        values, _ = elements_of(every, numpy_dtype(weights))
+        sums = backend_for(values).moments
+        sum_all = partial(sums.moments, values, near)
+        if is_on_device(values):
+            sum_all = sums.moments_ahead(values, near)
+
+    def of_valid(tally: Tally) -> ExactSums:
+        if sum_all is None or tally.n_missing:
+            return _squares(_weighed(chunk, dtype)[2], near)
+        squares: ExactSums = sum_all().square  # those of elements without weight are 0
+        return squares
+
+    return of_valid
 
 
 def _squares(weights: Any, near: NDArray[Any]) -> ExactSums:
@@ -583,7 +595,7 @@ def box_alone(
 
 
 box_lanes: Callable[..., LaneBoxes | None] = _of_columns(
-    "box_lanes", "lanes.box_lanes", lambda *_, **__: None
+    "box_lanes", "lanes.box_lanes", lambda chunk, question, rule, **_: chunk.boxes(question, rule)
 )
 """Compute the finished box plot of every lane, of the kind of the chunks.
 

@@ -19,7 +19,7 @@ class LaneBoxes(Arrays):
 
     Parameters
     ----------
-    n : int
+    n : int, or ndarray of int64
         Number of elements of each lane, missing ones among them.
     n_valid, n_low, n_high : array of uint32, shape (n_lanes,)
         Number of elements that are not NaN, and of those beyond the lower and the upper fence.
@@ -46,7 +46,7 @@ class LaneBoxes(Arrays):
         and twice the number of the lane of each, plus one above the upper fence.
     """
 
-    n: int
+    n: int | Column
     n_valid: Column
     n_low: Column
     n_high: Column

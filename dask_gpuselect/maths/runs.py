@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.boxes import largest_to, smallest_from
+from dask_gpuselect.maths.boxes import Rule, largest_to, smallest_from
 from dask_gpuselect.maths.cuts import FloatArray, IntArray, extremes_of
 from dask_gpuselect.maths.exact_sums import ExactSums
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, ranks_of_each
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles
@@ -87,6 +88,13 @@ class Runs(WeightedOrder):
     @abstractmethod
     def elements(self, places: IntArray) -> NDArray[Any]:
         """Return the elements at some places, the last one at places beyond it."""
+
+    @abstractmethod
+    def boxes(self, question: LaneOrder, rule: Rule) -> LaneBoxes | None:
+        """Compute the box plot of each run; None where `answers_and_ends` has to do it.
+
+        Boxes of runs without elements are any.
+        """
 
     @abstractmethod
     def distances(self, centre: Any, dtype: np.dtype[Any]) -> Runs:

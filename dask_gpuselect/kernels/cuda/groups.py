@@ -15,7 +15,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_device
+from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_device, places_in
 from dask_gpuselect.kernels.cuda.source import STATIC, groups_memory, words_memory
 from dask_gpuselect.kernels.reference.groups import elements_of_places
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts, IntArray
@@ -102,7 +102,7 @@ class Keys:
         """Return the elements at some places, on the host."""
         if not self.keys.size:
             return np.zeros(places.shape, self.dtype)
-        keys = self.keys.take(cupy.asarray(places.ravel())).get()
+        keys = self.keys.take(on_device(places).view(np.int64)).get()
         return from_keys(keys, self.dtype).reshape(places.shape)
 
     def on_host(self) -> tuple[NDArray[Any], NDArray[np.int32]]:
@@ -296,17 +296,21 @@ def _tallied(
     """
     dtype, n_groups, n_ends = _dtype(parts), brackets.n_slots, len(brackets.ends)
     n_cells = n_ends + n_groups
-    totals = cupy.zeros(1 + 2 * n_cells + n_groups, np.uint64)
     taken = Keys.room(room, dtype)
     ends = to_keys(brackets.ends).astype(np.uint64 if dtype.itemsize == 8 else np.uint32)
-    tables = (ends, brackets.first_end.astype(np.int32), brackets.wanted)
-    of_brackets = (*map(on_device, tables), n_groups, n_ends, totals)
+    fields: list[Any] = [("ends", ends.dtype, (n_ends,)), ("first", np.int32, (n_groups + 1,))]
+    fields += [("wanted", np.bool_, (n_cells,)), ("totals", np.uint64, (0,))]
+    tables = np.zeros((), np.dtype(fields, align=True))
+    tables["ends"], tables["first"], tables["wanted"] = ends, brackets.first_end, brackets.wanted
+    sheet = on_device(tables, 8 * (1 + 2 * n_cells + n_groups))
+    at = places_in(sheet, tables.dtype)
+    of_brackets = at["ends"], at["first"], at["wanted"], n_groups, n_ends, at["totals"]
     into = taken.keys, taken.numbers, room
     how = _memory(groups_memory(dtype, n_groups, n_ends))
     for values, codes in parts:
         if values.size:
             launch(dtype, "groups_tally", values, codes, values.size, *of_brackets, *into, **how)
-    sums = totals.get().view(np.int64)
+    sums = sheet[tables.itemsize :].get().view(np.int64)
     n_candidates = int(sums[0])
     counts = sums[1 : 1 + 2 * n_cells].reshape(n_cells, 2)
     candidates = taken.taken(slice(n_candidates)) if n_candidates <= room else None

@@ -22,8 +22,10 @@ from dask_gpuselect.maths.lane_cuts import LaneOrder
 # 3), 16 % are fliers.
 FLIERS_SHARE = 5
 COLUMNS = source.fields_of("lane_columns.cuh", "Columns")
-DRAWN, FLIERS = (source.record("lane_boxes.cu", name) for name in ("Drawn", "Fliers"))
-WHERE, FACTS = (source.record("lane_columns.cuh", name) for name in ("Columns", "Facts"))
+FLIERS = source.record("lane_boxes.cu", "Fliers")
+DRAWN, WHERE, FACTS = (
+    source.record("lane_columns.cuh", name) for name in ("Drawn", "Columns", "Facts")
+)
 
 
 def box_lanes(
@@ -51,7 +53,7 @@ def box_lanes(
     if kernel.shared + source.STATIC > most_shared(cupy.cuda.Device().id):
         return None
     wanted, refs = wanted_of(question, 0 if dtype.kind == "f" else n, n)
-    drawn, shapes = _drawn(rule, omits_nan=omits_nan), {"q": (question.n_answers, n_lanes)}
+    drawn, shapes = drawn_by(rule, omits_nan=omits_nan), {"q": (question.n_answers, n_lanes)}
     columns = {
         name: cupy.empty(shapes.get(name, n_lanes), source.TYPES.get(kind, dtype))
         for kind, _, name, _ in COLUMNS
@@ -107,7 +109,8 @@ def _filled(
         del fliers
 
 
-def _drawn(rule: Rule, *, omits_nan: bool) -> Any:
+def drawn_by(rule: Rule, *, omits_nan: bool = True) -> Any:
+    """Describe the rule of boxes to a kernel."""
     by_quantiles = isinstance(rule.whis, tuple)
     numbers = {"by_quantiles": by_quantiles, "whis": 0.0 if by_quantiles else rule.whis}
     most = min(rule.max_fliers, DRAWS_UP_TO)

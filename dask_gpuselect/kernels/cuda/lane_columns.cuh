@@ -2,6 +2,7 @@
 
 #include "lanes.cuh"
 #include "lane_sums.cuh"
+#include "fences.cuh"
 
 // A column for each statistic; the columns of quantiles follow one another.
 struct Columns {

@@ -47,6 +47,22 @@ struct Exact {
         lost = true;
     }
 
+    // Add some numbers, whose additions do not wait for each other.
+    template <int N>
+    __device__ __forceinline__ void add(const double (&numbers)[N]) {
+        double x[N];
+        bool is_left = true;
+#pragma unroll
+        for (int k = 0; k < N; ++k) x[k] = numbers[k];
+#pragma unroll
+        for (int l = 0; l < LEVELS && is_left; ++l) {
+            is_left = false;
+#pragma unroll
+            for (int k = 0; k < N; ++k) parts[l] = two_sum(parts[l], x[k], x[k]), is_left |= x[k] != 0.0;
+        }
+        lost |= is_left;
+    }
+
     __device__ __forceinline__ void add_product(double a, double b) {
         double error, product = product_of(a, b, error);
         add(product);

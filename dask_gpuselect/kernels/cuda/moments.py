@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import cupy
@@ -18,7 +20,7 @@ from dask_gpuselect.kernels.cuda.chunk import (
     n_unmasked,
     on_host,
 )
-from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device
+from dask_gpuselect.kernels.cuda.launch import Array, copied_ahead, launch, on_device
 from dask_gpuselect.kernels.cuda.source import cut_for, digits_for
 from dask_gpuselect.kernels.reference import moments as reference
 from dask_gpuselect.maths.cuts import IntArray
@@ -37,13 +39,19 @@ N_SUMS = N_DIGITS + 3  # digits, and the numbers of elements that are inf, -inf 
 
 def moments(values: Elements, near: NDArray[Any]) -> Moments:
     """Sum a chunk exactly; see `reference.moments.moments`. Reads the chunk once."""
+    return moments_ahead(values, near)()
+
+
+def moments_ahead(values: Elements, near: NDArray[Any]) -> Callable[[], Moments]:
+    """Start to sum a chunk exactly; return a function that waits for `moments`."""
     if values.size <= FEW:
-        return cpu.moments(on_host(values), near)
-    dtype, sums = np.dtype(values.dtype), cupy.zeros((1, N_SUMS), np.uint64)
+        return partial(cpu.moments, on_host(values), near)
+    dtype, sums = np.dtype(values.dtype), cupy.zeros(N_SUMS, np.uint64)
     pieces, top = cut_for(near, dtype)
     made = (("PIECES", pieces), *masked(values))
-    launch(dtype, "moments", *Chunk.of(values), top, sums, sums[0, N_DIGITS:], defined=made)
-    return moments_of(sums.get().view(np.int64), n_unmasked(values))
+    launch(dtype, "moments", *Chunk.of(values), top, sums, sums[N_DIGITS:], defined=made)
+    wait = copied_ahead(sums)
+    return lambda: moments_of(wait()[None].view(np.int64), n_unmasked(values))
 
 
 def moments_of_runs(values: Array, stops: IntArray, near: NDArray[Any]) -> Moments:

@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied, as_codes
+from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.chunk import as_float64, as_selected, distances_from
 from dask_gpuselect.kernels.cuda.groups import Keys, keys_of
-from dask_gpuselect.kernels.cuda.launch import Array, launch
+from dask_gpuselect.kernels.cuda.lane_boxes import FACTS, drawn_by
+from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device
 from dask_gpuselect.kernels.cuda.moments import moments_of_runs
 from dask_gpuselect.kernels.cuda.weighing import (
     AsRead,
@@ -25,12 +27,16 @@ from dask_gpuselect.kernels.cuda.weighing import (
 )
 from dask_gpuselect.kernels.reference.selection import elements_of
 from dask_gpuselect.kernels.reference.weighing import as_weights
+from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Running, Wholes
 from dask_gpuselect.maths.keys import to_keys
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
+from dask_gpuselect.maths.lane_cuts import LaneOrder
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs
 
+RUN_BOX = source.record("run_boxes.cu", "RunBox")
 BANDS = (
     5  # valid elements, missing ones, those of weight 0, those left out, and missing ones of these
 )
@@ -84,7 +90,7 @@ class SortedRuns(Runs):
         sums = self.running
         if not len(places) or not self.keys.keys.size:
             return ExactSums.zeros(places.shape)
-        at = cupy.asarray(np.maximum(places - 1, 0))
+        at = on_device(np.maximum(places - 1, 0)).view(np.int64)
         parts = [limb[0].take(at) for limb in sums.limbs]
         digits = (parts[0][None] if len(parts) == 1 else cupy.stack(parts)).get()
         return sums.exact(np.where(places > 0, digits, 0))
@@ -112,7 +118,8 @@ class SortedRuns(Runs):
         if not n_wanted:
             return np.zeros(0, np.int64)
         sides = [self.starts[run], self.stops[run], upto]
-        record = cupy.asarray(np.stack([*sides, *wanted]).astype(np.int64))
+        record = np.stack([*sides, *wanted]).astype(np.int64)
+        record = on_device(record).view(np.int64).reshape(record.shape)
         words = table[0] if len(table) == 1 else cupy.concatenate(table)
         places = cupy.empty(n_wanted, np.int64)
         given = (words, n, len(table), *record[:3], record[3:], n_wanted)
@@ -126,6 +133,49 @@ class SortedRuns(Runs):
         if self.weights is not None:
             return moments_of(self.values, self.weights, self.starts, self.stops)
         return moments_of_runs(self.values, self.stops, near)
+
+    def boxes(self, question: LaneOrder, rule: Rule) -> LaneBoxes | None:
+        if self.has_weights or not self.values.size:
+            return None
+        shape = question.n_answers, len(self.stops)
+        wanted = question.wanted_of_lanes(np.maximum(self.n_valid, 1))
+        lower, upper, weight = (np.broadcast_to(each, shape) for each in wanted)
+        weight = weight.astype(np.float64).view(np.int64)
+        table = np.vstack([self.starts, self.stops, lower, upper, weight])
+        sheet = on_device(table, FACTS.itemsize, room=len(self.stops) * RUN_BOX.itemsize)
+        result = sheet[table.nbytes :]
+        drawn = drawn_by(rule)
+        most = int(drawn["most_fliers"])
+        fliers = cupy.empty(min(2 * most * len(self.stops), len(self.keys)), self.dtype)
+        given = self.keys.keys, sheet, *shape[::-1], question.mixes, drawn
+        into = result[FACTS.itemsize :], fliers, result
+        how: dict[str, Any] = {"blocks": len(self.stops), "defined": (("ANSWER", 64),)}
+        launch(self.dtype, "boxes_of_runs", *given, *into, **how)
+        host = result.get()
+        facts, found = host[: FACTS.itemsize].view(FACTS)[0], host[FACTS.itemsize :].view(RUN_BOX)
+        if facts["flags"]["too_wide"]:
+            return None
+        word = np.dtype(f"u{self.dtype.itemsize}")
+        names = "least", "most", "low", "high"
+        columns = {name: found[name].astype(word).view(self.dtype) for name in names}
+        near = np.concatenate([each[self.n_valid > 0] for each in columns.values()])
+        mean, deviation = self.moments(near).mean_and_std()
+        n_left_out = self.n_left_out + self.n_idle
+        return LaneBoxes(
+            n=self.n_valid + self.n_missing + n_left_out,
+            n_valid=self.n_valid,
+            n_low=found["n_low"],
+            n_high=found["n_high"],
+            q=found["q"].T,
+            mean=mean,
+            deviation=deviation,
+            **columns,
+            fliers=fliers[: int(facts["n_fliers"])],
+            starts=found["start"],
+            counts=found["count"],
+            most_fliers=most,
+            n_left_out=n_left_out,
+        )
 
     def distances(self, centre: Any, dtype: np.dtype[Any]) -> SortedRuns:
         keys, numbers = self.keys.keys, self.keys.numbers

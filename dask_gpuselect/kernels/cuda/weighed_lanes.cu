@@ -4,6 +4,7 @@
 // power of two; SIDE_BY_SIDE, 1 if neighbouring lanes are nearer to each other than rows are; and IN_PAIRS,
 // 1 if sums of products are pairs of floats, with a bound of their error, and 0 if they are exact.
 
+#include "fences.cuh"
 #include "weighed_lanes.cuh"
 
 constexpr int STEP = REACH_THREADS / A_BLOCK;  // threads of a lane, which take every STEP-th row
@@ -36,37 +37,55 @@ struct Ends {
     __device__ __forceinline__ Ends()
         : least(~Key(0)), most(0), inside_low(~Key(0)), inside_high(0), n_beyond(0), n_low(0), n_high(0), is_far(0) {}
 
-    __device__ __forceinline__ void add(Word word, double w, double low, double high) {
-        Value value = value_of(word);
-        if (__double_as_longlong(w) <= 0 || is_missing(value)) return;
-        Key key = key_of(word);
-        double x = as_double(value);
-        least = min(least, key), most = max(most, key);
-        weight.add(w);
-        if (x >= low) inside_low = min(inside_low, key);
-        else if (x < low) below.add(w), ++n_beyond;
-        if (x <= high) inside_high = max(inside_high, key);
-        else if (x > high) above.add(w), ++n_beyond;
-        is_far |= is_far_off(w);
-        if (is_far_off(x)) {
-            if (!(fabs(x) < INFINITE)) {
-                n_high += x > 0, n_low += x < 0;
-                return;
-            }
-            if (x == 0.0) return;
-            is_far = 1;
+    // Add some elements together, so that their additions do not wait for each other. Return whether some are
+    // beyond the bounds; the weights of these are added later.
+    template <int N>
+    __device__ __forceinline__ bool add(const Word (&words)[N], double (&weights)[N], double low, double high) {
+        double numbers[N];
+        bool has_low = low == low, has_high = high == high;
+        u32 is_special = 0, before = n_beyond;
+#pragma unroll
+        for (int k = 0; k < N; ++k) {
+            Value value = value_of(words[k]);
+            Key key = key_of(words[k]);
+            double x = as_double(value);
+            bool takes = __double_as_longlong(weights[k]) > 0 && !is_missing(value);
+            bool from_low = x >= low, to_high = x <= high;
+            if (takes) least = min(least, key), most = max(most, key);
+            if (takes && from_low) inside_low = min(inside_low, key);
+            if (takes && to_high) inside_high = max(inside_high, key);
+            n_beyond += takes && ((has_low && !from_low) || (has_high && !to_high));
+            is_far |= takes && is_far_off(weights[k]);
+            is_special |= (takes && is_far_off(x)) << k;
+            numbers[k] = takes ? x : 0.0, weights[k] = takes ? weights[k] : 0.0;
         }
-        double error, own = product_of(x, x, error);
-        // The square of a float32 is a float64.
-        if (BITS < 32 || (BITS == 32 && KIND == FLOATING)) error = 0.0;
+        weight.add(weights);
+#pragma unroll
+        for (int k = 0; k < N && is_special; ++k) {
+            double x = numbers[k];
+            bool is_one = is_special >> k & 1, is_infinite = is_one && !(fabs(x) < INFINITE);
+            n_high += is_infinite && x > 0, n_low += is_infinite && x < 0;
+            is_far |= is_one && !is_infinite && x != 0.0;
+            if (is_infinite) numbers[k] = 0.0;
+        }
+#pragma unroll
+        for (int k = 0; k < N; ++k) {
+            double x = numbers[k], w = weights[k], error, own = product_of(x, x, error);
+            // The square of a float32 is a float64.
+            if (BITS < 32 || (BITS == 32 && KIND == FLOATING)) error = 0.0;
 #if IN_PAIRS
-        next_total.add_product(w, x), next_square.add_product(w, own);
-        if (error != 0.0) next_square.add_product(w, error);
-        if (++n_next == NEXT) finish();
+            next_total.add_product(w, x), next_square.add_product(w, own);
+            if (error != 0.0) next_square.add_product(w, error);
 #else
-        total.add_product(w, x), square.add_product(w, own);
-        if (error != 0.0) square.add_product(w, error);
+            total.add_product(w, x), square.add_product(w, own);
+            if (error != 0.0) square.add_product(w, error);
 #endif
+        }
+#if IN_PAIRS
+        n_next += N;
+        if (n_next >= NEXT) finish();
+#endif
+        return n_beyond != before;
     }
 
     // Add what was summed apart.
@@ -163,45 +182,43 @@ struct FlierList {
     u64* n;
 };
 
-constexpr int AHEAD = 4;  // rows that a thread reads before it needs them
+constexpr int AHEAD = 4;  // rows that a thread reads before it needs them, and adds together
 
-// Visit every STEP-th row of a lane: its element and its weight.
+// Visit some rows of every STEP-th row of a lane: AHEAD elements and their weights at a time.
 template <class Visit>
 __device__ __forceinline__ void visit_rows(
-    const ReachLanes& lanes, const Word* values, const double* weights, const Keep* keeps, i64 first, i64 n, Visit visit
+    const ReachLanes& lanes, const Word* values, const double* weights, const Keep* keeps, i64 n_rows, Visit visit
 ) {
-    Word words[AHEAD];
-    double own[AHEAD];
-    Keep kept[AHEAD];
-    int n_left = n > first ? (int)((n - first - 1) / STEP) + 1 : 0, n_unread = n_left;
-    const i64 jump = STEP * lanes.row, weights_jump = STEP * lanes.weights_row;
-    values += first * lanes.row, weights += first * lanes.weights_row;
-    if (KEEPS) keeps += first * lanes.keeps_row;
-    auto read = [&](int k) {
-        if (n_unread > 0) words[k] = __ldg(values), own[k] = __ldg(weights);
-        if (KEEPS && n_unread > 0) kept[k] = __ldg(keeps);
-        --n_unread, values += jump, weights += weights_jump;
-        if (KEEPS) keeps += STEP * lanes.keeps_row;
+    const i64 jump = STEP * lanes.row, weights_jump = STEP * lanes.weights_row, keeps_jump = STEP * lanes.keeps_row;
+    Word next[AHEAD], words[AHEAD];
+    double next_weights[AHEAD], own[AHEAD];
+    auto read = [&] {
+#pragma unroll
+        for (int k = 0; k < AHEAD; ++k) {
+            bool is_row = k < n_rows;
+            next[k] = is_row ? __ldg(values + k * jump) : Word(0);
+            next_weights[k] = is_row ? __ldg(weights + k * weights_jump) : LEFT_OUT;
+            if (KEEPS && is_row && !__ldg(keeps + k * keeps_jump)) next_weights[k] = LEFT_OUT;
+        }
+        values += AHEAD * jump, weights += AHEAD * weights_jump, n_rows -= AHEAD;
+        if (KEEPS) keeps += AHEAD * keeps_jump;
     };
-#pragma unroll
-    for (int k = 0; k < AHEAD; ++k) read(k);
+    read();
 #pragma unroll 1
-    for (; n_left > 0; --n_left) {
-        Word word = words[0];
-        double w = !KEEPS || kept[0] ? own[0] : LEFT_OUT;
+    while (n_rows > -AHEAD) {
 #pragma unroll
-        for (int k = 1; k < AHEAD; ++k) words[k - 1] = words[k], own[k - 1] = own[k], kept[k - 1] = kept[k];
-        read(AHEAD - 1);
-        visit(word, w);
+        for (int k = 0; k < AHEAD; ++k) words[k] = next[k], own[k] = next_weights[k];
+        read();
+        visit(words, own);
     }
 }
 
 // Find what lanes have at their ends, one or several threads for each. The numbers are weight, weight
-// below and above the bounds, mean and deviation; the extremes are the least and the largest element,
-// and the nearest inside the bounds.
+// below and above the fences, mean and deviation; the extremes are the least and the largest element,
+// and the nearest inside the fences, which are NaN if those are. Fences follow from `n_q` quantiles.
 extern "C" __global__ void __launch_bounds__(REACH_THREADS, 4) reach_ends(
-    const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const double* lows,
-    const double* highs, const FlierList* list, double* numbers, Word* extremes, unsigned char* are_unsure
+    const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const double* quantiles,
+    int n_q, const __grid_constant__ Drawn drawn, const FlierList* list, double* numbers, Word* extremes, unsigned char* are_unsure
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     Ends* all = (Ends*)scratch;
@@ -213,15 +230,30 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, 4) reach_ends(
     for (i64 start = (i64)blockIdx.x * A_BLOCK; start < lanes.n_lanes; start += (i64)gridDim.x * A_BLOCK) {
         i64 number = start + of_block;
         bool is_one = number < lanes.n_lanes;
-        i64 n = is_one ? lanes.n : 0;
-        double low = is_one ? lows[number] : 0.0, high = is_one ? highs[number] : 0.0;
-        const Word* its = values + (is_one ? place_of_lane(lanes, number, lanes.outer, lanes.inner) : 0);
+        i64 n_rows = is_one && lanes.n > first ? (lanes.n - first - 1) / STEP + 1 : 0;  // of this thread
+        double q[MOST_Q] = {}, low, high;
+#pragma unroll
+        for (int i = 0; i < MOST_Q; ++i) {
+            if (is_one && i < n_q) q[i] = quantiles[i * lanes.n_lanes + number];
+        }
+        fences_of(drawn, q, low, high);
+        const Word* its = values;
         const double* own = weights;
-        if (is_one) own += place_of_lane(lanes, number, lanes.weights_outer, lanes.weights_inner);
         const Keep* kept = keeps;
-        if (KEEPS && is_one) kept += place_of_lane(lanes, number, lanes.keeps_outer, lanes.keeps_inner);
+        if (is_one) {
+            its += place_of_lane(lanes, number, lanes.outer, lanes.inner) + first * lanes.row;
+            own += place_of_lane(lanes, number, lanes.weights_outer, lanes.weights_inner) + first * lanes.weights_row;
+            if (KEEPS) kept += place_of_lane(lanes, number, lanes.keeps_outer, lanes.keeps_inner) + first * lanes.keeps_row;
+        }
         Ends ends;
-        visit_rows(lanes, its, own, kept, first, n, [&](Word word, double w) { ends.add(word, w, low, high); });
+        // A bit for each stretch of rows that has elements beyond the bounds.
+        const i64 stretch = (n_rows / (64 * AHEAD) + 1) * AHEAD;
+        i64 n_left = stretch;
+        u64 marks = 0, mark = 1;
+        visit_rows(lanes, its, own, kept, n_rows, [&](const Word (&words)[AHEAD], double (&w)[AHEAD]) {
+            if (ends.add(words, w, low, high)) marks |= mark;
+            if ((n_left -= AHEAD) == 0) mark <<= 1, n_left = stretch;
+        });
         ends.finish();
         // The first thread of a warp takes places for the fliers of all.
         u32 n_upto = ends.n_beyond;
@@ -234,14 +266,18 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, 4) reach_ends(
         u32 n_all = __shfl_sync(ALL_LANES, n_upto, 31);
         i64 place = n_all && me == 0 ? atomicAdd(fliers.n, (u64)n_all) : 0;
         place = __shfl_sync(ALL_LANES, place, 0) + n_upto - ends.n_beyond;
-        if (ends.n_beyond) {
+#pragma unroll 1
+        for (; marks; marks &= marks - 1) {
+            i64 begin = (__ffsll(marks) - 1) * stretch;
 #pragma unroll 4
-            for (i64 row = first; row < n; row += STEP) {
+            for (i64 row = begin * STEP; row < min(begin + stretch, n_rows) * STEP; row += STEP) {
                 Word word = __ldg(its + row * lanes.row);
                 double x = as_double(value_of(word));
                 if (!(x < low || x > high) || (KEEPS && !__ldg(kept + row * lanes.keeps_row))) continue;
                 double w = __ldg(own + row * lanes.weights_row);
                 if (!(w > 0)) continue;
+                if (x < low) ends.below.add(w);
+                else ends.above.add(w);
                 if (place < fliers.room) {
                     fliers.elements[place] = word, fliers.weights[place] = w;
                     fliers.sides[place] = 2 * number + (x > high);
@@ -262,13 +298,16 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, 4) reach_ends(
         if (!is_one || first) continue;
         bool sure = true;
         // So many numbers are added one after the other, or sums of them.
-        double mean, deviation, size = NEXT + lanes.n / STEP / NEXT + 28.0, error = size * size * PAIR_ERROR;
+        double mean, deviation, size = NEXT + lanes.n / STEP / NEXT + 32.0, error = size * size * PAIR_ERROR;
         ends.moments(error, mean, deviation, sure);
         double found[5] = {
             rounded_once(ends.weight, sure), rounded_once(ends.below, sure), rounded_once(ends.above, sure),
             mean, deviation
         };
-        Key keys[4] = {ends.least, ends.most, ends.inside_low, ends.inside_high};
+        bool has_low = KIND != FLOATING || low == low, has_high = KIND != FLOATING || high == high;
+        Key keys[4] = {
+            ends.least, ends.most, has_low ? ends.inside_low : LARGEST, has_high ? ends.inside_high : LARGEST
+        };
 #pragma unroll
         for (int i = 0; i < 5; ++i) numbers[i * lanes.n_lanes + number] = found[i];
 #pragma unroll

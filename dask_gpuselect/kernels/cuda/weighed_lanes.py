@@ -19,9 +19,9 @@ from dask_gpuselect.arrays import all_true, any_true, namespace
 from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, unstretched
 from dask_gpuselect.kernels.cuda import plain_lanes, source
 from dask_gpuselect.kernels.cuda.chunk import as_float64, floating
-from dask_gpuselect.kernels.cuda.lane_boxes import FLIERS_SHARE
+from dask_gpuselect.kernels.cuda.lane_boxes import FLIERS_SHARE, drawn_by
 from dask_gpuselect.kernels.cuda.lane_stack import Part, parts_in_three
-from dask_gpuselect.kernels.cuda.launch import Array, blocks_at_once, launch, most_shared
+from dask_gpuselect.kernels.cuda.launch import Array, blocks_at_once, launch, most_shared, on_device
 from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths import lane_weights
@@ -74,22 +74,18 @@ def box_lanes(
     if reached is None:
         return None
     table, lanes, is_plain = reached
-    is_none = lanes.n_valid == 0
-    if dtype.kind != "f" and not is_plain and any_true(is_none):
-        return None
-    if not omits_nan:
-        is_none |= lanes.n_missing > 0
     q = as_float64(_answers(lanes, question, is_plain=is_plain))
+    is_none = None
     if not is_plain:  # selecting by a mask waits for the device
+        is_none = lanes.n_valid == 0
+        if dtype.kind != "f" and any_true(is_none):
+            return None
+        if not omits_nan:
+            is_none |= lanes.n_missing > 0
         q[:, is_none] = np.nan
-    low, high = rule.fences(q)
-    numbers, extremes, fliers = _ends(table, low, high)
-    if dtype.kind == "f":
-        if not is_plain:
-            extremes[:2, is_none], numbers[3:, is_none] = np.nan, np.nan
-        # No element is inside a fence that is made from infinite quartiles.
-        for fence, nearest in zip((low, high), extremes[2:], strict=True):
-            nearest[cupy.isnan(fence)] = np.nan
+    numbers, extremes, fliers = _ends(table, cupy.ascontiguousarray(q), rule)
+    if dtype.kind == "f" and is_none is not None:
+        extremes[:2, is_none], numbers[3:, is_none] = np.nan, np.nan
     names = "weight", "n_low", "n_high", "mean", "deviation"
     ends = zip(("least", "most", "low", "high"), extremes, strict=True)
     return LaneBoxes(
@@ -312,7 +308,7 @@ class _Layout(NamedTuple):
             strides[6:], mask = self.keeps.strides, self.keeps.chunk.view(np.uint8)
         sizes = self.n_lanes, inner, n, *strides, n_targets, *(how or (0.0, 1.0))
         record = np.array([sizes], REACH_LANES)
-        return self.values.chunk, self.weights.chunk, mask, cupy.asarray(record.view(np.uint8))
+        return self.values.chunk, self.weights.chunk, mask, on_device(record)
 
 
 def _targets(wanted: WantedQuantiles, *, tells_passed: bool) -> list[tuple[float, bool]]:
@@ -359,7 +355,7 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
     each = -(-table.n // (kernel.threads // kernel.lanes))
     slack = 0.0 if table.is_whole else (each + 16) * 2.0**-52
     given = layout.arguments(len(targets), slack, scale)
-    records = cupy.asarray(np.array(targets, REACH_TARGET).view(np.uint8))
+    records = on_device(np.array(targets, REACH_TARGET))
     layout.start(kernel, way, *given, records, wanted.dtype.itemsize, answers, *results, **made)
     lower = upper = answers[: len(wanted.q)].T
     if wanted.method == "averaged_inverted_cdf":
@@ -424,8 +420,8 @@ def _sorted(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
     lower = upper = means
     if wanted.method != lane_weights.TYPE_7:
         lower, upper = (cupy.empty(means.shape, selection_dtype(dtype)) for _ in range(2))
-    is_unsure, shares = cupy.empty(n_lanes, np.bool_), cupy.asarray(np.array(wanted.q, np.float64))
-    numbers = len(shares), lane_weights.METHODS.index(wanted.method), wanted.dtype.itemsize == 8
+    is_unsure, shares = cupy.empty(n_lanes, np.bool_), on_device(np.array(wanted.q, np.float64))
+    numbers = len(wanted.q), lane_weights.METHODS.index(wanted.method), wanted.dtype.itemsize == 8
     elements, weights, _, about = given
     arguments = elements, weights, about, places, counts[0], shares, *numbers
     layout.start(source.SORTED_KERNEL, "reach_sorted", *arguments, lower, upper, means, is_unsure)
@@ -478,8 +474,8 @@ def _order(table: Weighed, kind: np.dtype[Any]) -> tuple[Array, Array]:
 # --- Ends of lanes --------------------------------------------------------------------------------
 
 
-def _ends(table: Weighed, low: Array, high: Array) -> tuple[Array, Array, dict[str, Array]]:
-    """Find what lanes have at their ends, with float64 bounds beyond which elements are fliers.
+def _ends(table: Weighed, q: Array, rule: Rule) -> tuple[Array, Array, dict[str, Array]]:
+    """Find what lanes have at their ends, with the quantiles from which their fences follow.
 
     Returns the numbers and the extremes of ``reach_ends``, a row for each, and the columns of
     fliers. The host waits once, and twice if more than a fifth of all elements are fliers.
@@ -490,7 +486,7 @@ def _ends(table: Weighed, low: Array, high: Array) -> tuple[Array, Array, dict[s
     numbers, extremes = cupy.empty((5, n_lanes)), cupy.empty((4, n_lanes), dtype)
     is_unsure = cupy.empty(n_lanes, np.bool_)
     given = layout.arguments()
-    bounds = (cupy.ascontiguousarray(low), cupy.ascontiguousarray(high))
+    bounds = q, len(q), drawn_by(rule)
     room = n_lanes * table.n // FLIERS_SHARE + 1
     ways = [(("IN_PAIRS", 1),), (("IN_PAIRS", 0),)]
     while ways:
@@ -498,7 +494,7 @@ def _ends(table: Weighed, low: Array, high: Array) -> tuple[Array, Array, dict[s
         fliers = {name: cupy.empty(room, kind) for name, kind in kinds.items()}
         counter = cupy.zeros(1, np.uint64)
         places = (*(each.data.ptr for each in fliers.values()), room, counter.data.ptr)
-        record = cupy.asarray(np.array([places], FLIER_LIST).view(np.uint8))
+        record = on_device(np.array([places], FLIER_LIST))
         arguments = (*given, *bounds, record, numbers, extremes, is_unsure)
         layout.start(kernel, "reach_ends", *arguments, defined=ways[0])
         n, n_unsure = cupy.stack(
@@ -510,24 +506,25 @@ def _ends(table: Weighed, low: Array, high: Array) -> tuple[Array, Array, dict[s
             break
         else:
             del ways[0]
-    _decide_ends(table, layout, bounds, numbers, is_unsure)
+    _decide_ends(table, layout, (q, rule), numbers, is_unsure)
     return numbers, extremes, {name: each[:n].copy() for name, each in fliers.items()}
 
 
 def _decide_ends(
     table: Weighed,
     layout: _Layout,
-    bounds: tuple[Array, Array],
+    known: tuple[Array, Rule],
     numbers: Array,
     is_unsure: Array,
 ) -> None:
     """Replace the numbers that sums of floats cannot round, by integers on the host."""
+    q, rule = known
     unsure, kind = cupy.flatnonzero(is_unsure), selection_dtype(table.values.dtype)
     step = max(1, plain_lanes.TILE // table.n)
     for start in range(0, len(unsure), step):
         lanes = unsure[start : start + step]
         values, weights = (each.get() for each in _some(table, layout, lanes).rows)
-        own = np.stack([each[lanes].get() for each in bounds])
+        own = np.stack(rule.fences(q[:, lanes].get()))
         some = SortedLanes.weighed(values.astype(kind, copy=False), weights)
         ends: Any = ends_of_sorted(some, own, 0)
         measures = ends.measure, ends.beyond_low.measure, ends.beyond_high.measure

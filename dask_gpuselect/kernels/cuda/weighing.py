@@ -371,7 +371,7 @@ def near_shares(
     places = (low[:, None] + np.arange(-1, MOST_APART + 2)).clip(
         0, np.minimum(high + 1, n - 1)[:, None]
     )
-    return np.unique(elements.take(order.take(cupy.asarray(places.ravel()))).get())
+    return np.unique(elements.take(order.take(on_device(places).view(np.int64))).get())
 
 
 class AsRead(NamedTuple):
