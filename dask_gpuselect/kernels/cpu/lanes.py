@@ -8,6 +8,7 @@ are expanded for one tile at a time.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -278,15 +279,22 @@ def _masked(parts: Sequence[Any], table_of: Callable[[NDArray[Any], IntArray], T
 
 
 def _sorted_with_weights(parts: Sequence[Any]) -> Iterator[SortedLanes]:
-    """Yield tables of sorted lanes with weights."""
+    """Yield tables of sorted lanes with weights; those that all lanes share are one row."""
     is_whole = any(part.weights.dtype.kind == "i" for part in parts)
     exact = np.int64 if is_whole else np.float64
     weights = [part.weights.astype(exact, copy=False) for part in parts]
-    columns = [[part.values for part in parts], weights]
-    if any(part.keeps is not None for part in parts):
-        columns.append([_keeps(part) for part in parts])
     most = max(1, WEIGHED // max(sum(part.shape[-1] for part in parts), 1))
-    for tables in zip(*(tiles(column, most=most) for column in columns), strict=True):
+    shared = [unstretched(each) for each in weights]
+    if weights[0].size and all(math.prod(each.shape[:-1]) == 1 for each in shared):
+        sizes = [part.shape[-1] for part in parts]
+        row = [np.broadcast_to(each.ravel(), n) for each, n in zip(shared, sizes, strict=True)]
+        tables_of_weights: Iterator[Any] = itertools.repeat(np.concatenate(row)[None])
+    else:
+        tables_of_weights = tiles(weights, most=most)
+    columns = [tiles([part.values for part in parts], most=most), tables_of_weights]
+    if any(part.keeps is not None for part in parts):
+        columns.append(tiles([_keeps(part) for part in parts], most=most))
+    for tables in zip(*columns, strict=False):
         yield weighed_lanes.sorted_with_weights(*tables)
 
 

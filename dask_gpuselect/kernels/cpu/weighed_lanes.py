@@ -43,11 +43,19 @@ MOVES = 8  # places an element of a lane may move, on average, until the lane is
 # --- Sorting lanes with their weights -------------------------------------------------------------
 
 
-@until_compiled(SortedLanes.weighed)
+def _by_numpy(
+    values: NDArray[Any], weights: NDArray[Any], keeps: NDArray[np.bool_] | None = None
+) -> SortedLanes:
+    return SortedLanes.weighed(values, np.broadcast_to(weights, values.shape), keeps)
+
+
+@until_compiled(_by_numpy)
 def sorted_with_weights(
     values: NDArray[Any], weights: NDArray[Any], keeps: NDArray[np.bool_] | None = None
 ) -> SortedLanes:
     """Sort tables of lanes with their weights; see `SortedLanes.weighed`.
+
+    `weights` may have one row for all lanes.
 
     Keys are sorted that also hold the places of the elements: as many of the highest bits in which
     the elements of a lane differ as there is room for. The rest of the order is mended, which
@@ -56,7 +64,7 @@ def sorted_with_weights(
     """
     n_lanes, n = values.shape
     if values.dtype.kind in "mM" or weights.dtype.kind == "i":
-        return SortedLanes.weighed(values, weights, keeps)
+        return _by_numpy(values, weights, keeps)
     n_left_out = np.zeros(n_lanes, np.int64)
     if keeps is not None:
         n_left_out += n - np.count_nonzero(keeps, axis=1)
@@ -70,11 +78,11 @@ def sorted_with_weights(
     given = elements, weights
     _make_keys(given, elements.view(f"i{size}"), keys, shifts, counts)
     keys.sort(axis=1)
-    ordered, is_sorted = (np.empty_like(elements), np.empty_like(weights)), np.empty(n_lanes, "?")
+    ordered, is_sorted = (np.empty_like(elements), np.empty((n_lanes, n))), np.empty(n_lanes, "?")
     _by_keys(given, keys, shifts, n_valid, ordered, is_sorted)
     left = np.flatnonzero(~is_sorted)
     if left.size:
-        some = SortedLanes.weighed(elements[left], weights[left])
+        some = _by_numpy(elements[left], weights if len(weights) == 1 else weights[left])
         ordered[0][left], ordered[1][left] = some.values, some.weights
     leave_out_missing(n_left_out, n_valid + n_missing, values, keeps)
     in_order = ordered[0].astype(values.dtype, copy=False)
@@ -82,7 +90,7 @@ def sorted_with_weights(
 
 
 Given = tuple[t.Table, t.FloatTable]
-"""Elements and weights of lanes."""
+"""Elements and weights of lanes; the weights may have one row for all of them."""
 
 NONE = np.uint64(2**64 - 1)
 
@@ -107,12 +115,13 @@ def _make_keys(
     n_bits = _bits_of_places(n)
     room = 8 * keys.itemsize - n_bits
     for i in range(values.shape[0]):
+        own = weights[min(i, weights.shape[0] - 1)]
         least, shift = np.uint64(0), np.uint64(0)
         if room < 8 * values.itemsize:
             least, most = NONE, np.uint64(0)
             for j in range(n):
                 value = values[i, j]
-                takes = (weights[i, j] > 0) & (value == value)
+                takes = (own[j] > 0) & (value == value)
                 key = key_of(value, bits[i, j])
                 least = min(least, key if takes else NONE)
                 most = max(most, key if takes else np.uint64(0))
@@ -121,7 +130,7 @@ def _make_keys(
         shifts[i] = shift
         n_weighing, n_valid = 0, 0
         for j in range(n):
-            value, weighs = values[i, j], weights[i, j] > 0
+            value, weighs = values[i, j], own[j] > 0
             takes = weighs & (value == value)
             n_weighing += weighs
             n_valid += takes
@@ -147,10 +156,10 @@ def _by_keys(
     elements, own = ordered
     mask = (np.uint64(1) << np.uint64(_bits_of_places(values.shape[1]))) - np.uint64(1)
     for i in range(keys.shape[0]):
-        n = n_valid[i]
+        n, of_lane = n_valid[i], weights[min(i, weights.shape[0] - 1)]
         for j in range(n):
             place = np.uint64(keys[i, j]) & mask
-            elements[i, j], own[i, j] = values[i, place], weights[i, place]
+            elements[i, j], own[i, j] = values[i, place], of_lane[place]
         for j in range(n, keys.shape[1]):
             elements[i, j], own[i, j] = values[i, 0], 0
         left = MOVES * n
