@@ -26,13 +26,14 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,9 +45,9 @@ import zarr
 from compare import machine, say, table
 from dask.order import order
 
-from dask_gpuselect import describe_boxplot, explain, quantile
+from dask_gpuselect import describe_boxplot, explain, nanquantile, quantile
 from dask_gpuselect.groups import groupby
-from dask_gpuselect.robust import mad
+from dask_gpuselect.robust import iqr, mad
 from dask_gpuselect.warm import warm
 
 MEMORY = 4 << 30
@@ -174,15 +175,26 @@ ALL = list(CONTENDERS)
 
 
 def of(dtype: str) -> Callable[[Maps], da.Array]:
-    """Make maps of another dtype; integers are hundredths, as archives pack them."""
+    """Make maps of another dtype; integers are hundredths, as archives pack them, or whole."""
+    base, scale = {"i2": (300, 100), "u2": (0, 100), "u1": (200, 1)}.get(dtype, (0, 1))
     if np.dtype(dtype).kind == "f":
         return lambda maps: maps.lazy().astype(dtype)
-    base = 0 if dtype == "u2" else 300
-    return lambda maps: ((maps.lazy() - base) * 100).astype(dtype)
+    return lambda maps: ((maps.lazy() - base) * scale).astype(dtype)
 
 
 def halves(maps: Maps) -> da.Array:
     return maps.lazy((1, -(-maps.shape[1] // 2), maps.shape[2]))
+
+
+def with_gaps(maps: Maps) -> da.Array:
+    """Make a tenth of the elements NaN, as a satellite's clouds do."""
+    return maps.lazy().map_blocks(lambda block: np.where(block % 1 < 0.1, np.nan, block))
+
+
+def by_place(x: da.Array) -> da.Array:
+    """Make an array in memory of the shape and chunks of a map."""
+    rows, columns = np.ogrid[: x.shape[1], : x.shape[2]]
+    return da.from_array(np.sin(rows / 40) + np.cos(columns / 50), chunks=x.chunks[1:])
 
 
 as_it_is = of("f4")
@@ -196,14 +208,19 @@ VARIANTS: dict[str, tuple[Callable[[Maps], da.Array], Callable[[da.Array], Any]]
     "box plots": (as_it_is, boxes),
     "whis=(5, 95)": (as_it_is, lambda x: boxes(x, whis=(5, 95))),
     "mask": (as_it_is, lambda x: median(x, where=x > 290)),
+    "mask for all maps": (as_it_is, lambda x: median(x, where=by_place(x)[None] > 0)),
+    "NaN": (with_gaps, functools.partial(nanquantile, q=0.5, axis=0)),
     "weights": (as_it_is, lambda x: median(x, weights=np.arange(1.0, len(x) + 1))),
+    "weights of elements": (as_it_is, lambda x: median(x, weights=x.astype("f8"))),
+    "iqr": (as_it_is, lambda x: iqr(x, axis=0)),
     **{
         f"{name} of {dtype}": (of(dtype), ask)
-        for dtype in ("f8", "f2", "i2", "u2")
+        for dtype in ("f8", "f2", "i2", "u2", "u1")
         for name, ask in (("a median", median), ("box plots", boxes))
     },
     "chunks of two maps": (lambda maps: maps.lazy((2, *maps.shape[1:])), median),
     "maps in two halves": (halves, median),
+    "medians of months": (as_it_is, lambda x: by_month(x).median()),
     "percentiles of months": (as_it_is, lambda x: by_month(x).quantile([0.1, 0.9])),
     "box plots of months": (as_it_is, lambda x: by_month(x).describe_boxplot()),
     "five days of 40 rows": (lambda maps: maps.lazy()[:, :40], in_windows),
@@ -255,8 +272,8 @@ def child(kind: str, n: int, name: str, limit: str, store: Path | None) -> None:
     print(json.dumps([seconds, loads / n, used / 2**20]))
 
 
-def variant(maps: Maps, name: str, limit: str | None, turns: int) -> None:
-    """Print seconds of a sum, of the bytes on a plain disk and of an answer, a turn a line.
+def variant(maps: Maps, name: str, limit: str | None) -> Iterator[tuple[list[float], ...]]:
+    """Yield seconds of a sum, of the bytes on a plain disk and of an answer, again and again.
 
     They are by the clock, then of the processor, then the reads of the answer. Kernels are loaded
     and packages imported before.
@@ -265,7 +282,7 @@ def variant(maps: Maps, name: str, limit: str | None, turns: int) -> None:
     first = Maps((maps.shape[0], 128, max((1 << 22) // maps.shape[0] // 128, 1)), maps.log)
     warm([make(first).dtype, "float64"], ("boxes", "weights"))
     maps[:1, :1]
-    for each in (first, *[maps] * turns):
+    for each in itertools.chain([first], itertools.repeat(maps)):
         x = make(each)
         config = {"dask_gpuselect.column-limit": limit or x.nbytes // 5, "scheduler": "threads"}
         steps: list[Callable[[], Any]] = [
@@ -281,25 +298,26 @@ def variant(maps: Maps, name: str, limit: str | None, turns: int) -> None:
                 clock.append(time.perf_counter() - begin)
                 processor.append(time.process_time() - own)
         if each is maps:
-            print(json.dumps([clock, processor, (maps.loads - before) / x.npartitions]), flush=True)
+            yield clock, processor, [(maps.loads - before) / x.npartitions]
 
 
-def variants(shape: Sequence[int], store: Path, options: argparse.Namespace) -> None:
-    """Print medians of some turns; a ratio is taken within a turn."""
+def variants(maps: Maps, options: argparse.Namespace) -> None:
+    """Print medians of some turns, in each of which every variant has one; ratios are of a turn."""
+    names = [name for name in VARIANTS if any(part in name for part in options.only.split(";"))]
+    turns = {name: variant(maps, name, options.limit) for name in names}
+    times: dict[str, list[Any]] = {name: [] for name in names}
+    for _ in range(options.repeat):
+        for name, turn in turns.items():
+            times[name].append(next(turn))
+            print(name, *times[name][-1], sep="; ", file=sys.stderr, flush=True)
     rows = []
-    for name in VARIANTS:
-        if not any(part in name for part in options.only.split(";")):
-            continue
-        about = [*map(str, shape), str(store), options.limit or "", str(options.repeat)]
-        command = [sys.executable, __file__, "child", "variants", name, *about]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        *times, loads = zip(*map(json.loads, done.stdout.splitlines()), strict=True)
-        rows.append([name, f"{max(loads):.2f}"])
-        for each in map(np.array, times):
-            rows[-1].append(", ".join(f"{step:.1f}" for step in np.median(each, axis=0)))
+    for name in names:
+        clock, processor, loads = map(np.array, zip(*times[name], strict=True))
+        rows.append([name, f"{loads.max():.2f}"])
+        for each in (clock, processor):
+            rows[-1].append(", ".join(f"{step:.2f}" for step in np.median(each, axis=0)))
             ratios = each[:, 2] / each[:, :2].sum(axis=1)
             rows[-1].append(f"{np.median(ratios):.2f} ({ratios.min():.2f} to {ratios.max():.2f})")
-        print(*rows[-1], sep="; ", file=sys.stderr, flush=True)
     columns = ["sum, bytes, 1 read, s", "over sum and disk"]
     say(table(["", "reads", *columns, *(f"{name}, processor" for name in columns)], rows))
 
@@ -371,12 +389,6 @@ def graph() -> None:
 
 def main() -> None:
     if sys.argv[1:2] == ["child"]:
-        if sys.argv[2] == "variants":
-            name, n, height, width, store, limit, turns = sys.argv[3:]
-            with tempfile.NamedTemporaryFile() as log:
-                maps = Maps((int(n), int(height), int(width)), log.name, Path(store))
-                variant(maps, name, limit, int(turns))
-            return
         kind, name, n, limit, store = sys.argv[2:]
         child(kind, int(n), name, limit, Path(store) if store else None)
         return
@@ -403,7 +415,8 @@ def main() -> None:
         if store and not store.exists():
             fill(store, n, shape)
         if given.what == "variants":
-            variants((n, *shape), store, given)
+            with tempfile.NamedTemporaryFile() as log:
+                variants(Maps((n, *shape), log.name, store), given)
             continue
         limit = given.limit or KINDS[given.what][1]
         contend(given.what, n, limit, store, given.only, given.repeat)
