@@ -26,7 +26,7 @@ from dask_gpuselect.kernels.cuda.weighing import (
 from dask_gpuselect.kernels.reference.selection import elements_of
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Running, Wholes
+from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Wholes
 from dask_gpuselect.maths.keys import to_keys
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs
@@ -46,13 +46,13 @@ class SortedRuns(Runs):
     keys : Keys
     weights : array, shape (n,)
         Weights of the elements; None if they have none.
-    running : Running
+    running : Wholes
         Sums of the weights of the elements of all runs, in one row.
     """
 
     keys: Keys
     weights: Array | None
-    running: Running | None
+    running: Wholes | None
 
     @property
     def home(self) -> Array:
