@@ -532,6 +532,9 @@ class Wholes:
         # The highest limb alone mostly decides.
         if len(table) == 1:
             low, high = (table[0].searchsorted(wanted[-1], side) for side in ("left", "right"))
+        elif n <= COUNTED:
+            some, least = table if row is None else table[row], wanted[-1][:, None]
+            low, high = (np.count_nonzero(each, axis=1) for each in (some < least, some <= least))
         else:
             low, high = np.zeros_like(wanted[-1]), np.full_like(wanted[-1], n)
         row = np.arange(len(low)) if row is None and len(table) > 1 else row
@@ -624,6 +627,7 @@ class Wholes:
 
 
 MOST = np.iinfo(np.int64).max
+COUNTED = 256  # up to so many sums, comparing all takes less time than bisection
 
 
 def squares_of(weights: NDArray[Any], wholes: Wholes) -> ExactSums:
