@@ -37,8 +37,6 @@ from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.search import Selected, Trace, brackets_of, pairs_of
 from dask_gpuselect.engine.source import DaskArray, Source, TaskRef, private_copy
 from dask_gpuselect.maths.cuts import (
-    ADVICE,
-    ChunksChangedError,
     Tally,
     merge,
     merge_all,
@@ -46,7 +44,7 @@ from dask_gpuselect.maths.cuts import (
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import from_keys, selection_dtype
 from dask_gpuselect.maths.sizes import CANDIDATE_COPIES
-from dask_gpuselect.strategies.known import ContradictionError, Known, Reply, Sorting, Strategy
+from dask_gpuselect.strategies.known import Known, Reply, Sorting, Strategy, contradiction
 from dask_gpuselect.strategies.probes import Copy, Draw, Extent, Measure, ProbeResult
 from dask_gpuselect.strategies.spaces import VALUE
 
@@ -340,10 +338,7 @@ def _advanced(
     if measured is None:
         return progress
     by_probe = dict(zip(progress.probes, measured, strict=True))
-    try:
-        wanted = tuple(_continued(each, by_probe, strategy) for each in progress.wanted)
-    except ContradictionError as error:
-        raise _changed() from error
+    wanted = tuple(_continued(each, by_probe, strategy) for each in progress.wanted)
     return _settled(replace(progress, wanted=wanted))
 
 
@@ -368,10 +363,6 @@ def _settled(progress: Progress) -> Progress:
     return replace(progress, elements=elements)
 
 
-def _changed() -> ChunksChangedError:
-    return ChunksChangedError(f"the chunks have changed between two reads: counts differ. {ADVICE}")
-
-
 # --- What is left: gathered, or found by the default engine --------------------------------------
 
 
@@ -380,7 +371,7 @@ def _gathered(chunk: Any, progress: Progress, place: Any, *, dtype: np.dtype[Any
     most = sum(known.inside for known in wanted if not known.is_settled)
     tally = kernels.tally(progress.same(chunk, place), dtype, brackets_of(wanted), most)
     if tally is None:
-        raise _changed()
+        raise contradiction()
     return tally
 
 
@@ -404,7 +395,7 @@ def _with_candidates(parts: list[Tally | None], *, progress: Progress, sorts: So
     tally = replace(tally, candidates=kernels.ordered(tally.candidates, sorts))
     ranks = np.unique([[known.first, known.last] for known in wanted])
     if tally.n_valid != progress.n_valid:
-        raise _changed()
+        raise contradiction()
     selected = order_statistics(brackets_of(wanted), tally, ranks)
     elements = progress.elements | dict(zip(ranks.tolist(), selected, strict=True))
     return replace(progress, elements=elements)

@@ -13,7 +13,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.keys import extreme_keys, from_keys, selection_dtype
-from dask_gpuselect.strategies.known import ContradictionError, Known, Reply, Strategy
+from dask_gpuselect.strategies.known import Known, Reply, Strategy, contradiction
 from dask_gpuselect.strategies.probes import Copy, Draw, Measure, ProbeResult
 
 
@@ -87,7 +87,7 @@ def select_now(values: Any, dtype: np.dtype[Any], ranks: RanksOf, strategy: Stra
                 elements |= _search(array, known, opened, strategy)
         except _MissingError as counted:
             n_valid, n_missing = counted.args
-        except ContradictionError:
+        except ChunksChangedError:
             break
         else:
             return Selected(n_valid, n_missing, elements, trace)
@@ -121,7 +121,7 @@ class _Array:
         self._count_read()
         tally = kernels.tally_in_place(self.values, self.dtype, brackets, most)
         if tally is None:
-            raise ContradictionError
+            raise contradiction()
         self.trace.gathered += len(tally.candidates)
         return tally
 
@@ -193,7 +193,7 @@ def _sorted_inside(
     if is_whole and tally.n_valid != known.n:
         raise _MissingError(tally.n_valid, tally.n_missing)
     if len(tally.candidates) != known.inside:
-        raise ContradictionError
+        raise contradiction()
     places = np.array([known.first, known.last]) - known.before
     return kernels.ordered(tally.candidates, strategy.sorts).elements_at(places)
 

@@ -219,16 +219,25 @@ def bracket_box(
     Brackets
     """
     values, size = ladder.values, len(ladder.values)
-    fences, extremes = _outer_cells(ladder, rule, lo, hi)
+    low, high = rule.fence_bounds(*_known_range(values, lo, hi))
+    # The cell of a fence includes the nearest element on its inner side, which is the next value of
+    # the ladder at the latest.
+    low_cells = _first_from(values, low[0]) - 1, min(_first_from(values, low[1]), size)
+    high_cells = _last_to(values, high[0]), _last_to(values, high[1]) + 1
+    k = min(max(rule.max_fliers, 1), ladder.n)
+    # The most extreme elements are wanted only as far inwards as a fence can be.
+    extremes = (
+        (-1, min(ladder.lowest(k), low_cells[1])),
+        (max(ladder.highest(k), high_cells[0]), size),
+    )
     lo, hi = (lo, hi) if made_of is None else made_of
-    low_cells, high_cells = fences
     # Gather everything beyond a fence if that is little: then elements are compared with fewer
     # ends.
     most_beyond = room * LITTLE if most_beyond is None else most_beyond
     beyond = ((-1, low_cells[1]), (high_cells[0], size))
     spared = [values[:0], values[:0]]
     cells = []
-    for side, (begin, end) in enumerate(fences):
+    for side, (begin, end) in enumerate((low_cells, high_cells)):
         if ladder.most_between(*beyond[side]) <= most_beyond:
             cells.append(beyond[side])
             continue
@@ -244,31 +253,6 @@ def bracket_box(
     return replace(brackets, spared=tuple(spared) if any(map(len, spared)) else None)
 
 
-Cells = tuple[tuple[int, int], tuple[int, int]]
-
-
-def _outer_cells(ladder: Ladder, rule: Rule, lo: IntArray, hi: IntArray) -> tuple[Cells, Cells]:
-    """Find positions in the ladder around the fences, and around the most extreme elements.
-
-    The cell of a fence includes the nearest element on its inner side. `lo` and `hi` are the
-    positions around the quantiles.
-    """
-    values, size = ladder.values, len(ladder.values)
-    low, high = rule.fence_bounds(*_known_range(values, lo, hi))
-    # The nearest element inside is the next value of the ladder at the latest.
-    fences = (
-        (_first_from(values, low[0]) - 1, min(_first_from(values, low[1]), size)),
-        (_last_to(values, high[0]), _last_to(values, high[1]) + 1),
-    )
-    k = min(max(rule.max_fliers, 1), ladder.n)
-    # The most extreme elements are wanted only as far inwards as a fence can be.
-    extremes = (
-        (-1, min(ladder.lowest(k), fences[0][1])),
-        (max(ladder.highest(k), fences[1][0]), size),
-    )
-    return fences, extremes
-
-
 # Elements that may be gathered near a fence, for each pivot. Of 1e7 normal float64 in 10 chunks
 # about 4 lie there for each pivot; of lognormal ones with a sigma of 3, up to 7.
 ROOM = 16
@@ -276,70 +260,32 @@ LEAST_ROOM = 1 << 14
 LITTLE = 0.25  # of that room: up to here everything beyond a fence is gathered
 
 
-class _Uncertain(NamedTuple):
-    """Positions in the envelope of all chunks around all that the quantiles of a box need.
-
-    Parameters
-    ----------
-    envelope : Envelope
-        Bounds of the numbers of elements.
-    lo, hi : ndarray of int64
-        Positions between which the elements lie from which the quantiles are computed.
-    q_lo, q_hi : ndarray of int64
-        Positions between which the quantiles lie.
-    tied : ndarray of int64
-        Positions of values that many elements may equal.
-    of_weights : WeightEnvelope or None
-        None if elements have no weights.
-    """
-
-    envelope: Envelope
-    lo: IntArray
-    hi: IntArray
-    q_lo: IntArray
-    q_hi: IntArray
-    tied: IntArray
-    of_weights: WeightEnvelope | None
-
-    @classmethod
-    def of(cls, cuts: Cuts, rule: Rule) -> Self:
-        if cuts.weighs:
-            weights = WeightEnvelope.of(cuts)
-            lo, hi = weights.positions(rule.q, rule.method)
-            # A quantile is between the first and the last element from which it is computed.
-            q_lo, q_hi = lo.reshape(len(rule.q), -1)[:, 0], hi.reshape(len(rule.q), -1)[:, -1]
-            return cls(weights.counts, lo, hi, q_lo, q_hi, weights.tied_inside(lo, hi), weights)
-        envelope = Envelope.of(cuts)
-        wanted = rule.ranks(envelope.least)
-        lo, hi = envelope.positions(wanted.lower, wanted.upper)
-        return cls(envelope, lo, hi, lo, hi, tied_inside(envelope, lo, hi), None)
-
-    def cells(self, rule: Rule) -> tuple[IntArray, IntArray]:
-        """Find positions around everything that a box needs: quantiles, fences and extremes."""
-        fences, extremes = _outer_cells(Ladder.of(self.envelope), rule, self.q_lo, self.q_hi)
-        begins, ends = np.array([*fences, *extremes], np.int64).T
-        return np.append(self.lo, begins), np.append(self.hi, ends)
-
-    def with_sums(self, brackets: Brackets, rule: Rule) -> Brackets:
-        """Sum the elements between the two ends of windows of weight."""
-        if self.of_weights is None:
-            return brackets
-        return self.of_weights.with_sums(brackets, self.lo, self.hi, rule.method)
-
-
-def bracket_from_cuts(cuts: Cuts, rule: Rule, room: int | None = None) -> Brackets:
+def bracket_from_cuts(
+    cuts: Cuts, rule: Rule, room: int | None = None, most_beyond: float | None = None
+) -> Brackets:
     """Choose the cells whose elements are gathered for a box, from the cuts of all chunks.
 
     Up to `room` elements may be gathered near a fence; by default a number for each pivot.
+    `most_beyond` is as for `bracket_box`.
     """
     if not cuts.n_valid.any():
         return no_brackets(cuts, rule.method if cuts.weighs else "")
-    about = _Uncertain.of(cuts, rule)
+    weights = WeightEnvelope.of(cuts) if cuts.weighs else None
+    if weights is None:
+        envelope = Envelope.of(cuts)
+        wanted = rule.ranks(envelope.least)
+        q_lo, q_hi = lo, hi = envelope.positions(wanted.lower, wanted.upper)
+        tied = tied_inside(envelope, lo, hi)
+    else:
+        envelope = weights.counts
+        lo, hi = weights.positions(rule.q, rule.method)
+        # A quantile is between the first and the last element from which it is computed.
+        q_lo, q_hi = lo.reshape(len(rule.q), -1)[:, 0], hi.reshape(len(rule.q), -1)[:, -1]
+        tied = weights.tied_inside(lo, hi)
     room = max(ROOM * len(cuts.pivots), LEAST_ROOM) if room is None else room
-    of_quantiles, made_of = (about.q_lo, about.q_hi), (about.lo, about.hi)
-    ladder = Ladder.of(about.envelope)
-    brackets = bracket_box(ladder, rule, *of_quantiles, about.tied, room, made_of=made_of)
-    return about.with_sums(brackets, rule)
+    ladder = Ladder.of(envelope)
+    brackets = bracket_box(ladder, rule, q_lo, q_hi, tied, room, (lo, hi), most_beyond)
+    return weights.with_sums(brackets, lo, hi, rule.method) if weights else brackets
 
 
 def narrower_box(brackets: Brackets, cuts: Cuts, rule: Rule) -> Brackets:
@@ -347,11 +293,10 @@ def narrower_box(brackets: Brackets, cuts: Cuts, rule: Rule) -> Brackets:
 
     Elements near a fence that were not gathered (`Brackets.spared`) stay so.
     """
-    if not cuts.n_valid.any():
+    n = int(cuts.n_valid.sum())
+    if not n:
         return brackets
-    about = _Uncertain.of(cuts, rule)
-    narrow = Brackets.covering(about.envelope.values, *about.cells(rule), counted=about.tied)
-    return narrower(brackets, about.with_sums(narrow, rule))
+    return narrower(brackets, bracket_from_cuts(cuts, rule, room=n, most_beyond=-math.inf))
 
 
 SAMPLED_ROOM = 0.05  # share of a sample that may lie near a fence
@@ -445,8 +390,7 @@ def box_guess(rule: Rule, order: ElementOrder, size: int, rate: float) -> BoxGue
         return None
     most_near = int(SAMPLED_ROOM * size)
     first = np.arange(most_near)
-    least_upto = np.maximum.accumulate(first - _reach(first, size, PILOT_SIGMA))
-    n_extreme = int(np.searchsorted(least_upto, math.ceil(max(rule.max_fliers, 1) * rate)))
+    n_extreme = int(np.searchsorted(_least(first, size), math.ceil(max(rule.max_fliers, 1) * rate)))
     if n_extreme == most_near:
         return None
     places = tuple(np.stack([lo, hi], axis=1).ravel().tolist())
@@ -459,7 +403,7 @@ def ladder_of_sample(taken: NDArray[Any], size: int) -> tuple[Ladder, IntArray, 
     Returns bounds that nearly certainly hold for all elements, in units of sampled elements; the
     upper bound of the elements up to each value; and the exact ladder of the sample itself.
     """
-    first, last, least_upto, most_upto, most_below = _expected_of_distinct(size, PILOT_SIGMA)
+    first, last, least_upto, most_upto, most_below = _expected_of_distinct(size)
     is_new = taken[1:] != taken[:-1]
     if not is_new.all():
         # The first of equal values has the count below them, and the last the count up to them.
@@ -476,27 +420,20 @@ def likely_ladder(values: NDArray[Any], first: IntArray, last: IntArray, size: i
     Of its `size` elements, at most `first` are below each of some distinct values, and at least
     `last` up to it.
     """
-    least_upto = np.maximum.accumulate(last - _reach(last, size, PILOT_SIGMA))
-    most_below = np.minimum.accumulate((first + _reach(first, size, PILOT_SIGMA))[::-1])[::-1]
-    return Ladder(values, least_upto, most_below, size)
+    return Ladder(values, _least(last, size), _most(first, size), size)
 
 
 # Samples of the same size occur again and again, and this is most of the time a ladder takes.
 @lru_cache(maxsize=16)
-def _expected_of_distinct(size: int, sigma: float) -> tuple[IntArray, ...]:
+def _expected_of_distinct(size: int) -> tuple[IntArray, ...]:
     """Count the sampled elements before and up to each rung, where no two rungs are equal.
 
     Also return bounds that these counts make likely: the least and the largest count up to the
     rung, and the largest count below it.
     """
     first = np.concatenate([np.arange(size)[part] for part in rungs_of(size)])
-    last = first + 1
-    least_upto = np.maximum.accumulate(last - _reach(last, size, sigma))
-    most_upto, most_below = (
-        np.minimum.accumulate((places + _reach(places, size, sigma))[::-1])[::-1]
-        for places in (np.append(first[1:], size), first)
-    )
-    expected = first, last, least_upto, most_upto, most_below
+    last, upto = first + 1, np.append(first[1:], size)
+    expected = first, last, _least(last, size), _most(upto, size), _most(first, size)
     for array in expected:
         array.setflags(write=False)
     return expected
@@ -514,10 +451,20 @@ def rungs_of(size: int) -> tuple[slice, slice, slice]:
     return slice(0, begin), slice(begin, end, max(size >> 12, 1)), slice(end, size)
 
 
-def _reach(places: IntArray, size: int, sigma: float) -> NDArray[np.int64]:
+def _least(places: IntArray, size: int) -> IntArray:
+    """Bound from below where ascending places in a sample nearly certainly are among all."""
+    return np.maximum.accumulate(places - _reach(places, size))
+
+
+def _most(places: IntArray, size: int) -> IntArray:
+    """Bound from above where ascending places in a sample nearly certainly are among all."""
+    return np.minimum.accumulate((places + _reach(places, size))[::-1])[::-1]
+
+
+def _reach(places: IntArray, size: int) -> IntArray:
     """Bound how far a place in a sample nearly certainly is from its place among all elements."""
     share = places / size
-    reach = sigma * (np.sqrt(size * share * (1 - share)) + 1)
+    reach = PILOT_SIGMA * (np.sqrt(size * share * (1 - share)) + 1)
     return np.ceil(reach).astype(np.int64)
 
 

@@ -20,11 +20,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.candidates import (
-    Candidates,
-    HostCandidates,
-    OrderedHostCandidates,
-)
+from dask_gpuselect.maths.candidates import Candidates, HostCandidates
 from dask_gpuselect.maths.exact_sums import ExactSums, joined_weights, sum_of
 from dask_gpuselect.maths.tables import (
     Arrays as Arrays,
@@ -586,7 +582,8 @@ class Tally(Arrays):
         if not (elements[1:] >= elements[:-1]).all():
             order = np.argsort(elements, kind="stable")
             elements, weights = elements[order], weights[order]
-        return replace(self, candidates=OrderedHostCandidates(elements), weights=weights)
+        candidates = HostCandidates(elements, is_ordered=True)
+        return replace(self, candidates=candidates, weights=weights)
 
     def columns(self) -> list[NDArray[Any]]:
         """List the columns that describe the candidates, on the host."""

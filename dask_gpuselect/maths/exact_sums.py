@@ -103,13 +103,6 @@ class ExactSums(Arrays):
                 return cls(first, carried)
             low &= MASK
             high += carries
-        if columns.shape[1] == 1:  # a tenth of the time of arrays
-            carry = 0
-            for i, digit in enumerate(columns[:-1, 0].tolist()):
-                carry += digit
-                columns[i], carry = carry & MASK, carry >> DIGIT
-            columns[-1] += carry
-            return cls(first, carried)
         for low, high in zip(columns[:-1], columns[1:], strict=True):
             high += low >> DIGIT
             low &= MASK
@@ -213,20 +206,12 @@ class ExactSums(Arrays):
     def share_of(self, shares: NDArray[np.float64]) -> Self:
         """Multiply each place with a number between 0 and 1, rounded to ``2**-48`` first."""
         whole = np.rint(shares * 2.0**48).astype(np.int64)
-        return self._times([0, *(whole >> HALF * i & HALF_MASK for i in range(4))], -2)
-
-    def _times(self, factors: Sequence[Any], places: int) -> Self:
-        """Multiply with whole numbers, in pieces of 16 bits, and with ``2**(32 * places)``."""
-        n = len(self.digits)
-        digits = np.zeros((n + len(factors) // 2 + 2, *self.shape), np.int64)
-        for i, factor in enumerate(factors):
-            if np.any(factor):
-                product, at = self.digits.astype(np.int64) * factor, i // 2
-                if i % 2:
-                    digits[at + 1 : at + 1 + n] += product >> HALF
-                    product = (product & HALF_MASK) << HALF
-                digits[at : at + n] += product
-        return self.carried(self.first + places, digits)
+        high, low = np.divmod(whole, 1 << 24)  # so that products with digits fit int64
+        digits = np.zeros((len(self.digits) + 1, *self.shape), np.int64)
+        digits[:-1], product = self.digits * low, self.digits * high
+        digits[:-1] += (product & 0xFF) << 24
+        digits[1:] += product >> 8
+        return self.carried(self.first, digits).shifted(-48)
 
     def shifted(self, bits: int) -> Self:
         """Multiply with ``2**bits``."""
@@ -304,11 +289,6 @@ class ExactSums(Arrays):
             units = self.integers(self.first).ravel().tolist()
             floats = [_as_float(each, DIGIT * self.first) for each in units]
             return np.array(floats, np.float64).reshape(self.shape)
-        if len(self.digits) <= 2:  # NumPy rounds whole numbers of 64 bits right
-            low, high = self.aligned(self.first, 2).view(np.uint64)
-            with np.errstate(over="ignore"):
-                whole = (high << U_DIGIT | low).astype(np.float64)
-                return np.asarray(np.ldexp(whole, DIGIT * self.first))
         (a, b, c), top, is_all = self.leading_digits(3)
         bits = np.frexp(a.astype(np.float64))[1]  # of the highest digit
         shift = np.clip(DIGIT - bits, 0, DIGIT - 1).astype(np.uint64)
@@ -329,7 +309,7 @@ class ExactSums(Arrays):
 
 
 HALF = DIGIT // 2
-HALF_MASK = (1 << HALF) - 1
+FACTORS = 1 << 20  # so many products of two halves of digits add up exactly as float64
 AT_ONCE = 1 << 14  # numbers whose digits are computed together
 
 
@@ -498,23 +478,24 @@ def _halfway(share: int) -> tuple[int, int, bool]:
 
 
 @dataclass(frozen=True, eq=False)
-class Running:
-    """Running sums of the weights in the rows of a table.
+class Wholes:
+    """Table of weights, or of their running sums, as whole numbers of a unit.
 
     Parameters
     ----------
     exponent : int
-        The sums are whole multiples of ``2**exponent``.
+        The unit is ``2**exponent``.
     limbs : list of ndarray of int64, shape (n_rows, n)
-        Digits of 32 bits, the lowest first; the highest has all remaining bits. Mostly one or two.
+        Digits of 32 bits, the lowest first; the highest has all remaining bits. The sum of a row of
+        weights fits int64 in every limb. Mostly one or two.
     """
 
     exponent: int
     limbs: list[IntArray]
 
     @classmethod
-    def of(cls, sums: ExactSums) -> Self:
-        """Make one row of ascending sums."""
+    def of_sums(cls, sums: ExactSums) -> Self:
+        """Make one row of running sums."""
         limbs = [*sums.aligned(sums.first, max(len(sums.digits), 1))[:, None]]
         if len(limbs) > 1 and limbs[-1].max(initial=0) <= MASK // 2:
             limbs[-2:] = [limbs[-1] << DIGIT | limbs[-2]]
@@ -582,27 +563,6 @@ class Running:
         is_beyond = (highest < 0) | (limbs[last + 1] > MASK // 2) | np.any(beyond, axis=0)
         return [*limbs[:last], np.where(is_beyond, MOST, highest)]
 
-
-MOST = np.iinfo(np.int64).max
-COUNTED = 256  # up to so many sums, comparing all takes less time than bisection
-
-
-@dataclass(frozen=True, eq=False)
-class Wholes:
-    """Table of weights as whole numbers of a unit.
-
-    Parameters
-    ----------
-    exponent : int
-        The unit is ``2**exponent``.
-    limbs : list of ndarray of int64, shape (n_rows, n)
-        Digits of 32 bits, the lowest first; the highest has all remaining bits. The sum of a row of
-        any of them fits int64. Mostly one or two.
-    """
-
-    exponent: int
-    limbs: list[IntArray]
-
     @classmethod
     def of(cls, weights: NDArray[Any]) -> Self:
         """Convert a table of float64 or int64, none negative, on the host or a device."""
@@ -628,7 +588,7 @@ class Wholes:
             rest = rest - _scaled(part, low)
         return cls(exponent, limbs[::-1])
 
-    def running(self) -> Running:
+    def running(self) -> Self:
         """Compute the running sums of each row."""
         # Of a single row without an axis: CuPy would read it once for every bit of its length.
         limbs = [
@@ -637,34 +597,37 @@ class Wholes:
         for low, high in zip(limbs[:-1], limbs[1:], strict=True):
             high += low >> DIGIT
             low &= MASK
-        return Running(self.exponent, limbs)
+        return type(self)(self.exponent, limbs)
 
     def squares(self) -> ExactSums:
         """Compute the sum of the squares of each row."""
         n_rows, n = self.limbs[0].shape
         # Split into pieces so small that sums of their products are exact as float64.
         n_bits = 64 if len(self.limbs) == 1 else DIGIT
-        size, at_once = (21, 1 << 11) if n_bits == 64 and n <= 1 << 11 else (HALF, 1 << 20)
         pieces = [
             (
                 DIGIT * i + shift,
-                (limb >> shift & ((1 << min(size, n_bits - shift)) - 1)).astype(np.float64),
+                (limb >> shift & MASK >> HALF).astype(np.float64),
             )
             for i, limb in enumerate(self.limbs)
-            for shift in range(0, n_bits, size)
+            for shift in range(0, n_bits, HALF)
         ]
         pieces = [(place, piece) for place, piece in pieces if piece.any()]
         digits = np.zeros((2 * len(self.limbs) + 6, n_rows), np.int64)
         for upto, (i, one) in enumerate(pieces, 1):
             for j, other in pieces[:upto]:
                 place, shift = divmod(i + j + (i != j), DIGIT)
-                for start in range(0, n, at_once):
-                    some = slice(start, start + at_once)
+                for start in range(0, n, FACTORS):
+                    some = slice(start, start + FACTORS)
                     sums = np.einsum("ij,ij->i", one[:, some], other[:, some]).astype(np.int64)
                     low, high = (sums & MASK) << shift, (sums >> DIGIT) << shift
                     digits[place] += low & MASK
                     digits[place + 1] += (low >> DIGIT) + high
         return ExactSums.carried(0, digits).shifted(2 * self.exponent).trimmed()
+
+
+MOST = np.iinfo(np.int64).max
+COUNTED = 256  # up to so many sums, comparing all takes less time than bisection
 
 
 def squares_of(weights: NDArray[Any], wholes: Wholes) -> ExactSums:

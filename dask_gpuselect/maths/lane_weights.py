@@ -26,7 +26,6 @@ from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError, FloatArray, In
 from dask_gpuselect.maths.exact_sums import (
     DIGIT,
     ExactSums,
-    Running,
     Wholes,
     needs,
     search,
@@ -129,7 +128,7 @@ class Items(WeightedOrder):
     ----------
     values, weights : ndarray, shape (n_rows, n)
         Items, ascending, and their weights. The ends of a bracket have weights of 0.
-    running : Running
+    running : Wholes
         Running sums of the weights.
     base : ExactSums, shape (n_rows,)
         Weight before the items.
@@ -145,7 +144,7 @@ class Items(WeightedOrder):
 
     values: NDArray[Any]
     weights: NDArray[Any]
-    running: Running
+    running: Wholes
     base: ExactSums
     n: IntArray
     weight: ExactSums

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -188,7 +188,7 @@ def means(n: IntArray, total: ExactSums, dtype: np.dtype[Any]) -> NDArray[Any]:
     """
     by, sizes = np.maximum(n, 1), total.magnitude()
     with np.errstate(all="ignore"):
-        quotients, is_sure = _quotient(_leading(sizes), by)
+        quotients, is_sure = _quotient(sizes, by)
         answers = np.where(total.is_negative, -quotients, quotients).astype(dtype)
     if dtype.itemsize < 8:  # rounded again, which is wrong if the first has made a tie
         is_sure &= quotients.view(np.uint64) & np.uint64(EVEN_BITS) != 0
@@ -244,9 +244,9 @@ def _rounded_by_floats(
     """
     sizes, by = total.magnitude(), np.maximum(n, 1)
     with np.errstate(all="ignore"):
-        mean, is_known = _quotient(_leading(sizes), by)
+        mean, is_known = _quotient(sizes, by)
         mean = np.where(total.is_negative, -mean, mean)
-        deviation, is_sure = _root_over(_leading(_spread(by, sizes, square)), by)
+        deviation, is_sure = _root_over(_spread(by, sizes, square), by)
     results = np.where(n > 0, np.stack([mean, deviation]), np.nan)
     return results, is_sure & is_known & (n < MANY)
 
@@ -279,26 +279,17 @@ def _spread(n: IntArray, sizes: ExactSums, square: ExactSums) -> ExactSums:
     return ExactSums(square.first, times_n) - squared
 
 
-class Leading(NamedTuple):
-    """Leading bits of numbers as three floats: ``(high + middle + low) * 2**exponent``.
-
-    The three do not overlap, and are precise to 2**-120 of the number. `is_all` is True where
-    nothing is left.
-    """
-
-    high: FloatArray
-    middle: FloatArray
-    low: FloatArray
-    exponent: IntArray
-    is_all: NDArray[np.bool_]
-
-
 TAKEN = 5  # digits, with 129 bits or more
 ERROR = 2.0**-96  # bound of the relative error of two float64
 
 
-def _leading(numbers: ExactSums) -> Leading:
-    """Take the leading bits of numbers that are not negative, with an even exponent."""
+def _leading(numbers: ExactSums) -> tuple[NDArray[Any], ...]:
+    """Take the leading bits of numbers that are not negative, as three floats.
+
+    A number is ``(high + middle + low) * 2**exponent``, with an even exponent. The three do not
+    overlap, and are precise to 2**-120 of the number. The last result is True where nothing is
+    left.
+    """
     digits, top, is_whole = numbers.leading_digits(TAKEN)
     a, b, c, d, e = np.array(digits, np.float64) * 2.0 ** (-DIGIT * np.arange(TAKEN)[:, None])
     high, middle = two_sum(a, b)
@@ -308,45 +299,44 @@ def _leading(numbers: ExactSums) -> Leading:
     low, rest = two_sum(low, d)
     low, lost = two_sum(low, e)
     is_all = (rest == 0) & (lost == 0) & is_whole
-    return Leading(high, middle, low, DIGIT * (top + numbers.first), is_all)
+    return high, middle, low, DIGIT * (top + numbers.first), is_all
 
 
-def _quotient(number: Leading, n: IntArray) -> tuple[FloatArray, NDArray[np.bool_]]:
+def _quotient(numbers: ExactSums, n: IntArray) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Divide numbers by integers, and mark those that are surely rounded correctly."""
+    high, middle, low, exponent, is_all = _leading(numbers)
     by = n.astype(np.float64)
-    first = number.high / by
+    first = high / by
     whole, error = product(first, by)
-    rest, more = two_sum((number.high - whole) - error, number.middle)
-    more = more + number.low
+    rest, more = two_sum((high - whole) - error, middle)
+    more = more + low
     second = (rest + more) / by
     # Where the quotient may be a tie, which is common if n is 2 or 4, all of its bits must be
     # known.
     again, lost = product(second, by)
-    is_exact = number.is_all & (more == 0) & (again == rest) & (lost == 0)
-    return _rounded_sum(first, second, is_exact, number.exponent)
+    is_exact = is_all & (more == 0) & (again == rest) & (lost == 0)
+    return _rounded_sum(first, second, is_exact, exponent)
 
 
-def _root_over(number: Leading, n: IntArray) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Divide square roots by integers, and mark those that are surely rounded correctly.
-
-    The numbers under the root have an even exponent.
-    """
+def _root_over(numbers: ExactSums, n: IntArray) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Divide square roots by integers, and mark those that are surely rounded correctly."""
+    high, middle, low, exponent, is_all = _leading(numbers)
     by = n.astype(np.float64)
-    root = np.sqrt(number.high)
+    root = np.sqrt(high)
     whole, error = product(root, root)
-    rest, more = two_sum((number.high - whole) - error, number.middle)
-    second = np.where(root > 0, (rest + (more + number.low)) / (2 * root), 0.0)
+    rest, more = two_sum((high - whole) - error, middle)
+    second = np.where(root > 0, (rest + (more + low)) / (2 * root), 0.0)
     twice, lost = product(2 * root, second)
     own, lost_own = product(second, second)
     left, lost_left = two_sum(rest - twice, more)
-    left, lost_more = two_sum(left, number.low - own)
+    left, lost_more = two_sum(left, low - own)
     lost = np.abs(lost) + np.abs(lost_own) + np.abs(lost_left) + np.abs(lost_more)
-    is_root = number.is_all & (left == 0) & (lost == 0)
+    is_root = is_all & (left == 0) & (lost == 0)
     first = root / by
     whole, error = product(first, by)
     rest = (root - whole) - error
-    is_exact = is_root & ((n & (n - 1)) == 0) | (number.high == 0)
-    return _rounded_sum(first, (rest + second) / by, is_exact, number.exponent // 2)
+    is_exact = is_root & ((n & (n - 1)) == 0) | (high == 0)
+    return _rounded_sum(first, (rest + second) / by, is_exact, exponent // 2)
 
 
 def _rounded_sum(

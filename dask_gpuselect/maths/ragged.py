@@ -21,7 +21,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.candidates import Candidates, HostCandidates, OrderedHostCandidates
+from dask_gpuselect.maths.candidates import Candidates, HostCandidates
 from dask_gpuselect.maths.cuts import (
     ADVICE,
     Arrays,
@@ -110,8 +110,8 @@ class CellTally(Joined):
 
     def in_one_order(self, n_cells: int, by: SortedInGroups) -> Tally:
         """Return the tally of all slots as one array, with candidates sorted by cell and value."""
-        candidates = by(self.candidates, self.of_cells, n_cells)
-        return tally_of_cells(self.counts(n_cells), OrderedHostCandidates(candidates))
+        candidates = HostCandidates(by(self.candidates, self.of_cells, n_cells), is_ordered=True)
+        return tally_of_cells(self.counts(n_cells), candidates)
 
     def each(self, brackets: Brackets) -> Iterator[tuple[int, Brackets, Tally]]:
         """Yield the number of each slot that has elements, its own brackets and its own tally."""

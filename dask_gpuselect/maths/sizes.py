@@ -205,11 +205,8 @@ def plan_narrowing(
     stretches = -(-n_ranges // max(coarse // RANKS_SHARE, 1)) if can_divide else 1
     in_bracket = 1.09 * FEWER_PIVOTS / pivots + halves * merges / (coarse * stretches)
     candidates = first = itemsize * min(n_ranges * in_bracket, 1) * n
-    rounds, narrowing = 0, coarse * stretches / (n_ranges * halves * (merges + 1))
-    while narrowing >= 2 and rounds < MOST_ROUNDS:
-        if CANDIDATE_COPIES * candidates <= limit * stretches:
-            break
-        rounds, candidates = rounds + 1, candidates / narrowing
+    narrowing = coarse * stretches / (n_ranges * halves * (merges + 1))
+    rounds, candidates = _narrowed(candidates, narrowing, limit * stretches)
     left_to_wait = math.ceil(first) if rounds else 0
     waiting = max(cuts, left_to_wait)  # the cuts are gone when candidates come
     groups = _groups_of(waiting, limit)
@@ -228,6 +225,17 @@ def plan_narrowing(
         rounds,
         stretches,
     )
+
+
+def _narrowed(candidates: float, narrowing: float, room: int) -> tuple[int, float]:
+    """Choose how often to narrow candidates, and estimate the bytes that are left of them.
+
+    `narrowing` is the factor by which they become fewer each time.
+    """
+    rounds = 0
+    while narrowing >= 2 and rounds < MOST_ROUNDS and CANDIDATE_COPIES * candidates > room:
+        rounds, candidates = rounds + 1, candidates / narrowing
+    return rounds, candidates
 
 
 def _groups_of(waiting: int, limit: int) -> int:
@@ -283,11 +291,8 @@ def plan_group_narrowing(
     in_bracket = 1.09 * FEWER_PIVOTS / pivots + merges / of_each
     of_candidate = itemsize + GROUP_BYTES
     first = candidates = of_candidate * min(n_brackets * in_bracket, 1) * n
-    rounds, narrowing = 0, of_each / (n_brackets * (merges + 1))
-    while narrowing >= 2 and rounds < MOST_ROUNDS:
-        if CANDIDATE_COPIES * candidates <= limit * n_roots:
-            break
-        rounds, candidates = rounds + 1, candidates / narrowing
+    narrowing = of_each / (n_brackets * (merges + 1))
+    rounds, candidates = _narrowed(candidates, narrowing, limit * n_roots)
     waiting, cuts = math.ceil(first), PIVOT_BYTES * pivots * n_groups * len(sizes)
     lots = max(GROUP_SHARE * cuts // limit, LEAST_GROUPS)
     waits = _groups_of(waiting, limit)

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally, covered
 from dask_gpuselect.maths.exact_sums import (
     ExactSums,
-    Running,
     Wholes,
     needs,
     quotient,
@@ -295,7 +294,7 @@ class InOrder(WeightedOrder):
         if not all(end or self.brackets.wanted[i] for i, end in zip(cell, is_end, strict=True)):
             raise _left()
         last = len(self.weights) - 1
-        block = np.minimum(Running.of(self.blocks[1:]).reach_whole(among, -POINT), last)
+        block = np.minimum(Wholes.of_sums(self.blocks[1:]).reach_whole(among, -POINT), last)
         before = self.blocks[block].integers(WEIGHT_UNIT).tolist()
         rest = [each - base for each, base in zip(among, before, strict=True)]
         rows = np.arange(len(block))
@@ -381,7 +380,7 @@ class InOrder(WeightedOrder):
         place = self.starts[cell + is_end] + (places - self.borders[segment]) * is_among
         return cell, is_end, place
 
-    def _running(self, blocks: IntArray) -> Running:
+    def _running(self, blocks: IntArray) -> Wholes:
         """Compute the running sums of the weights in some blocks."""
         return Wholes.of(self.weights[blocks]).running()
 

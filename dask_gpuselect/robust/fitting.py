@@ -27,7 +27,7 @@ from dask_gpuselect.maths.fits.concentration import (
     Criterion,
     Half,
     Halves,
-    RowTally,
+    ResidualSums,
     half_of,
     leap,
 )
@@ -218,7 +218,7 @@ def _after_a_pass(
 
 def _advanced(
     track: Track,
-    measured: list[tuple[FloatArray, RowTally, FloatArray, Half]],
+    measured: list[tuple[FloatArray, ResidualSums, FloatArray, Half]],
     criterion: Criterion,
     tol: float,
 ) -> Track:
@@ -243,7 +243,7 @@ def _advanced(
     return Track(tuple(proposals), theta, objective, half, step, n_steps, not gains)
 
 
-Measured = tuple[RowTally, FloatArray, Half]
+Measured = tuple[ResidualSums, FloatArray, Half]
 
 
 def _tallied(

@@ -20,7 +20,7 @@ from dask_gpuselect.engine.marks import KnownChunks, Marks, marks_of
 from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError, Cuts, FloatArray, IntArray
-from dask_gpuselect.maths.fits.concentration import RowTally
+from dask_gpuselect.maths.fits.concentration import ResidualSums
 from dask_gpuselect.maths.fits.designs import Design
 from dask_gpuselect.quiet import outside, quiet
 
@@ -57,12 +57,12 @@ def _sample(x: Any, y: Any, own: tuple[int, IntArray], *, stays: bool) -> Any:
     return concatenate([as_float64(each) for each in some], axis=1)
 
 
-def tallies(rows: Rows, **about: Any) -> list[RowTally]:
+def tallies(rows: Rows, **about: Any) -> list[ResidualSums]:
     """Tally all rows for each of some fits, by the arguments of `kernels.residuals.row_tallies`."""
-    return rows.run(_tallies, partial(_fit_by_fit, RowTally.merge), stays=rows.stays, **about)
+    return rows.run(_tallies, partial(_fit_by_fit, ResidualSums.merge), stays=rows.stays, **about)
 
 
-def _tallies(x: Any, y: Any, own: None, *, stays: bool, **about: Any) -> list[RowTally]:
+def _tallies(x: Any, y: Any, own: None, *, stays: bool, **about: Any) -> list[ResidualSums]:
     """Tally the rows of a chunk for each of some fits."""
     tallied = backend_for(x).residuals.row_tallies(x, y, **about)
     return tallied if stays else [replace(each, rows=to_host(each.rows)) for each in tallied]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from dask_gpuselect.strategies import spaces
 from dask_gpuselect.strategies.known import SELECT, Known, Reply, Search, Sorting
@@ -16,13 +15,8 @@ from dask_gpuselect.strategies.probes import (
 )
 from dask_gpuselect.strategies.spaces import VALUE, Space
 
-
-class Cut(NamedTuple):
-    """Line below the objective f that touches it at the coordinate c, with slope g."""
-
-    c: float
-    f: float
-    g: float
+Cut = tuple[float, float, float]
+"""Line below the objective: the coordinate where it touches, the objective there, and its slope."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +105,8 @@ def _first_cuts(known: Known, space: Space, extent: ExtentResult) -> tuple[Cut, 
         space.coordinate(extent.largest, known.dtype),
         extent.total,
     )
-    left = Cut(least, target * (total / n - least), 1 - target)
-    right = Cut(largest, (n - target) * (largest - total / n), n - 1 - target)
+    left = least, target * (total / n - least), 1 - target
+    right = largest, (n - target) * (largest - total / n), n - 1 - target
     return left, right
 
 
@@ -124,13 +118,13 @@ def _cut(
     low, high = float(measured.low[i]), float(measured.high[i])
     f = target * (high / n) + (n - target) * (low / n)
     g = float(measured.upto[i] if is_left else measured.below[i]) - target
-    return Cut(space.coordinate(key, known.dtype), f, g)
+    return space.coordinate(key, known.dtype), f, g
 
 
 def _meeting(left: Cut, right: Cut) -> float:
     """Compute the coordinate where two lines meet; NaN if sums have overflowed."""
+    (c, f, g), (right_c, right_f, right_g) = left, right
     try:
-        rise = right.f - left.f - (right.c - left.c) * right.g
-        return left.c + rise / (left.g - right.g)
+        return c + (right_f - f - (right_c - c) * right_g) / (g - right_g)
     except (OverflowError, ZeroDivisionError):
         return float("nan")

@@ -12,12 +12,14 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
+from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError
 from dask_gpuselect.maths.keys import extreme_keys, key_at, unused_key
 from dask_gpuselect.strategies import probes
 
 
-class ContradictionError(Exception):
-    """Raised if a result contradicts an earlier one: the data have changed in between."""
+def contradiction() -> ChunksChangedError:
+    """Make the error for a result that contradicts an earlier one."""
+    return ChunksChangedError(f"the chunks have changed between two reads: counts differ. {ADVICE}")
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ class Known:
         upto = measured.n_before + np.cumsum(measured.counts)
         i, j = self._bins_of(measured)
         if self.first < measured.n_before or j >= len(measured.counts):
-            raise ContradictionError
+            raise contradiction()
         before = int(upto[i] - measured.counts[i])
         edges = bins.edge(i) - 1, bins.edge(j + 1)
         return self._narrowed(*edges, before, int(upto[j]), is_alone=True)
@@ -160,8 +162,10 @@ class Known:
         if hi > self.hi:
             hi, upto = self.hi, self.before + self.inside
         if not before <= self.first <= self.last < upto or hi - lo < 2:
-            raise ContradictionError
-        self._check_counts(lo, hi, before, upto)
+            raise contradiction()
+        # A narrower bracket has no more elements on either side than the wider one.
+        if before < self.before or upto > self.before + self.inside:
+            raise contradiction()
         unused = unused_key(self.dtype)  # the ends of brackets are elements
         lo, hi = lo - (lo == unused), hi + (hi == unused)
         known = replace(self, lo=lo, hi=hi, before=before, inside=upto - before)
@@ -171,17 +175,12 @@ class Known:
 
     def _settled(self, lower: int, upper: int, *, is_alone: bool = True) -> Known:
         if not self.lo < lower <= upper < self.hi:
-            raise ContradictionError
+            raise contradiction()
         return replace(self, lower=lower, upper=upper, is_proven=is_alone)
 
     def _check(self, n_valid: int) -> None:
         if n_valid != self.n:
-            raise ContradictionError
-
-    def _check_counts(self, lo: int, hi: int, before: int, upto: int) -> None:
-        """Check that a narrower bracket has no more elements on either side than the wider one."""
-        if before < self.before or upto > self.before + self.inside:
-            raise ContradictionError
+            raise contradiction()
 
 
 @dataclass(frozen=True)
@@ -246,9 +245,11 @@ class Strategy(Protocol):
 
         They are those for one pair of ranks, of arrays of `size` elements.
         """
+        return 0
 
     def search(self, reply: Reply) -> Search:
         """Propose probes; each ``yield`` returns what is known after the probe.
 
         It is not resumed once the wanted elements are found.
         """
+        yield from ()

@@ -20,7 +20,7 @@ from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.fits.concentration import (
     Half,
     MedianSquares,
-    RowTally,
+    ResidualSums,
     TrimmedSquares,
     half_of,
 )
@@ -124,7 +124,7 @@ def test_kernels_agree(backend: Backend, kind: str, n: int, has_intercept: bool)
 # --------------------------------------------------------------------------------------------------
 
 
-def tally_of(values: Sequence[float], ends: Floats) -> RowTally:
+def tally_of(values: Sequence[float], ends: Floats) -> ResidualSums:
     """Of residuals of a design of ones."""
     target = np.array(values, np.float64)
     design = Design(np.zeros(1), np.ones(1), 0.0, 1.0, False)

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from dask_gpuselect import kernels
+from dask_gpuselect import ChunksChangedError, kernels
 from dask_gpuselect.engine.search import Trace, select_now
 from dask_gpuselect.kernels.reference import measures
 from dask_gpuselect.maths.keys import extreme_keys, key_at, to_keys
 from dask_gpuselect.strategies import Strategy
-from dask_gpuselect.strategies.known import ContradictionError, Known
+from dask_gpuselect.strategies.known import Known
 from dask_gpuselect.strategies.probes import (
     Extent,
     ExtentResult,
@@ -177,7 +177,7 @@ def test_reports_of_other_data_contradict_or_say_what_is_so(
         probe = data.draw(probes(source))
         try:
             known = known.updated(probe, measures.answer_probe(source, probe))
-        except ContradictionError:
+        except ChunksChangedError:
             return
         if known.is_settled:
             break
@@ -217,7 +217,7 @@ def test_contradictions(name: str) -> None:
     known = Known.at_first(4, 5, 10, np.dtype("f8"))
     known = told(known, np.arange(10.0), Points((key(2), key(8))))
     assert (known.before, known.inside) == (3, 5)
-    with pytest.raises(ContradictionError):
+    with pytest.raises(ChunksChangedError):
         told(known, *CONTRADICTIONS[name])
 
 

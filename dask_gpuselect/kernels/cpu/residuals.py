@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.compiling import called_by_kernels, called_with, kernel_of
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.maths.cuts import FloatArray
-from dask_gpuselect.maths.fits.concentration import RowTally
+from dask_gpuselect.maths.fits.concentration import ResidualSums
 from dask_gpuselect.maths.fits.designs import Design
 
 RUN = 256  # rows of a run: 2 KiB a column
@@ -31,7 +31,7 @@ def row_tallies(
     most: Sequence[int],
     *,
     with_sums: bool,
-) -> list[RowTally]:
+) -> list[ResidualSums]:
     """Tally the rows of a chunk for some fits; see `residuals.row_tallies`.
 
     Scratch: the gathered rows, a slab of rows for each fit, and a copy of a chunk that is not
@@ -63,7 +63,7 @@ def row_tallies(
     for i, size in enumerate((1 + n_ends).tolist()):
         sums = (n[i, :size], gram[i, :size], moment[i, :size], squares[i, :size])
         is_whole = bool(n_gathered[i] <= most[i])
-        tallies.append(RowTally(*sums, np.concatenate(between[i]), is_whole))
+        tallies.append(ResidualSums(*sums, np.concatenate(between[i]), is_whole))
     return tallies
 
 

@@ -1,4 +1,4 @@
-// Sums over the rows of a chunk for one linear fit, in one read; see `concentration.RowTally`.
+// Sums over the rows of a chunk for one linear fit, in one read; see `concentration.ResidualSums`.
 //
 // Defined before this text: PARAMETERS, the number of parameters, and INTERCEPT, 1 if the first is an
 // intercept. A thread takes one row at a time, and has its sums of products in registers.

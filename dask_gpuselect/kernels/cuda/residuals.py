@@ -12,7 +12,7 @@ from dask_gpuselect.kernels.cuda.launch import Array, blocks_at_once, launch, on
 from dask_gpuselect.kernels.cuda.source import MOST_PARAMETERS, row_sums
 from dask_gpuselect.kernels.reference import residuals
 from dask_gpuselect.maths.cuts import FloatArray
-from dask_gpuselect.maths.fits.concentration import RowTally
+from dask_gpuselect.maths.fits.concentration import ResidualSums
 from dask_gpuselect.maths.fits.designs import Design
 
 
@@ -25,7 +25,7 @@ def row_tallies(
     most: Sequence[int],
     *,
     with_sums: bool,
-) -> list[RowTally]:
+) -> list[ResidualSums]:
     """Tally the rows of a chunk for some fits; see `residuals.row_tallies`.
 
     Reads the chunk once for each fit of up to `MOST_PARAMETERS` parameters. Scratch: the gathered
@@ -68,7 +68,7 @@ def _begun(
     return totals, places, rows
 
 
-def _row_tally(totals: Array, places: Array, rows: Array, n_ends: int, p: int) -> RowTally:
+def _row_tally(totals: Array, places: Array, rows: Array, n_ends: int, p: int) -> ResidualSums:
     n_sums, most = row_sums(p), len(places)
     host = totals.get()
     counted = host[: 2 + n_ends].view(np.int64)
@@ -80,7 +80,7 @@ def _row_tally(totals: Array, places: Array, rows: Array, n_ends: int, p: int) -
     n_gathered = min(n_between, most)
     # In the order of the data, so that sums of them are reproducible.
     gathered = rows[cupy.argsort(places[:n_gathered])]
-    return RowTally(n, *_unpacked(groups, p), gathered, n_between <= most)
+    return ResidualSums(n, *_unpacked(groups, p), gathered, n_between <= most)
 
 
 def _unpacked(groups: FloatArray, p: int) -> tuple[FloatArray, FloatArray, FloatArray]:

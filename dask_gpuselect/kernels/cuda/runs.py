@@ -29,7 +29,7 @@ from dask_gpuselect.kernels.reference.selection import elements_of
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Running, Wholes
+from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Wholes
 from dask_gpuselect.maths.keys import to_keys
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder
@@ -52,13 +52,13 @@ class SortedRuns(Runs):
     keys : Keys
     weights : array, shape (n,)
         Weights of the elements; None if they have none.
-    running : Running
+    running : Wholes
         Sums of the weights of the elements of all runs, in one row.
     """
 
     keys: Keys
     weights: Array | None
-    running: Running | None
+    running: Wholes | None
 
     @property
     def home(self) -> Array:

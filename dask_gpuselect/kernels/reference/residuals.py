@@ -15,7 +15,7 @@ import numpy as np
 
 from dask_gpuselect.arrays import Array, as_type, concatenate, like, n_true, namespace, to_host
 from dask_gpuselect.maths.cuts import FloatArray
-from dask_gpuselect.maths.fits.concentration import RowTally
+from dask_gpuselect.maths.fits.concentration import ResidualSums
 from dask_gpuselect.maths.fits.designs import Design
 
 
@@ -28,7 +28,7 @@ def row_tallies(
     most: Sequence[int],
     *,
     with_sums: bool,
-) -> list[RowTally]:
+) -> list[ResidualSums]:
     """Tally the rows of a chunk for some fits.
 
     Parameters
@@ -50,7 +50,7 @@ def row_tallies(
 
     Returns
     -------
-    list of RowTally
+    list of ResidualSums
         One for each fit. Gathered rows are of the kind of `x`; all else is on the host.
 
     Notes
@@ -97,7 +97,7 @@ def _row_tally(
     most: int,
     *,
     with_sums: bool,
-) -> RowTally:
+) -> ResidualSums:
     size, p = abs(residuals), rows.shape[1]
     groups = [size < float(ends[0])] + [size == end for end in ends.tolist()]
     between = (size > float(ends[0])) & (size < float(ends[-1]))
@@ -116,4 +116,4 @@ def _row_tally(
     gathered = like(np.empty((0, 1 + p)), rows)
     if 0 < n_between <= most:
         gathered = concatenate([residuals[between][:, None], rows[between, :]], axis=1)
-    return RowTally(n, gram, moment, squares, gathered, n_between <= most)
+    return ResidualSums(n, gram, moment, squares, gathered, n_between <= most)

@@ -21,11 +21,11 @@ from dask_gpuselect.maths.fits.tables import Tables
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RowTally(Arrays):
-    """Partial result of a pass for one fit, at E ascending ends, in one chunk or several together.
+class ResidualSums(Arrays):
+    """Sums of rows by their residuals from one fit, in one chunk or several together.
 
-    The first entry is for the rows whose absolute residual is below all ends, the next E entries
-    for the rows at each end.
+    A pass over the rows finds them at E ascending ends. The first entry is for the rows whose
+    absolute residual is below all ends, the next E entries for the rows at each end.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class Half:
         return np.where(sizes < self.t, 1.0, np.where(sizes == self.t, self.share, 0.0))
 
 
-def half_of(tally: RowTally, ends: FloatArray, h: int) -> Half | None:
+def half_of(tally: ResidualSums, ends: FloatArray, h: int) -> Half | None:
     """Find the half of a fit; None if its largest residual is not at the ends or between them."""
     n_others = int(tally.n[0])
     if not tally.is_whole or n_others >= h:
@@ -234,7 +234,7 @@ class TrimmedSquares:
         """Criterion whose steps are used for starts in subsets."""
         return self
 
-    def sums(self, tally: RowTally, ends: FloatArray, half: Half) -> FloatArray:
+    def sums(self, tally: ResidualSums, ends: FloatArray, half: Half) -> FloatArray:
         """Compute products of residual and design over the half, shape (1 + p, 1 + p).
 
         These are the sum of squares, the moments and the Gram matrix.
@@ -258,7 +258,9 @@ class TrimmedSquares:
         """Compute the objective of the fit that was tallied."""
         return float(sums[0, 0])
 
-    def step(self, tally: RowTally, ends: FloatArray, half: Half, sums: FloatArray) -> FloatArray:
+    def step(
+        self, tally: ResidualSums, ends: FloatArray, half: Half, sums: FloatArray
+    ) -> FloatArray:
         """Compute the step that leads from the fit to a better one."""
         return solve(sums[1:, 1:], sums[0, 1:])
 
@@ -302,14 +304,16 @@ class MedianSquares:
         """
         return TrimmedSquares()
 
-    def sums(self, tally: RowTally, ends: FloatArray, half: Half) -> FloatArray:
+    def sums(self, tally: ResidualSums, ends: FloatArray, half: Half) -> FloatArray:
         """Compute nothing: the objective and the step need no sums."""
         return np.empty(0)
 
     def objective(self, half: Half, sums: FloatArray) -> float:
         return half.t * half.t
 
-    def step(self, tally: RowTally, ends: FloatArray, half: Half, sums: FloatArray) -> FloatArray:
+    def step(
+        self, tally: ResidualSums, ends: FloatArray, half: Half, sums: FloatArray
+    ) -> FloatArray:
         n_outside = half.h - int(tally.n[0]) - int(tally.n[1:][ends <= half.t].sum())
         nearest = nearest_rows(abs(tally.rows[:, 0]), max(n_outside, 0))
         rows = tally.rows[nearest]
