@@ -2,6 +2,8 @@
 // once. They use float64 and error-free transformations, and round as `maths.moments` does. Where that
 // cannot decide the rounding, the result is marked unsure, and the caller computes it by integers.
 
+#include "errors.cuh"
+
 constexpr double ERROR = 0x1p-96;  // bound of the error of a pair of float64, as in Python
 constexpr double FARTHEST = 0x1p400;  // elements up to here, and down to its inverse, have exact squares
 constexpr double SURE_TAIL = 0x1p-120;  // three float64 determine a number up to this part of it
@@ -14,18 +16,6 @@ constexpr double SURE_TAIL = 0x1p-120;  // three float64 determine a number up t
 #define SUM_LEVELS 4
 #define SPREAD_LEVELS 7
 #endif
-
-__device__ __forceinline__ double two_sum(double a, double b, double& error) {
-    double sum = __dadd_rn(a, b), other = __dadd_rn(sum, -a);
-    error = __dadd_rn(__dadd_rn(a, -__dadd_rn(sum, -other)), __dadd_rn(b, -other));
-    return sum;
-}
-
-__device__ __forceinline__ double product_of(double a, double b, double& error) {
-    double product = __dmul_rn(a, b);
-    error = __fma_rn(a, b, -product);
-    return product;
-}
 
 // A sum of float64 parts, which is exact unless something was lost.
 template <int LEVELS>

@@ -30,7 +30,7 @@ from dask_gpuselect.kernels.cuda.candidates import (
 from dask_gpuselect.kernels.cuda.chunk import Chunk, Elements, masked, n_unmasked
 from dask_gpuselect.kernels.cuda.launch import (
     Array,
-    PinnedNumber,
+    copied_ahead,
     launch,
     offsets,
     on_device,
@@ -38,7 +38,7 @@ from dask_gpuselect.kernels.cuda.launch import (
 )
 from dask_gpuselect.kernels.cuda.moments import N_SUMS, moments_of
 from dask_gpuselect.kernels.cuda.only_box import box_of, most_listed
-from dask_gpuselect.kernels.cuda.only_lane import wanted_of
+from dask_gpuselect.kernels.cuda.only_lane import MOST_READ, wanted_of
 from dask_gpuselect.kernels.cuda.source import digits
 from dask_gpuselect.kernels.cuda.spans import (
     Layout,
@@ -80,14 +80,9 @@ def sample(values: Elements, size: int) -> NDArray[Any]:
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
 
 
-# Bytes read, over all digits, up to which selecting among all elements is faster than a sample and
-# the steps after it, which are twice as many kernels: arrays of 2^25 float32, or 2^23 float64.
-WHOLE_READS = 3 << 27
-
-
 def is_best_whole(values: Array, times: int = 1) -> bool:
     """Return whether all elements are best taken as candidates."""
-    return bool(times * len(digits(values.dtype)) * values.nbytes <= WHOLE_READS)
+    return bool(times * len(digits(values.dtype)) * values.nbytes <= MOST_READ)
 
 
 def whole(values: Elements, ranks: Callable[[int], Any]) -> Tally:
@@ -343,22 +338,19 @@ def guess_and_sums(
         return None
     layout = plan.layout
     device_sheet = on_device(plan.sheet, 8 * N_SUMS, room=2 * plan.n_listed * sample.itemsize)
-    at, chosen, pieces = (
-        places_in(device_sheet, layout.dtype),
-        PinnedNumber(),
-        source.pieces_of(dtype),
-    )
+    at, pieces = places_in(device_sheet, layout.dtype), source.pieces_of(dtype)
     places = at["sample"] + np.uint64(offsets(SELECTION)["ranks"])
     numbers = guess.n_extreme, guess.most_near, guess.most_tied, guess.rule.whis
-    into = at["ends"], at["top"], at["form"], chosen.place
+    into = at["ends"], at["top"], at["form"]
     given, made = (sample, sample.size, places, *numbers), (("PIECES", pieces),)
     launch(dtype, "guess_box", *given, *into, blocks=1, defined=made)
-    chosen.record()
+    form_at = offsets(layout.dtype)["form"]
+    chosen = copied_ahead(device_sheet[form_at : form_at + 4].view(np.int32))
     candidates = room_for(most, values)
     start = partial(start_tally, values, layout, device_sheet, candidates)
     likely = TallyForm(pieces, dtype.kind != "f")
     start(likely)
-    number = chosen.get()
+    number = int(chosen()[0])
     if number == 0:
         return None
     if number != likely.number:
