@@ -306,21 +306,9 @@ struct LaneSums {
         s[0] = two_sum(most, plain.low, most), s[1] = two_sum(more, most, s[2]);
     }
 
-    // Merge the sums with those of another part. The parts are added one after the other by the same
-    // instructions; the other's parts move up, because a place in registers must be constant.
-    __device__ __forceinline__ void merge(LaneSums other) {
-#pragma unroll 1
-        for (int l = 0; l < SUM_LEVELS; ++l) {
-            double a = other.total.parts[0], b = other.square.parts[0];
-            if (a != 0.0) total.add(a);
-            if (b != 0.0) square.add(b);
-#pragma unroll
-            for (int k = 1; k < SUM_LEVELS; ++k) {
-                other.total.parts[k - 1] = other.total.parts[k];
-                other.square.parts[k - 1] = other.square.parts[k];
-            }
-        }
-        total.lost |= other.total.lost, square.lost |= other.square.lost;
+    // Merge the sums with those of another part.
+    __device__ __forceinline__ void merge(const LaneSums& other) {
+        add_parts(total, other.total), add_parts(square, other.square);
         n_high += other.n_high, n_low += other.n_low;
     }
 

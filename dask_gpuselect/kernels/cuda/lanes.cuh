@@ -5,8 +5,7 @@
 //
 // Defined before this text, besides the definitions for elements.cuh: ANSWER (0: an element; 16, 32,
 // 64: a float of that many bits), IN_PARTS (0: lanes are in one chunk; 1: in one or several), and
-// LISTED (1: a lane has some of the rows, given by a list; 0: all rows), and ONLY_MOST, the largest number
-// of ranks and answers of the only lane of an array.
+// LISTED (1: a lane has some of the rows, given by a list; 0: all rows).
 
 
 struct Part {
@@ -48,9 +47,9 @@ struct Wanted {
 // of its lower and upper rank.
 struct OnlyWanted {
     i64 n;
-    i64 ranks[ONLY_MOST];
-    double weights[ONLY_MOST];  // weights of the upper elements
-    int lower[ONLY_MOST], upper[ONLY_MOST];
+    i64 ranks[MOST_SELECTED];
+    double weights[MOST_SELECTED];  // weights of the upper elements
+    int lower[MOST_SELECTED], upper[MOST_SELECTED];
     int n_ranks, n_answers, mixes;
 };
 
@@ -158,11 +157,7 @@ struct Reader {
     __device__ __forceinline__ Reader(const Stack& stack, const Rows& rows, i64 lane)
         : stack(stack), rows(rows) {
         i64 n_inner = stack.n_inner;
-        if (n_inner == 1) {
-            o = lane, i = 0;
-        } else if (n_inner == stack.n_lanes) {
-            o = 0, i = lane;
-        } else if (stack.n_lanes >> 32 == 0) {
+        if (stack.n_lanes >> 32 == 0) {
             o = (u32)lane / (u32)n_inner, i = (u32)lane - (u32)o * (u32)n_inner;
         } else {
             o = lane / n_inner, i = lane - o * n_inner;

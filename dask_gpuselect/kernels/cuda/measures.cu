@@ -140,76 +140,56 @@ extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) extent(
 
 constexpr u32 NO_BIN = ~0u;
 
-// Bins of equally many keys (the digits of radixSelect; Alabi et al. 2012, section 2.2).
-struct KeyBins {
-    Key origin;
-    int shift;
-    u32 n_bins;
-
-    __device__ __forceinline__ bool is_before(Key key) const { return key < origin; }
-
-    __device__ __forceinline__ u32 bin(Key key, Word) const {
-        Key place = (key - origin) >> shift;  // of a key before the origin: far behind the last
-        return key >= origin && place < n_bins ? (u32)place : NO_BIN;
-    }
-};
-
-// Bins of equally wide values (bucketSelect; Alabi et al. 2012, equation 1). No operation is fused,
-// so that the host finds the same edges.
-struct LinearBins {
-    Key low, high;
-    double start, slope;
-    u32 n_bins;
-
-    __device__ __forceinline__ bool is_before(Key key) const { return key < low; }
-
-    __device__ __forceinline__ u32 bin(Key key, Word word) const {
-        if (key < low || key > high) return NO_BIN;
-        double place = __dmul_rn(__dsub_rn(as_double(value_of(word)), start), slope);
-        return min((u32)place, n_bins - 1);
-    }
-};
-
-// `totals` are zeros: elements before the first bin, missing ones, and those in each bin.
-template <class Bins>
+// Count the elements in bins, and those before the first: `bin_of(key, word)` is the bin of one that is
+// not. `totals` are zeros: elements before the first bin, missing ones, and those in each bin.
+template <class BinOf>
 __device__ __forceinline__ void count_bins(
-    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, Bins bins, u64* totals
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64 origin, u32 n_bins, u64* totals,
+    BinOf bin_of
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     u32* counts = (u32*)scratch;
-    u32 n_copies = COUNTERS / bins.n_bins;  // of the counters: warps wait less for each other
+    u32 n_copies = COUNTERS / n_bins;  // of the counters: warps wait less for each other
     n_copies = n_copies ? n_copies : 1;
-    for (u32 i = threadIdx.x; i < n_copies * bins.n_bins; i += MEASURE_THREADS) counts[i] = 0;
+    for (u32 i = threadIdx.x; i < n_copies * n_bins; i += MEASURE_THREADS) counts[i] = 0;
     __syncthreads();
-    u32* own = counts + threadIdx.x / 32 % n_copies * bins.n_bins;
+    u32* own = counts + threadIdx.x / 32 % n_copies * n_bins;
     u32 n_before = 0;
     add_valid(chunk, n, layout, keeps, totals + 1, [&](Word word) {
         Key key = told_key(word);
-        n_before += bins.is_before(key);
-        u32 bin = bins.bin(key, word);
+        bool is_before = key < (Key)origin;
+        n_before += is_before;
+        u32 bin = is_before ? NO_BIN : bin_of(key, word);
         // One more, by all lanes that have the same: the hardware adds them up by itself.
         if (bin != NO_BIN) atomicAdd(&own[bin], 1u);
     });
     add_over_warp(totals, n_before);
     __syncthreads();
-    for (u32 i = threadIdx.x; i < bins.n_bins; i += MEASURE_THREADS) {
+    for (u32 i = threadIdx.x; i < n_bins; i += MEASURE_THREADS) {
         u64 sum = 0;
-        for (u32 copy = 0; copy < n_copies; ++copy) sum += counts[copy * bins.n_bins + i];
+        for (u32 copy = 0; copy < n_copies; ++copy) sum += counts[copy * n_bins + i];
         if (sum) atomicAdd(&totals[2 + i], sum);
     }
 }
 
+// Bins of equally many keys (the digits of radixSelect; Alabi et al. 2012, section 2.2).
 extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) count_keys(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64 origin, int shift, u32 n_bins, u64* totals
 ) {
-    KeyBins bins = {(Key)origin, shift, n_bins};
-    count_bins(chunk, n, layout, keeps, bins, totals);
+    count_bins(chunk, n, layout, keeps, origin, n_bins, totals, [&](Key key, Word) {
+        Key place = (key - (Key)origin) >> shift;
+        return place < n_bins ? (u32)place : NO_BIN;
+    });
 }
 
+// Bins of equally wide values (bucketSelect; Alabi et al. 2012, equation 1). No operation is fused,
+// so that the host finds the same edges.
 extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) count_linear(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64 low, u64 high, double start, double slope,
     u32 n_bins, u64* totals
 ) {
-    LinearBins bins = {(Key)low, (Key)high, start, slope, n_bins};
-    count_bins(chunk, n, layout, keeps, bins, totals);
+    count_bins(chunk, n, layout, keeps, low, n_bins, totals, [&](Key key, Word word) {
+        double place = __dmul_rn(__dsub_rn(as_double(value_of(word)), start), slope);
+        return key > (Key)high ? NO_BIN : min((u32)place, n_bins - 1);
+    });
 }
