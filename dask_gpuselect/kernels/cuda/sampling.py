@@ -24,7 +24,6 @@ from dask_gpuselect.kernels.cuda.candidates import (
     OrderedDeviceCandidates,
     most_selected,
     select_few,
-    selected,
     start_selection,
 )
 from dask_gpuselect.kernels.cuda.chunk import Chunk, Elements, masked, n_unmasked
@@ -50,7 +49,6 @@ from dask_gpuselect.kernels.cuda.spans import (
     start_tally,
     sums_behind,
     tally_in_place,
-    tally_of,
     tally_with,
 )
 from dask_gpuselect.maths.boxes import BoxGuess, first_ranks
@@ -225,19 +223,18 @@ def _pilot_on_device(
         ahead = drawn_from(candidates[: plan.n_ahead], plan.size_ahead)
         ahead.sort()
 
-    sheet = device_sheet.get().view(layout.dtype)[0]
-    tally = tally_of(sheet, layout, candidates, n)
+    host = device_sheet.get()
+    sheet = host.view(layout.dtype)[0]
+    tally = tally_with(host, layout, candidates, n, plan.n_ranks)
     is_full = sheet["n_drawn"] >= size or not masked(values)
     if sheet["is_in_vain"] or not is_full or tally is None:
         return None
     bounds = sheet["bounds"][: len(layout.spans)].ravel()
     ends = sheet["ends"].copy() if is_placed else bounds[plan.is_end]
-    brackets, tally = _without_repeated(Brackets(ends, plan.wanted), tally)
-    known, elements = selected(sheet["selection"], plan.n_ranks, dtype), tally.candidates.elements
-    gathered = DeviceCandidates(elements, known)
+    elements = tally.candidates.elements
     if ahead is not None and plan.n_ahead <= elements.size:
-        gathered = ManyCandidates(elements, known, ahead)
-    return brackets, replace(tally, candidates=gathered)
+        tally = replace(tally, candidates=ManyCandidates(elements, sample=ahead))
+    return _without_repeated(Brackets(ends, plan.wanted), tally)
 
 
 def _without_repeated(brackets: Brackets, tally: Tally) -> tuple[Brackets, Tally]:

@@ -520,14 +520,9 @@ def digits_for(
     extent : tuple of 2 floats, optional
         Smallest nonzero magnitude and largest one, for floats.
     """
-    if extent is None:
+    if extent is None or not 0 < extent[0] <= extent[1]:
         return (exact_sums.TOTAL_POINT, 3), (exact_sums.SQUARE_POINT, 5)
-    least, largest = extent
-    if not 0 < least <= largest:
-        return (exact_sums.TOTAL_POINT, 3), (exact_sums.SQUARE_POINT, 5)
-    low, high = (
-        max(int(np.frexp(size)[1]) + 1022, 1) + exact_sums.OFFSET for size in (least, largest)
-    )
+    low, high = (max(int(np.frexp(size)[1]) + 1022, 1) + exact_sums.OFFSET for size in extent)
     first, first_square = low // 32, 2 * low // 32
     return (first, high // 32 + 3 - first), (first_square, 2 * high // 32 + 5 - first_square)
 
