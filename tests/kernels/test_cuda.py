@@ -20,6 +20,7 @@ from dask_gpuselect.kernels.cuda.source import (
     MOST_ANSWERS,
     MOST_ENDS,
     MOST_PARAMETERS,
+    MOST_RANKS,
     SIZES,
     SPACES,
     SPANS,
@@ -150,7 +151,7 @@ MADE: dict[str, tuple[Defined, ...]] = {
     "tally": (*OF_SPANS, OF_MANY),
     "groups_tally": ((("IN_SHARED", 0),), (("IN_SHARED", 1),)),
     "groups_words": ((("IN_SHARED", 0),), (("IN_SHARED", 1),)),
-    "sampled_box": ((("ANSWER", 64),),),
+    "sampled_box": ((("ANSWER", 64), ("ONLY_MOST", 8)),),
     "gather_and_sum": (*OF_SPANS, (*OF_MANY, ("KEYED", 1))),
     "point": tuple((("SPACE", space),) for space in SPACES.values()),
     "extent": tuple((("SPACE", SPACES[space]),) for space in ("value", "key")),
@@ -394,7 +395,7 @@ def test_blocks_fit_into_shared_memory(dtype: str, arch: str) -> None:
         choose_memory(kind, sizes),
         classify_memory(kind, sizes),
         tally_memory(kind, MOST_ENDS),
-        select_memory(6),
+        select_memory(MOST_RANKS),
         select_memory(most_selected(SHARED[arch])),
     ):
         assert taken + 1024 <= SHARED[arch]

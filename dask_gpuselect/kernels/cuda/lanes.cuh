@@ -5,7 +5,8 @@
 //
 // Defined before this text, besides the definitions for elements.cuh: ANSWER (0: an element; 16, 32,
 // 64: a float of that many bits), IN_PARTS (0: lanes are in one chunk; 1: in one or several), and
-// LISTED (1: a lane has some of the rows, given by a list; 0: all rows).
+// LISTED (1: a lane has some of the rows, given by a list; 0: all rows), and ONLY_MOST, the largest number
+// of ranks and answers of the only lane of an array.
 
 
 struct Part {
@@ -47,9 +48,9 @@ struct Wanted {
 // of its lower and upper rank.
 struct OnlyWanted {
     i64 n;
-    i64 ranks[MOST_SELECTED];
-    double weights[MOST_SELECTED];  // weights of the upper elements
-    int lower[MOST_SELECTED], upper[MOST_SELECTED];
+    i64 ranks[ONLY_MOST];
+    double weights[ONLY_MOST];  // weights of the upper elements
+    int lower[ONLY_MOST], upper[ONLY_MOST];
     int n_ranks, n_answers, mixes;
 };
 

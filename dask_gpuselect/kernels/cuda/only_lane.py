@@ -23,7 +23,6 @@ MOST_READ = 3 << 27
 MOST_DIGITS = 6  # digits of elements of 8 bytes
 SHARED = source.record("only_lane.cu", "OnlyShared")
 RESULTS = source.record("only_lane.cu", "OnlyTold")
-WANTED = source.record("lanes.cuh", "OnlyWanted")
 BOX_RESULTS = source.record("only_box.cu", "BoxFound")
 MOST_LISTED = 1024  # fliers of a side that ``only_box.cu`` lists
 BOX_BYTES = BOX_RESULTS.itemsize + 8 * N_SUMS + 2 * MOST_LISTED * 8
@@ -75,9 +74,10 @@ class Started:
         """Start the kernel, which writes the answers to an address."""
         values, room = self._values, self.room
         blocks = -(-values.nbytes // (source.SELECT_THREADS * BYTES_EACH))
+        made = (*source.answered(self._question), ("ONLY_MOST", len(self._record["ranks"])))
         places = (room.totals, room.shared, room.results_at, answers)
         arguments = (values.data.ptr, self._record, *places)
-        how: dict[str, Any] = {"blocks": blocks, "defined": source.answered(self._question)}
+        how: dict[str, Any] = {"blocks": blocks, "defined": made}
         shared = source.select_memory(self._n_ranks)
         with room.if_it_ends():
             launch_together(np.dtype(values.dtype), "only_lane", arguments, shared, **how)
@@ -92,7 +92,7 @@ class _Room:
     """Device memory in which blocks count, and host memory in which they return what they find."""
 
     def __init__(self) -> None:
-        n_counts = MOST_DIGITS * (source.MOST_SELECTED << source.DIGIT)
+        n_counts = MOST_DIGITS * (source.ONLY_MADE[-1] << source.DIGIT)
         n_words = n_counts + SHARED.itemsize // 8
         self.zeros = cupy.zeros(n_words + BOX_BYTES // 8, np.uint64)
         self.totals = self.zeros.data.ptr
@@ -134,16 +134,17 @@ def wanted_of(question: ElementOrder, n: int, more: tuple[int, ...]) -> tuple[An
     The elements of the ranks in `more` follow the answers.
     """
     n_answers = question.n_answers + len(more)
-    if not 0 < n_answers <= source.MOST_SELECTED:
+    if not 0 < n_answers <= source.ONLY_MADE[-1]:
         return None
     ranks_and_weights = question.wanted_of_lanes(np.array([n]))
     own = (np.broadcast_to(each, (question.n_answers, 1))[:, 0] for each in ranks_and_weights)
     lower, upper, weight = (np.concatenate([each, np.zeros(len(more), each.dtype)]) for each in own)
     lower[question.n_answers :] = upper[question.n_answers :] = more
     ranks = np.unique(np.concatenate([lower, upper]))
-    if len(ranks) > most_selected():
+    most = next((n for n in source.ONLY_MADE if n >= max(len(ranks), n_answers)), None)
+    if most is None or len(ranks) > most_selected():
         return None
-    wanted = np.zeros((), WANTED)
+    wanted = np.zeros((), source.record("only_lane.cu", "OnlyWanted", ONLY_MOST=most))
     wanted["n"], wanted["n_ranks"], wanted["n_answers"] = n, len(ranks), n_answers
     wanted["ranks"][: len(ranks)], wanted["weights"][:n_answers] = ranks, weight
     wanted["lower"][:n_answers] = np.searchsorted(ranks, lower)

@@ -408,8 +408,9 @@ def _start_box(candidates: Array, plan: PreparedBox, device_sheet: Array, whis: 
     gathered = candidates, candidates.size, at["n_found"], at["form"], selected_keys
     counted = at["ends"], at["wanted"], at["held"], layout.n_ends
     into = at["box"], device_sheet[behind:], plan.n_listed
+    made = (("ANSWER", 64), ("ONLY_MOST", len(plan.wanted["ranks"])))
     given = (*gathered, *counted, plan.wanted, whis, *into)
-    launch(candidates.dtype, "sampled_box", *given, defined=(("ANSWER", 64),))
+    launch(candidates.dtype, "sampled_box", *given, defined=made)
 
 
 def _is_box_known(sheet: Any, plan: PreparedBox, candidates: Array) -> bool:

@@ -67,7 +67,8 @@ MOST_LEFT, FEWEST_LEFT = 4096, 128  # largest and least room for elements of the
 LONG_SIDE_BY_SIDE = 48_000
 DIGIT = 11  # bits
 COUNTERS = 8192  # counters of bins in shared memory: several for each bin if there are few bins
-MOST_SELECTED = 24  # ranks that are selected together, if a block can have 192 KiB
+MOST_RANKS = 6  # ranks that are selected together: their counts take 48 KiB, which every device has
+MOST_SELECTED = 24  # the same if a block can have 192 KiB
 MOST_SURVEYS = 4  # intervals of candidates that are surveyed together
 MOST_ANSWERS = 6  # answers for a lane that are found together, digit by digit
 SUMS = ("TOTAL", "SQUARE", "CUBE")  # sums of elements, of products of two, and of products of three
@@ -197,7 +198,7 @@ KEEPS: Defined = (("KEEPS", 1),)
 USUAL = {
     **dict.fromkeys(("KEEPS", "SPANS_ARE", "SPACE", "WHOLE", "IN_PARTS", "LISTED"), 0),
     **dict.fromkeys(("PLACED", "KEYED", "IN_SHARED", "NARROW", "IN_PAIRS", "MEANS", "WEIGHTED"), 0),
-    **{"SPANS": 1, "PIECES": 3, "WINDOW": 256},
+    **{"SPANS": 1, "PIECES": 3, "WINDOW": 256, "ONLY_MOST": MOST_RANKS},
 }
 """Definitions with which a source is compiled if it is not compiled with others."""
 
@@ -538,6 +539,9 @@ def row_sums(p: int) -> int:
 
 
 # --- Lanes ----------------------------------------------------------------------------------------
+
+ONLY_MADE = 6, 8, 24  # ranks and answers for which there are kernels of ``only_lane.cu``
+
 
 LISTED: Defined = (("LISTED", 1),)
 """Definition for lanes made of some of the rows."""
