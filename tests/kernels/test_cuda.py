@@ -197,7 +197,7 @@ def of_rows(dtype: str, arch: str) -> Sources:
         yield "rows_tally", (("PARAMETERS", parameters), ("INTERCEPT", intercept))
     assert row_sums(MOST_PARAMETERS) == 66
     for name in kernels("lower_sets.cu") if dtype == "f8" else ():
-        yield name, ()
+        yield name, (("WEIGHTED", 1),)
 
 
 WEIGHTED = {

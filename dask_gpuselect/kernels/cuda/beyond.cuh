@@ -58,9 +58,7 @@ struct Beyond {
     }
 
     __device__ __forceinline__ void list(int side, bool is_listed, Value value) {
-        u32 holders = __ballot_sync(ALL_LANES, is_listed);
-        if (holders == 0) return;
-        u64 at = reserved(&found->n_listed[side], __popc(holders)) + n_before(holders);
+        u64 at = reserved_each(&found->n_listed[side], is_listed);
         if (is_listed && at < room) listed[side * room + at] = value;
     }
 

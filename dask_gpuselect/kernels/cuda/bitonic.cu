@@ -14,22 +14,7 @@ extern "C" __global__ void __launch_bounds__(BITONIC_THREADS) bitonic_runs(
     int n_own = (int)min((i64)size, n - start);
     for (int i = threadIdx.x; i < n_own; i += BITONIC_THREADS) run[i] = elements[start + i];
     __syncthreads();
-    for (int length = 2; length <= size; length *= 2) {
-        for (int apart = length / 2; apart; apart /= 2) {
-            for (int t = threadIdx.x; t < size / 2; t += BITONIC_THREADS) {
-                // In the first step of each length the second half is mirrored, so that all exchanges
-                // put the smaller element first, and places behind the end stay where they are.
-                int low = 2 * t - (t & (apart - 1));
-                int high = apart == length / 2 ? low ^ (length - 1) : low + apart;
-                if (high < n_own && is_less_than(run[high], run[low])) {
-                    Value larger = run[low];
-                    run[low] = run[high];
-                    run[high] = larger;
-                }
-            }
-            __syncthreads();
-        }
-    }
+    sort_shared(run, n_own, [](Value a, Value b) { return is_less_than(a, b); });
     for (int i = threadIdx.x; i < n_own; i += BITONIC_THREADS) out[start + i] = run[i];
 }
 

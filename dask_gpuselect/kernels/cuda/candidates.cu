@@ -38,25 +38,36 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
     for (u32 i = threadIdx.x; i < groups.number * BINS; i += SELECT_THREADS) totals[i] = 0;
 }
 
-// Find the places of some ranks of all elements among the candidates of a tally's cells, so that the
-// selection can follow without the host, which checks it by the tally's counts. If an element is not
-// among the candidates, its place is arbitrary. One warp.
-extern "C" __global__ void __launch_bounds__(32) locate(
-    const u64* below, const u64* n_found, const u64* held, const int* segments_of, int n_spans,
-    u64 most, const i64* wanted, int n_ranks, Selection* selection
+// By one warp: find the places of some ranks of all elements among the candidates of a tally's cells, so
+// that the selection can follow without the host, which checks it by the tally's counts. If an element
+// is not among the candidates, its place is arbitrary. `cells(visit)` calls `visit` for each cell, with
+// the number of elements before it and in it.
+template <class Cells>
+__device__ __forceinline__ void locate_among(
+    const u64* n_found, u64 most, const i64* wanted, int n_ranks, Selection* selection, Cells cells
 ) {
     int r = threadIdx.x;
     if (r == 0) selection->n = (i64)min(*n_found, most);
     if (r >= n_ranks) return;
     u64 rank = (u64)wanted[r], place = 0, gathered = 0;
-    for (int s = 0; s < n_spans; ++s) {
-        int first = segments_of[2 * s], cell = first + first % 2;
-        u64 start = below[s] + (first % 2 ? held[first] : 0);
-        if (rank >= start && rank - start < held[cell]) place = gathered + rank - start;
-        gathered += held[cell];
-    }
+    cells([&](u64 before, u64 inside) {
+        if (rank >= before && rank - before < inside) place = gathered + rank - before;
+        gathered += inside;
+    });
     selection->places[r] = (i64)place;
     selection->ranks[r] = place;
+}
+
+extern "C" __global__ void __launch_bounds__(32) locate(
+    const u64* below, const u64* n_found, const u64* held, const int* segments_of, int n_spans,
+    u64 most, const i64* wanted, int n_ranks, Selection* selection
+) {
+    locate_among(n_found, most, wanted, n_ranks, selection, [&](auto visit) {
+        for (int s = 0; s < n_spans; ++s) {
+            int first = segments_of[2 * s];
+            visit(below[s] + (first % 2 ? held[first] : 0), held[first + first % 2]);
+        }
+    });
 }
 
 // The same for a tally of all segments, of which some cells are wanted.
@@ -64,20 +75,13 @@ extern "C" __global__ void __launch_bounds__(32) locate_placed(
     const u64* held, const unsigned char* wanted, int n_ends, const u64* n_found, u64 most,
     const i64* ranks, int n_ranks, Selection* selection
 ) {
-    int r = threadIdx.x;
-    if (r == 0) selection->n = (i64)min(*n_found, most);
-    if (r >= n_ranks) return;
-    u64 rank = (u64)ranks[r], place = 0, before = 0, gathered = 0;
-    for (int cell = 0; cell <= n_ends; ++cell) {
-        u64 inside = held[2 * cell];
-        if (wanted[cell]) {
-            if (rank >= before && rank - before < inside) place = gathered + rank - before;
-            gathered += inside;
+    locate_among(n_found, most, ranks, n_ranks, selection, [&](auto visit) {
+        u64 before = 0;
+        for (int cell = 0; cell <= n_ends; ++cell) {
+            if (wanted[cell]) visit(before, held[2 * cell]);
+            before += held[2 * cell] + (cell < n_ends ? held[2 * cell + 1] : 0);
         }
-        before += inside + (cell < n_ends ? held[2 * cell + 1] : 0);
-    }
-    selection->places[r] = (i64)place;
-    selection->ranks[r] = place;
+    });
 }
 
 // --- Between two keys ---------------------------------------------------------------------------
@@ -93,70 +97,45 @@ struct Surveys {
     u64 kept_low[2], kept_high[2], room[2], start[2], n_kept[2];
 };
 
-struct Survey {
-    Key low[MOST_SURVEYS], high[MOST_SURVEYS], least[MOST_SURVEYS], most[MOST_SURVEYS];
-    u32 number[MOST_SURVEYS];
-    Key kept_low[2], kept_high[2];
-    Surveys* surveys;
-    Value* kept;
-
-    template <int N>
-    __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
-#pragma unroll
-        for (int e = 0; e < N; ++e) {
-            Key key = key_of(words[e]);
-#pragma unroll
-            for (int i = 0; i < MOST_SURVEYS; ++i) {
-                if (!is_present || key < low[i] || key > high[i]) continue;
-                ++number[i];
-                least[i] = min(least[i], key);
-                most[i] = max(most[i], key);
-            }
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                bool is_in = is_present && key >= kept_low[i] && key <= kept_high[i];
-                u32 holders = __ballot_sync(ALL_LANES, is_in);
-                if (holders) keep(i, is_in, holders, value_of(words[e]));
-            }
-        }
-    }
-
-    __device__ __forceinline__ void keep(int i, bool is_in, u32 holders, Value value) {
-        u64 at = reserved(&surveys->n_kept[i], __popc(holders)) + n_before(holders);
-        if (is_in && at < surveys->room[i]) kept[surveys->start[i] + at] = value;
-    }
-
-    __device__ __forceinline__ void pause() {}
-};
-
 // Survey the elements in some intervals, and collect those in others, in any order.
 extern "C" __global__ void __launch_bounds__(SELECT_THREADS) survey(
     const Word* elements, i64 n, Surveys* surveys, Value* kept
 ) {
-    Survey mine;
+    Key low[MOST_SURVEYS], high[MOST_SURVEYS], least[MOST_SURVEYS], most[MOST_SURVEYS];
+    u32 number[MOST_SURVEYS];
 #pragma unroll
     for (int i = 0; i < MOST_SURVEYS; ++i) {
-        mine.low[i] = (Key)surveys->low[i];
-        mine.high[i] = (Key)surveys->high[i];
-        mine.number[i] = 0;
-        mine.least[i] = (Key)~Key(0);
-        mine.most[i] = 0;
+        low[i] = (Key)surveys->low[i], high[i] = (Key)surveys->high[i];
+        number[i] = 0, least[i] = (Key)~Key(0), most[i] = 0;
     }
+    Key kept_low[2], kept_high[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-        mine.kept_low[i] = (Key)surveys->kept_low[i];
-        mine.kept_high[i] = (Key)surveys->kept_high[i];
+        kept_low[i] = (Key)surveys->kept_low[i], kept_high[i] = (Key)surveys->kept_high[i];
     }
-    mine.surveys = surveys;
-    mine.kept = kept;
-    visit_all<SELECT_THREADS, SURVEY_EACH>(elements, n, nullptr, nullptr, mine);
+    take_all<SELECT_THREADS, SURVEY_EACH>(elements, n, nullptr, nullptr, [&](Word word, bool is_present) {
+        Key key = key_of(word);
+#pragma unroll
+        for (int i = 0; i < MOST_SURVEYS; ++i) {
+            if (!is_present || key < low[i] || key > high[i]) continue;
+            ++number[i];
+            least[i] = min(least[i], key);
+            most[i] = max(most[i], key);
+        }
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            bool is_in = is_present && key >= kept_low[i] && key <= kept_high[i];
+            u64 at = reserved_each(&surveys->n_kept[i], is_in);
+            if (is_in && at < surveys->room[i]) kept[surveys->start[i] + at] = value_of(word);
+        }
+    });
 #pragma unroll
     for (int i = 0; i < MOST_SURVEYS; ++i) {
-        u32 number = total_over_warp(mine.number[i]);
-        Key least = least_over_warp(mine.least[i]), most = largest_over_warp(mine.most[i]);
-        if (threadIdx.x % 32 || number == 0) continue;
-        atomicAdd(&surveys->number[i], (u64)number);
-        atomicMin(&surveys->least[i], (u64)least);
-        atomicMax(&surveys->most[i], (u64)most);
+        u32 of_warp = total_over_warp(number[i]);
+        Key its_least = least_over_warp(least[i]), its_most = largest_over_warp(most[i]);
+        if (threadIdx.x % 32 || of_warp == 0) continue;
+        atomicAdd(&surveys->number[i], (u64)of_warp);
+        atomicMin(&surveys->least[i], (u64)its_least);
+        atomicMax(&surveys->most[i], (u64)its_most);
     }
 }

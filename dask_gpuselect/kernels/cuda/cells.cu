@@ -80,31 +80,6 @@ __device__ int n_up_to(const Key* sorted, int size, Key key) {
     return key == ~Key(0) ? size : n_less(sorted, size, key + 1);
 }
 
-// Exclusive prefix sum over `size` numbers in shared memory, by a whole block; returns the total.
-__device__ u32 prefix_sum(u32* numbers, u32 size) {
-    __shared__ u32 sums[32];
-    __shared__ u32 carry;
-    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    if (threadIdx.x == 0) carry = 0;
-    __syncthreads();
-    for (u32 start = 0; start < size; start += blockDim.x) {
-        u32 i = start + threadIdx.x;
-        u32 mine = i < size ? numbers[i] : 0, sum = sum_upto(mine);
-        if (lane == 31) sums[warp] = sum;
-        __syncthreads();
-        if (warp == 0) {
-            sums[lane] = sum_upto(lane < blockDim.x / 32 ? sums[lane] : 0);
-        }
-        __syncthreads();
-        u32 before = carry + (warp ? sums[warp - 1] : 0);
-        if (i < size) numbers[i] = before + sum - mine;
-        __syncthreads();
-        if (threadIdx.x == 0) carry += sums[blockDim.x / 32 - 1];
-        __syncthreads();
-    }
-    return carry;
-}
-
 __device__ u32 n_binary_digits(u64 number) { return 64 - __clzll((i64)number); }
 
 // The last key of a bucket: the last bucket of a window may reach beyond the slot.
@@ -184,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(CHOOSE_THREADS) choose(
         bases[slot] = count + 2 * is_narrow;
     }
     __syncthreads();
-    u32 total = prefix_sum(bases, SLOTS);
+    u32 total = prefix_sum(bases, bases, SLOTS);
     if (threadIdx.x == 0) {
         bases[SLOTS] = total;
         *n_buckets = total;

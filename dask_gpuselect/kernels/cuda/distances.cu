@@ -24,27 +24,10 @@ struct Rows {
     }
 };
 
-// Prepare the factors of the pairs: queries minus their mean, times -2, feature by feature, and the
-// squares of their lengths.
-extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_queries(
-    const double* queries, int n_queries, int p, const double* centre, double* factors,
-    double* squares
-) {
-    for (i64 i = own_thread(); i < n_queries; i += all_threads()) {
-        double square = 0;
-        for (int f = 0; f < p; ++f) {
-            double moved = __dsub_rn(queries[i * p + f], centre[f]);
-            factors[(i64)f * n_queries + i] = -2 * moved;
-            square += moved * moved;
-        }
-        squares[i] = square;
-    }
-}
-
 // Collect the rows that may be near to each query, in any order, up to `room`. If there are more for a
 // query, the number of this tile is written to `failed`, and this and all later tiles stop. `factors`
-// and `squares` are those of `near_queries`, and `share` is 1 - C.
-extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_pairs(
+// are those of the reference feature by feature, `squares` are its own, and `share` is 1 - C.
+extern "C" __global__ void __launch_bounds__(USUAL_THREADS) near_pairs(
     const Word* first, i64 n, i64 row_step, i64 feature_step, int p, const double* centre,
     const double* factors, const double* squares, const double* limits, int n_queries,
     double share, u32* near_rows, u32 room, u32* n_near, volatile u32* failed, u32 tile
@@ -63,14 +46,14 @@ extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_pairs(
     double products[ROWS_EACH][QUERIES_EACH] = {}, length = 0;
 
     for (int start = 0; start < p; start += FEATURES) {
-        for (int i = threadIdx.x; i < FEATURES * TILE_ROWS; i += NEAR_THREADS) {
+        for (int i = threadIdx.x; i < FEATURES * TILE_ROWS; i += USUAL_THREADS) {
             int f = i / TILE_ROWS;
             i64 row = first_row + i % TILE_ROWS;
             bool is_there = start + f < p && row < n;
             x[f][i % TILE_ROWS] =
                 is_there ? __dsub_rn(rows.feature(row, start + f), centre[start + f]) : 0.0;
         }
-        for (int i = threadIdx.x; i < FEATURES * TILE_QUERIES; i += NEAR_THREADS) {
+        for (int i = threadIdx.x; i < FEATURES * TILE_QUERIES; i += USUAL_THREADS) {
             int f = i / TILE_QUERIES, query = first_query + i % TILE_QUERIES;
             bool is_there = start + f < p && query < n_queries;
             q[f][i % TILE_QUERIES] = is_there ? factors[(i64)(start + f) * n_queries + query] : 0.0;
@@ -141,34 +124,6 @@ __device__ __forceinline__ double squared_distance(
     return total;
 }
 
-// Compute the level and the square of `Nearest` for the near rows of a query; one block for each query.
-// All of `n_rows` rows are compared if there is no list of near rows.
-extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_keys(
-    const Word* first, i64 row_step, i64 feature_step, int p, const double* queries, u32 n_rows,
-    const u32* near_rows, u32 room, const u32* n_near, const u32* failed, double tiny, double up,
-    double down, signed char small, signed char large, signed char* levels, double* squared
-) {
-    if (*failed) return;
-    Rows rows = {first, 0, row_step, feature_step, p};
-    const double* query = queries + (i64)blockIdx.x * p;
-    i64 begin = (i64)blockIdx.x * room;
-    u32 n = near_rows ? n_near[blockIdx.x] : n_rows;
-    for (u32 i = threadIdx.x; i < n; i += NEAR_THREADS) {
-        i64 row = near_rows ? near_rows[begin + i] : i;
-        double square = squared_distance(rows, row, query, 1, 1);
-        signed char level = 0;
-        if (square < tiny) {
-            level = small;
-            square = squared_distance(rows, row, query, 1, up);
-        } else if (isinf(square)) {
-            level = large;
-            square = squared_distance(rows, row, query, down, 1);
-        }
-        levels[begin + i] = level;
-        squared[begin + i] = square;
-    }
-}
-
 // The order of pairs: by level, square and row. No two are equal.
 struct Entry {
     u64 square, tag;  // the bits of the square, which ascend with it; level and row
@@ -178,7 +133,6 @@ struct Entry {
     __device__ __forceinline__ static Entry of(signed char level, double squared, i64 row) {
         return {(u64)__double_as_longlong(squared), (u64)(level + 1) << ROW_BITS | (u64)row};
     }
-    __device__ __forceinline__ static Entry nothing() { return {~0ull, ~0ull}; }
     __device__ __forceinline__ signed char level() const { return (signed char)(tag >> ROW_BITS) - 1; }
     __device__ __forceinline__ i64 row() const { return (i64)(tag & ((1ull << ROW_BITS) - 1)); }
     __device__ __forceinline__ bool is_before(const Entry& other) const {
@@ -188,40 +142,61 @@ struct Entry {
     }
 };
 
-// Choose the `k` nearest among the `n_known` so far and the rows of `near_keys`; one block for each
-// query. They replace those so far. Rows are sorted in batches that fit in shared memory. `start` is
-// the number of the first row. The last of the `k` gives the limit for the next tile: see `limits` of
-// the reference.
-extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_chosen(
-    u32 n_rows, const u32* near_rows, u32 room, u32* n_near, const u32* failed,
-    const signed char* new_levels, const double* new_squared, i64 start, int n_known, int k,
-    signed char* levels, double* squared, i64* rows, const double* squares, double share,
-    double wider, double tiny, double* limits
+// Numbers by which differences are scaled where their squares would be lost; see `Nearest`.
+struct Scales {
+    double tiny, up, down;
+    signed char small, large;
+};
+
+// The level and the square of a row.
+__device__ __forceinline__ Entry entry_of(
+    const Rows& rows, i64 row, const double* query, const Scales& by, i64 number
+) {
+    double square = squared_distance(rows, row, query, 1, 1);
+    signed char level = 0;
+    if (square < by.tiny) {
+        level = by.small;
+        square = squared_distance(rows, row, query, 1, by.up);
+    } else if (isinf(square)) {
+        level = by.large;
+        square = squared_distance(rows, row, query, by.down, 1);
+    }
+    return Entry::of(level, square, number);
+}
+
+// Choose the `k` nearest among the `n_known` so far and the near rows of a query, or all of `n_rows` if
+// there is no list of near ones; one block for each query. They replace those so far. Rows are sorted in
+// batches that fit in shared memory. `start` is the number of the first row. The last of the `k` gives
+// the limit for the next tile: see `limits` of the reference.
+extern "C" __global__ void __launch_bounds__(USUAL_THREADS) near_chosen(
+    const Word* first, i64 row_step, i64 feature_step, int p, const double* queries, u32 n_rows,
+    const u32* near_rows, u32 room, u32* n_near, const u32* failed, double tiny, double up, double down,
+    signed char small, signed char large, i64 start, int n_known, int k, signed char* levels,
+    double* squared, i64* rows, const double* squares, double share, double wider, double* limits
 ) {
     __shared__ Entry entries[NEAR_ROOM];
     if (*failed) return;
+    Rows all = {first, 0, row_step, feature_step, p};
+    Scales by = {tiny, up, down, small, large};
     i64 query = blockIdx.x, begin = query * room;
     u32 next = 0, stop = near_rows ? n_near[query] : n_rows;
-    for (int i = threadIdx.x; i < n_known; i += NEAR_THREADS) {
+    for (int i = threadIdx.x; i < n_known; i += USUAL_THREADS) {
         i64 at = query * k + i;
         entries[i] = Entry::of(levels[at], squared[at], rows[at]);
     }
     int n = n_known;
     do {
-        int n_new = (int)min((u32)(NEAR_ROOM - n), stop - next), size = 1;
-        while (size < n + n_new) size *= 2;
-        for (int i = threadIdx.x; i < size - n; i += NEAR_THREADS) {
-            i64 at = begin + next + i;
-            i64 row = i >= n_new ? 0 : near_rows ? near_rows[at] : next + i;
-            entries[n + i] = i < n_new ? Entry::of(new_levels[at], new_squared[at], start + row)
-                                       : Entry::nothing();
+        int n_new = (int)min((u32)(NEAR_ROOM - n), stop - next);
+        for (int i = threadIdx.x; i < n_new; i += USUAL_THREADS) {
+            i64 row = near_rows ? near_rows[begin + next + i] : next + i;
+            entries[n + i] = entry_of(all, row, queries + query * p, by, start + row);
         }
         __syncthreads();
-        sort_shared(entries, size, [](const Entry& a, const Entry& b) { return a.is_before(b); });
+        sort_shared(entries, n + n_new, [](const Entry& a, const Entry& b) { return a.is_before(b); });
         n = min(n + n_new, k);
         next += n_new;
     } while (next < stop);
-    for (int i = threadIdx.x; i < n; i += NEAR_THREADS) {
+    for (int i = threadIdx.x; i < n; i += USUAL_THREADS) {
         i64 at = query * k + i;
         levels[at] = entries[i].level();
         squared[at] = __longlong_as_double((i64)entries[i].square);
@@ -238,7 +213,7 @@ extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_chosen(
 }
 
 // The distances of some pairs, correctly rounded.
-extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_distances(
+extern "C" __global__ void __launch_bounds__(USUAL_THREADS) near_distances(
     const signed char* levels, const double* squared, i64 n, double up, double down, double* out
 ) {
     for (i64 i = own_thread(); i < n; i += all_threads()) {

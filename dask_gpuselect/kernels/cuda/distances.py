@@ -75,7 +75,7 @@ def plan_for(start: int, n: int, question: Queries) -> tuple[list[int], int] | N
     """
     n_queries, k = len(question.queries), question.k
     first = max(FEW_ROWS, k)
-    most = question.tile_elements // n_queries  # rows; 13 bytes each for each query
+    most = question.tile_elements // n_queries  # rows; 4 bytes each for each query
     if most < first or k > NEAR_ROOM // 2:
         return None
     # A tile that has g times as many rows as came before should have about g * k near ones. That
@@ -128,12 +128,11 @@ class _Tiles:
 
     def __init__(self, question: Queries, room: int, best: Best | None) -> None:
         self.question, self.room = question, room
-        (n_queries, p), k = question.queries.shape, question.k
+        n_queries, k = len(question.queries), question.k
         counters = cupy.zeros(1 + n_queries, np.uint32)
         self.failed, self.n_near = counters[:1], counters[1:]
         self.near = cupy.empty((n_queries, room), np.uint32)
-        self.keys = cupy.empty(self.near.shape, np.int8), cupy.empty(self.near.shape)
-        self.factors, self.squares = cupy.empty((p, n_queries)), cupy.empty(n_queries)
+        self.factors = cupy.ascontiguousarray(question.factors.T)
         if best is None:
             shape = n_queries, k
             self.best = Best(cupy.empty(shape, np.int8), cupy.empty(shape), cupy.empty(shape, "i8"))
@@ -142,8 +141,6 @@ class _Tiles:
             arrays = best.level, best.squared, best.index
             self.best = Best(*map(cupy.ascontiguousarray, arrays))
             self.limits = reference.limits(best, question)
-        given = question.queries, n_queries, p, question.centre
-        launch(FLOAT, "near_queries", *given, self.factors, self.squares)
 
     def start_tile(self, tile: Array, start: int, number: int) -> None:
         """Start the kernels for one tile, whose rows begin at a place.
@@ -155,18 +152,17 @@ class _Tiles:
         pointer, *steps = _rows(tile)
         share, near = 1 - question.slack, self.near if start else None
         if start:
-            about = (self.factors, self.squares, self.limits, n_queries, share)
+            about = (self.factors, question.squares, self.limits, n_queries, share)
             outs = (near, self.room, self.n_near, self.failed, number)
             blocks = -(-n // NEAR_ROWS) * -(-n_queries // NEAR_QUERIES)
             given = (pointer, n, *steps, question.centre, *about, *outs)
             launch(tile.dtype, "near_pairs", *given, blocks=blocks)
-        given = (n, near, self.room, self.n_near, self.failed)
-        rows, scales = (pointer, *steps, question.queries), (TINY, UP, DOWN, SMALL, LARGE)
-        launch(tile.dtype, "near_keys", *rows, *given, *scales, *self.keys, blocks=n_queries)
+        rows = (pointer, *steps, question.queries, n, near, self.room, self.n_near, self.failed)
         known = (start, question.k if start else 0, question.k)
-        limit = (self.squares, share, WIDER, TINY, self.limits)
-        given = (*given, *self.keys, *known, best.level, best.squared, best.index, *limit)
-        launch(FLOAT, "near_chosen", *given, blocks=n_queries)
+        scales = (TINY, UP, DOWN, SMALL, LARGE)
+        limit = (question.squares, share, WIDER, self.limits)
+        given = (*rows, *scales, *known, best.level, best.squared, best.index, *limit)
+        launch(tile.dtype, "near_chosen", *given, blocks=n_queries)
 
 
 def _rows(tile: Array) -> tuple[Any, ...]:

@@ -291,6 +291,47 @@ __device__ __forceinline__ void visit_all(
     }
 }
 
+// A visit that takes the elements one by one and needs no pause.
+template <class Take>
+struct OneByOne {
+    Take take;
+
+    template <int N>
+    __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
+#pragma unroll
+        for (int e = 0; e < N; ++e) take(words[e], present[e]);
+    }
+
+    __device__ __forceinline__ void pause() {}
+};
+
+// Hand every element of the chunk to `take(word, is_present)`; see `visit_all`.
+template <int THREADS, int PER_THREAD, class Take>
+__device__ __forceinline__ void take_all(
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, Take take
+) {
+    OneByOne<Take> visit = {take};
+    visit_all<THREADS, PER_THREAD>(chunk, n, layout, keeps, visit);
+}
+
+// Two visits at once.
+template <class A, class B>
+struct Both {
+    A first;
+    B second;
+
+    template <int N>
+    __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
+        first(words, present);
+        second(words, present);
+    }
+
+    __device__ __forceinline__ void pause() {
+        first.pause();
+        second.pause();
+    }
+};
+
 // --- Warps --------------------------------------------------------------------------------------
 
 constexpr u32 ALL_LANES = 0xffffffffu;
@@ -354,6 +395,12 @@ __device__ __forceinline__ u32 n_before(u32 threads) {
     return __popc(threads & ((1u << threadIdx.x % 32) - 1));
 }
 
+// Reserve a place for each thread of a warp that wants one; return this thread's.
+__device__ __forceinline__ u64 reserved_each(u64* n_taken, bool wants) {
+    u32 all = __ballot_sync(ALL_LANES, wants);
+    return all ? reserved(n_taken, __popc(all)) + n_before(all) : 0;
+}
+
 // The sum over a block, always in the same order.
 template <int THREADS>
 __device__ __forceinline__ double sum_of_block(double mine) {
@@ -367,22 +414,55 @@ __device__ __forceinline__ double sum_of_block(double mine) {
     return sum;
 }
 
-// Sort items in shared memory by a bitonic network; `size` is a power of two.
-template <class T, class Less>
-__device__ void sort_shared(T* items, int size, Less is_less) {
-    for (int run = 2; run <= size; run *= 2) {
-        for (int step = run / 2; step > 0; step /= 2) {
-            for (int i = threadIdx.x; i < size / 2; i += blockDim.x) {
-                int low = 2 * i - (i & (step - 1));
-                T a = items[low], b = items[low + step];
-                if (is_less(b, a) == ((low & run) == 0)) {
-                    items[low] = b;
-                    items[low + step] = a;
-                }
+// Sort n items that threads share, ascending, by a bitonic network: `at(i)` is item i, and `me` is the
+// number of this thread among `n_threads`. All threads that `sync` waits for give the same `most`, which
+// is n or more. In the first step of each length the second half is mirrored, so that all exchanges put
+// the smaller item first, and no items are needed behind the end.
+template <class At, class Less, class Sync>
+__device__ __forceinline__ void sort_together(
+    int n, int most, int me, int n_threads, At at, Less is_less, Sync sync
+) {
+#pragma unroll 1
+    for (int half = 1; half < most; half *= 2) {
+#pragma unroll 1
+        for (int step = half; step; step /= 2) {
+            int apart = step == half ? 2 * half - 1 : step;
+#pragma unroll 1
+            for (int pair = me;; pair += n_threads) {
+                int low = 2 * pair - (pair & (step - 1)), high = low ^ apart;
+                if (low >= n) break;
+                if (high >= n) continue;
+                auto a = at(low), b = at(high);
+                if (is_less(b, a)) at(low) = b, at(high) = a;
             }
-            __syncthreads();
+            sync();
         }
     }
+}
+
+// Sort n items in shared memory by a whole block.
+template <class T, class Less>
+__device__ __forceinline__ void sort_shared(T* items, int n, Less is_less) {
+    auto at = [&](int i) -> T& { return items[i]; };
+    sort_together(n, n, threadIdx.x, blockDim.x, at, is_less, [] { __syncthreads(); });
+}
+
+// By a whole block: write the sum of those before to each of some numbers in shared memory, which may
+// replace them; return the sum of all.
+__device__ __forceinline__ u32 prefix_sum(const u32* numbers, u32* before, u32 size) {
+    __shared__ u32 of_warps[32];
+    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, total = 0;
+    for (u32 start = 0; start < size; start += blockDim.x) {
+        u32 i = start + threadIdx.x, own = i < size ? numbers[i] : 0, upto = sum_upto(own);
+        if (lane == 31) of_warps[warp] = upto;
+        __syncthreads();
+        u32 others = lane < blockDim.x / 32 ? of_warps[lane] : 0;
+        upto += total_over_warp(lane < warp ? others : 0);
+        if (i < size) before[i] = total + upto - own;
+        total += total_over_warp(others);
+        __syncthreads();
+    }
+    return total;
 }
 
 // --- Whole numbers --------------------------------------------------------------------------------
@@ -452,29 +532,26 @@ constexpr int KEY_BITS = 8 * sizeof(Key);
 constexpr Key SIGN = Key(1) << (BITS - 1);
 constexpr Key LARGEST = Key(Word(-1));
 
+// The key of a float32. Adding +0 turns -0 into +0 and changes nothing else. It uses the floating-point
+// pipeline.
+__device__ __forceinline__ u32 key_of_float(float value) {
+    u32 bits = __float_as_uint(sum_of(value, 0.0f));
+    return bits ^ (u32((int)bits >> 31) | 0x80000000u);
+}
+
 __device__ __forceinline__ Key key_of(Word word) {
 #if KIND == UNSIGNED
     return word;
 #elif KIND == SIGNED
     return Key(word) ^ SIGN;
-#else
-    // Adding +0 turns -0 into +0 and changes nothing else. It uses the floating-point pipeline.
-#if BITS == 64
+#elif BITS == 64
     Key bits = (u64)__double_as_longlong(__dadd_rn(__longlong_as_double((i64)word), 0.0));
-#elif BITS == 32
-    float sum;
-    asm("add.rn.f32 %0, %1, 0f00000000;" : "=f"(sum) : "f"(__uint_as_float(word)));
-    Key bits = __float_as_uint(sum);
-#else
-    Key bits = word == SIGN ? 0 : word;
-#endif
-#if BITS == 64
     return bits ^ (u64((i64)bits >> 63) | SIGN);
 #elif BITS == 32
-    return bits ^ (u32((int)bits >> 31) | SIGN);
+    return key_of_float(__uint_as_float(word));
 #else
+    Key bits = word == SIGN ? 0 : word;
     return bits & SIGN ? LARGEST & ~bits : bits | SIGN;
-#endif
 #endif
 }
 

@@ -8,7 +8,7 @@ __device__ void add_up(u64 sum, u64* sums) {
 
 // Each word is hashed together with its place, so that their order matters. Bytes behind the last word
 // are returned separately.
-extern "C" __global__ void __launch_bounds__(MARK_THREADS) mark_words(
+extern "C" __global__ void __launch_bounds__(USUAL_THREADS) mark_words(
     const u64* words, i64 n, i64 n_bytes, u64* sums
 ) {
     u64 sum = 0;
@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(MARK_THREADS) mark_words(
 
 // Each element is hashed together with the hash of the elements of other arrays at its place, if there
 // are any; its place does not matter. The hashes are replaced, or added up if `sums` is not null.
-extern "C" __global__ void __launch_bounds__(MARK_THREADS) mark_elements(
+extern "C" __global__ void __launch_bounds__(USUAL_THREADS) mark_elements(
     const Word* chunk, i64 n, const i64* layout, u64* hashes, u64* sums
 ) {
     u64 sum = 0;

@@ -6,22 +6,6 @@
 // Least number of blocks on a multiprocessor: as many as have registers for all counts and sums.
 constexpr int BLOCKS = BITS < 64 && SPANS <= 5 && (PIECES <= 2 || PLACED) ? 3 : 2;
 
-struct Gather {
-    Counting tally;
-    Sums sums;
-
-    template <int N>
-    __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
-        tally(words, present);
-        sums(words, present);
-    }
-
-    __device__ __forceinline__ void pause() {
-        tally.pause();
-        sums.pause();
-    }
-};
-
 // Nothing unless the form is that of this kernel: twice the number of pieces, and one more if steps are
 // even in bits.
 extern "C" __global__ void __launch_bounds__(TALLY_THREADS, BLOCKS) gather_and_sum(
@@ -33,11 +17,11 @@ extern "C" __global__ void __launch_bounds__(TALLY_THREADS, BLOCKS) gather_and_s
     if (*form != 2 * PIECES + KEYED) return;
     __shared__ u64 digits[TALLY_THREADS / 32][N_DIGITS];
     clear<TALLY_THREADS>(digits);
-    Gather mine;
-    mine.tally.start(spans, segments_of, ends, wanted, n_ends, totals, candidates, most);
-    mine.sums.start(*top, digits[threadIdx.x / 32]);
+    Both<Counting, Sums> mine;
+    mine.first.start(spans, segments_of, ends, wanted, n_ends, totals, candidates, most);
+    mine.second.start(*top, digits[threadIdx.x / 32]);
     visit_all<TALLY_THREADS, PER_THREAD>(chunk, n, layout, keeps, mine);
-    mine.tally.finish(n_spans, totals);
-    mine.sums.finish(counts);
+    mine.first.finish(n_spans, totals);
+    mine.second.finish(counts);
     write<TALLY_THREADS>(digits, sums);
 }

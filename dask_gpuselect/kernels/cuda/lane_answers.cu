@@ -4,7 +4,7 @@
 #include "lane_reports.cuh"
 
 // Each row has an answer, found by one warp. Every lane has a valid element.
-extern "C" __global__ void __launch_bounds__(REPORT_THREADS) answers_of_tally(
+extern "C" __global__ void __launch_bounds__(USUAL_THREADS) answers_of_tally(
     const __grid_constant__ Known known, const __grid_constant__ Wanted wanted, i64 n_lanes,
     Answer* answers, Facts* facts
 ) {

@@ -21,11 +21,6 @@ __device__ __forceinline__ int place_of_high(const Key* run, int n, double bound
     return first_not(0, n, [&](int place) { return !(number_of(run[place * PITCH]) > bound); });
 }
 
-// The number of elements of a run without missing ones.
-__device__ __forceinline__ int n_of_run(const Key* run, int n) {
-    return KIND == FLOATING && n > 0 && is_absent(run[(n - 1) * PITCH]) ? n_below(run, 0, n, LARGEST) : n;
-}
-
 // Merge `mine` of all threads of a group by `merge(mask)`, which adds the value of the thread whose
 // number differs in these bits. Warps are merged first, then their results by way of shared memory,
 // where each group has a part of its own for sums of any kind: groups do not wait for each other. The
@@ -123,27 +118,13 @@ __device__ __forceinline__ u32 gather_beyond(
     }
 }
 
-// Sort the first n keys of a lane by a bitonic sort whose exchanges all put the smaller key first, so
-// that no keys are needed behind the end.
+// Sort the first n keys of a lane.
 __device__ __forceinline__ void sort_first(Key* all, u32 n, Group& group) {
     group.sync();
-#pragma unroll 1
-    for (u32 half = 1; GROUP < 32 ? __any_sync(ALL_LANES, half < n) : half < n; half *= 2) {
-#pragma unroll 1
-        for (u32 step = half; step; step /= 2) {
-            u32 apart = step == half ? 2 * half - 1 : step;
-#pragma unroll 1
-            for (u32 pair = group.me;; pair += GROUP) {
-                u32 i = 2 * pair - (pair & (step - 1)), j = i ^ apart;
-                if (i >= n) break;
-                if (j >= n) continue;
-                Key &a = key_in(all, i), &b = key_in(all, j);
-                Key least = min(a, b), most = max(a, b);
-                a = least, b = most;
-            }
-            group.sync();
-        }
-    }
+    int most = GROUP < 32 ? largest_over_warp(n) : n;
+    auto at = [&](int i) -> Key& { return key_in(all, i); };
+    auto is_less = [](Key a, Key b) { return a < b; };
+    sort_together(n, most, group.me, GROUP, at, is_less, [&] { group.sync(); });
 }
 
 // Write the fliers of a lane: the lowest in ascending, then the highest in descending order. Its keys
@@ -166,25 +147,6 @@ __device__ __forceinline__ void write_fliers(
     }
 }
 
-// Turn the numbers of the block's lanes into sums of those before; return the total. All threads take
-// part.
-__device__ __forceinline__ u32 sums_before(u32* numbers) {
-    u32 total = 0;
-    __syncthreads();
-    if (threadIdx.x < 32) {
-        for (int start = 0; start < LANES; start += 32) {
-            int i = start + threadIdx.x;
-            u32 own = i < LANES ? numbers[i] : 0, upto = sum_upto(own);
-            __syncwarp();
-            if (i < LANES) numbers[i] = total + upto - own;
-            total += __shfl_sync(ALL_LANES, upto, 31);
-        }
-        if (threadIdx.x == 0) numbers[LANES] = total;
-    }
-    __syncthreads();
-    return numbers[LANES];
-}
-
 // The places where fliers are written: those of a block's lanes begin at a common place. No more are written than
 // there is room for, but all are counted.
 struct Fliers {
@@ -205,23 +167,21 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
     const __grid_constant__ Fliers fliers, LaneSums* sums_of_lanes, Facts* facts
 ) {
     extern __shared__ u64 memory[];
-    Key* kept = (Key*)memory;
     LaneSums* of_warps = (LaneSums*)((char*)memory + OWN);
     u32* numbers = (u32*)(of_warps + (GROUP > 32 ? BLOCK / 32 : 0));
     u64* place = (u64*)(numbers + (LANES + 2) / 2 * 2);
 
-    Group group = own_group(kept);
+    Group group = own_group((Key*)memory);
     int slot = group.slot, me = group.me;
-    Key* mine = kept + slot * STRIDE + me;
+    Key* mine = group.mine;
     i64 n_lanes = stack.n_lanes;
     Rows rows = {(int)stack.n};
     u32 n = (u32)rows.n, tile = blockIdx.x;
     i64 first_lane = (i64)tile * LANES, lane = first_lane + slot;
     int n_kept[1];
-    fetch(stack, rows, first_lane, group, kept, mine, n_kept);
-    int n_mine = n_kept[0] = n_of_run(mine, n_kept[0]);
-    __syncwarp();
-    u32 n_valid = group.sum(n_mine);
+    fetch(stack, rows, first_lane, group, n_kept);
+    u32 n_valid = without_missing(group, n, n_kept);
+    int n_mine = n_kept[0];
     bool none = n_valid == 0 || (n_valid < n && !drawn.omits_missing);
 
     double q[MOST_Q] = {};
@@ -233,7 +193,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
         if constexpr (GROUP == 1) {
             first = mine[ranks.x * PITCH], second = mine[ranks.y * PITCH];
         } else {
-            select_keys(mine, n_kept, group, n_valid, ranks.x, ranks.y, first, second);
+            select_keys(group, n_kept, n_valid, ranks.x, ranks.y, first, second);
             group.broadcast(first, second, 0);
         }
         // Lanes without elements have arbitrary keys.
@@ -299,7 +259,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
         start = *start_of_all;
     } else {
         if (me == 0) numbers[slot] = n_own;
-        n_together = sums_before(numbers);
+        __syncthreads();
+        n_together = prefix_sum(numbers, numbers, LANES);
         if (threadIdx.x == 0) {
             *place = n_together ? atomicAdd(&facts->n_fliers, (u64)n_together) : 0;
             fliers.starts[tile] = *place, fliers.counts[tile] = n_together;
@@ -311,8 +272,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
     bool writes = n_together && (i64)start + n_together <= fliers.room;
     if (writes && (GROUP > 32 || __any_sync(ALL_LANES, n_own > 0))) {
         Word* its_fliers = fliers.elements + start + n_before;
-        Key* all = kept + slot * STRIDE;
-        write_fliers(mine, all, at_low, at_high, n_mine, group, kept_low, kept_high, its_fliers);
+        write_fliers(mine, group.all, at_low, at_high, n_mine, group, kept_low, kept_high, its_fliers);
     }
 
     if (me == 0 && lane < n_lanes) {

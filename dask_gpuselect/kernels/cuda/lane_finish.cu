@@ -3,7 +3,7 @@
 #include "lane_columns.cuh"
 
 // Compute means and deviations of lanes that groups have summed, one thread for each.
-extern "C" __global__ void __launch_bounds__(FINISH_THREADS) finish_of_lanes(
+extern "C" __global__ void __launch_bounds__(USUAL_THREADS) finish_of_lanes(
     const LaneSums* sums_of_lanes, i64 n_lanes, u32 n, int omits_missing,
     const __grid_constant__ Columns columns, Facts* facts
 ) {

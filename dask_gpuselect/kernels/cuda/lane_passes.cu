@@ -62,28 +62,23 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
     const __grid_constant__ Counts counts, const i64* starts, Word* elements
 ) {
     extern __shared__ u64 memory[];
-    Key* kept = (Key*)memory;
-    Group group = own_group(kept);
-    int slot = group.slot, me = group.me;
-    Key* mine = kept + slot * STRIDE + me;
+    Group group = own_group((Key*)memory);
+    Key* mine = group.mine;
+    int me = group.me;
     i64 n_lanes = stack.n_lanes, n_tiles = (n_lanes + LANES - 1) / LANES;
     Rows rows = {(int)stack.n};
     for (i64 tile = blockIdx.x; tile < n_tiles; tile += gridDim.x) {
-        i64 first_lane = tile * LANES, lane = first_lane + slot;
+        i64 first_lane = tile * LANES, lane = first_lane + group.slot;
         bool is_lane = lane < n_lanes;
         int n_kept[RUNS];
-        fetch(stack, rows, first_lane, group, kept, mine, n_kept);
+        fetch(stack, rows, first_lane, group, n_kept);
+        u32 n_valid = without_missing(group, rows.n, n_kept);
         int n_own = n_kept[0];
-        if (KIND == FLOATING && n_own > 0 && is_absent(mine[(n_own - 1) * PITCH])) {
-            n_own = n_below(mine, 0, n_own, LARGEST);
-        }
-        __syncwarp();
-        u32 n_valid = group.sum(n_own);
         if (PASS != 2 && is_lane && me == 0) {
             counts.n_valid[lane] = n_valid, counts.n_missing[lane] = stack.n - n_valid;
         }
         if constexpr (PASS == 0 && GROUP > 1) {
-            merge_runs(kept + slot * STRIDE, mine, group);
+            merge_runs(group.all, mine, group);
             n_own = min(max((int)n_valid - me * RUN, 0), RUN);
         }
 #pragma unroll 1
@@ -127,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
                 for (int j = me; j < brackets.n_ranks; j += GROUP) {
                     u32 rank = before + (u32)((u64)j * last / (u64)max(brackets.n_ranks - 1, 1));
                     rank = min(rank, n_valid ? n_valid - 1 : 0);  // arbitrary where nothing is inside
-                    Key key = key_in(kept + slot * STRIDE, rank);
+                    Key key = key_in(group.all, rank);
                     if (is_lane) elements[entry * brackets.n_ranks + j] = word_of(key);
                 }
             }

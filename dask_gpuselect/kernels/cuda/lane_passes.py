@@ -13,9 +13,9 @@ from typing import Any
 import cupy
 import numpy as np
 
-from dask_gpuselect.kernels.companions import with_companions
+from dask_gpuselect.kernels.companions import ChunkColumn, with_companions
 from dask_gpuselect.kernels.cuda import source
-from dask_gpuselect.kernels.cuda.lane_stack import LaneStack, Part, parts_in_three, wanted_of
+from dask_gpuselect.kernels.cuda.lane_stack import LaneStack, wanted_of
 from dask_gpuselect.kernels.cuda.launch import Array, filled, launch, on_device
 from dask_gpuselect.kernels.reference import lane_passes as reference
 from dask_gpuselect.maths import lane_cuts
@@ -301,8 +301,7 @@ def _measurable(parts: Sequence[Array]) -> tuple[LaneStack, source.LaneKernel] |
     """Return the lanes of a part and the kernel that measures them; None if there is none."""
     if not sum(part.size for part in parts):
         return None
-    whole = parts_in_three(parts, (parts[0].ndim - 1,))
-    stack = LaneStack.of_parts(_side_by_side(whole))
+    stack = LaneStack.of(ChunkColumn(parts, parts[0].dtype, (parts[0].ndim - 1,)))
     kernel = stack.kernel(most_runs=1) if stack.n < 1 << 31 else None
     return None if kernel is None else (stack, kernel._replace(name="passes_of_lanes"))
 
@@ -318,16 +317,3 @@ def _counts(n_lanes: int, n_questions: int, *names: str) -> dict[str, Array]:
     shapes = dict.fromkeys(("n_valid", "n_missing"), (n_lanes,))
     table = (n_lanes, n_questions)
     return {name: cupy.empty(shapes.get(name, table), np.int64) for name in names}
-
-
-def _side_by_side(parts: list[Part]) -> list[Part]:
-    """Return parts whose outer lanes are inner ones, if that is how they lie in memory.
-
-    This holds for all parts or for none, since they have one layout.
-    """
-    if not source.are_side_by_side([(part.shape, part.strides) for part in parts]):
-        return parts
-    return [
-        Part(part.chunk, (1, part.shape[1], part.shape[0]), (0, part.strides[1], part.strides[0]))
-        for part in parts
-    ]

@@ -36,7 +36,7 @@ __device__ __forceinline__ i64 even_rank(i64 j, i64 m, i64 size) {
 // The ends of brackets, found bit by bit. The largest key that at most `wanted` elements can be below
 // is a pivot. So is the smallest key that more than `wanted` elements are proven to be up to: the
 // search finds the largest key for which at most `wanted` are proven to be up to the pivots before it.
-extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_bracket(
+extern "C" __global__ void __launch_bounds__(USUAL_THREADS) reports_bracket(
     const Cuts* parts, int n_parts, const i64* lower, const i64* upper, i64 n_rows, i64 k, Word* low,
     Word* high
 ) {
@@ -74,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_bracket(
 }
 
 // Add up tables of all parts. If `facts` is not null, the first two are n_valid and n_missing.
-extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_sum(
+extern "C" __global__ void __launch_bounds__(USUAL_THREADS) reports_sum(
     const u64* summed, int n_tables, int n_parts, Facts* facts
 ) {
     for (int table = 0; table < n_tables; ++table, summed += 2 + n_parts) {
@@ -95,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_sum(
 
 // Copy the candidates of all parts, row by row. `starts` has the place of each row's first; without it,
 // each row has `room` places.
-extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_merge(
+extern "C" __global__ void __launch_bounds__(USUAL_THREADS) reports_merge(
     const Gathered* parts, int n_parts, const i64* starts, i64 room, i64 n_rows, Word* out
 ) {
     for (i64 row = own_thread() / TOGETHER; row < n_rows; row += all_threads() / TOGETHER) {
@@ -114,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_merge(
 }
 
 // Find the elements of the lower and the upper rank of each row, one warp for each.
-extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_select(
+extern "C" __global__ void __launch_bounds__(USUAL_THREADS) reports_select(
     const __grid_constant__ Known known, i64 n_rows, i64 n_questions, Word* lower, Word* upper,
     Facts* facts
 ) {

@@ -70,6 +70,7 @@ __device__ __forceinline__ void merge_parts(Key (&keys)[RUN], Key one) {
 // The threads that share a lane. All threads of a warp take part in all calls.
 struct Group {
     int slot, me;  // this thread's lane in the block, and its place in the group
+    Key *all, *mine;  // the keys of the lane, and of this thread
     Key* few;      // FEW
     u32* sums;  // two for each warp, if the group has several
     int turn;
@@ -193,14 +194,15 @@ struct Group {
     }
 };
 
-// This thread's group. Behind all keys in shared memory, each group has room for its few keys and its
-// sums.
-__device__ __forceinline__ Group own_group(Key* kept) {
-    Key* all_few = kept + KEPT * PITCH;
+// This thread's group. Shared memory has the keys of all lanes, `all_keys`, and behind them, for each
+// group, its few keys and its sums.
+__device__ __forceinline__ Group own_group(Key* all_keys) {
+    Key* all_few = all_keys + KEPT * PITCH;
     u32* all_sums = (u32*)(all_few + (GROUP > 1 ? LANES * FEW : 0));
     int slot = IS_SPREAD ? threadIdx.x / 32 * STEP + threadIdx.x % STEP : threadIdx.x / GROUP;
     int me = IS_SPREAD ? threadIdx.x % 32 / STEP : threadIdx.x % GROUP;
-    return {slot, me, all_few + slot * FEW, all_sums + slot * 64, 0};
+    Key* its = all_keys + slot * STRIDE;
+    return {slot, me, its, its + me, all_few + slot * FEW, all_sums + slot * 64, 0};
 }
 
 // --- Fetching -------------------------------------------------------------------------------------
@@ -350,9 +352,9 @@ __device__ __forceinline__ void sort_runs(
 // Fill the block's part of shared memory with the lanes from `first_lane` on, each run sorted. `n_kept`
 // gets the number of elements in each of the thread's runs.
 __device__ __forceinline__ void fetch(
-    const Stack& stack, const Rows& rows, i64 first_lane, const Group& group, Key* kept, Key* mine,
-    int (&n_kept)[RUNS]
+    const Stack& stack, const Rows& rows, i64 first_lane, const Group& group, int (&n_kept)[RUNS]
 ) {
+    Key* kept = group.all - group.slot * STRIDE;
     if constexpr (STAGED && SIDE_BY_SIDE) {
         fetch_rows(stack, rows, first_lane, kept);
         __syncthreads();
@@ -361,7 +363,7 @@ __device__ __forceinline__ void fetch(
         __syncwarp();
     }
     i64 lane = min(first_lane + group.slot, stack.n_lanes - 1);
-    sort_runs(stack, rows, lane, group.me, mine, n_kept);
+    sort_runs(stack, rows, lane, group.me, group.mine, n_kept);
 }
 
 // --- Selecting ------------------------------------------------------------------------------------
@@ -375,12 +377,27 @@ __device__ __forceinline__ int n_upto(const Key* run, int from, int to, Key key)
     return first_not(from, to, [&](int place) { return run[place * PITCH] <= key; });
 }
 
+// Leave out the missing elements at the ends of runs; return the number of the others in the lane.
+__device__ __forceinline__ u32 without_missing(Group& group, int n, int (&n_kept)[RUNS]) {
+    if (KIND != FLOATING) return n;
+    u32 n_own = 0;
+#pragma unroll
+    for (int run = 0; run < RUNS; ++run) {
+        const Key* its_keys = group.mine + run * RUN * PITCH;
+        bool is_any = n_kept[run] > 0 && is_absent(its_keys[(n_kept[run] - 1) * PITCH]);
+        if (is_any) n_kept[run] = n_below(its_keys, 0, n_kept[run], LARGEST);
+        n_own += n_kept[run];
+    }
+    __syncwarp();
+    return group.sum(n_own);
+}
+
 // Find the two keys of ranks `lower` and `upper`, which is `lower` or the next rank, in a group's lane.
 // The first warp of the group gets them.
 __device__ __forceinline__ void select_keys(
-    const Key* mine, const int (&n_kept)[RUNS], Group& group, u32 n_valid, u32 lower, u32 upper,
-    Key& first, Key& second
+    Group& group, const int (&n_kept)[RUNS], u32 n_valid, u32 lower, u32 upper, Key& first, Key& second
 ) {
+    const Key* mine = group.mine;
     // The wanted key is in [lo, hi]. `below` and `upto` keys are below lo and up to hi. The keys inside
     // are at places [from, to) of each run.
     Key lo = 0, hi = LARGEST;

@@ -33,6 +33,11 @@ class Part(NamedTuple):
     shape: tuple[int, int, int]
     strides: tuple[int, int, int]
 
+    def with_lanes_inside(self) -> Part:
+        """Return a part whose inner lanes are its outer ones; it has no others."""
+        (n_outer, n, _), (outer, row, _) = self.shape, self.strides
+        return Part(self.chunk, (1, n, n_outer), (0, row, outer))
+
     def rows(self, lanes: Array) -> Array:
         """Copy some lanes, each to a row."""
         strides = tuple(stride * self.chunk.itemsize for stride in self.strides)
@@ -90,10 +95,9 @@ class LaneStack(NamedTuple):
     @classmethod
     def of(cls, column: ChunkColumn) -> LaneStack:
         """Stack the lanes of a column whose chunks are not all empty."""
-        return cls.of_parts(parts_in_three(column.chunks, column.axes))
-
-    @classmethod
-    def of_parts(cls, parts: list[Part]) -> LaneStack:
+        parts = parts_in_three(column.chunks, column.axes)
+        if source.are_side_by_side([(part.shape, part.strides) for part in parts]):
+            parts = [part.with_lanes_inside() for part in parts]
         outer, _, inner = parts[0].shape
         stops = np.cumsum([part.shape[1] for part in parts])
         sides = {"n_inner": inner, "n_lanes": outer * inner, "n": stops[-1], "one": 1}

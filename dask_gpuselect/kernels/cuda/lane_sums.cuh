@@ -2,6 +2,8 @@
 // once. They use float64 and error-free transformations, and round as `maths.moments` does. Where that
 // cannot decide the rounding, the result is marked unsure, and the caller computes it by integers.
 
+#include "errors.cuh"
+
 constexpr double ERROR = 0x1p-96;  // bound of the error of a pair of float64, as in Python
 constexpr double FARTHEST = 0x1p400;  // elements up to here, and down to its inverse, have exact squares
 constexpr double SURE_TAIL = 0x1p-120;  // three float64 determine a number up to this part of it
@@ -14,18 +16,6 @@ constexpr double SURE_TAIL = 0x1p-120;  // three float64 determine a number up t
 #define SUM_LEVELS 4
 #define SPREAD_LEVELS 7
 #endif
-
-__device__ __forceinline__ double two_sum(double a, double b, double& error) {
-    double sum = __dadd_rn(a, b), other = __dadd_rn(sum, -a);
-    error = __dadd_rn(__dadd_rn(a, -__dadd_rn(sum, -other)), __dadd_rn(b, -other));
-    return sum;
-}
-
-__device__ __forceinline__ double product_of(double a, double b, double& error) {
-    double product = __dmul_rn(a, b);
-    error = __fma_rn(a, b, -product);
-    return product;
-}
 
 // A sum of float64 parts, which is exact unless something was lost.
 template <int LEVELS>
@@ -332,21 +322,9 @@ struct LaneSums {
         s[0] = two_sum(most, plain.low, most), s[1] = two_sum(more, most, s[2]);
     }
 
-    // Merge the sums with those of another part. The parts are added one after the other by the same
-    // instructions; the other's parts move up, because a place in registers must be constant.
-    __device__ __forceinline__ void merge(LaneSums other) {
-#pragma unroll 1
-        for (int l = 0; l < SUM_LEVELS; ++l) {
-            double a = other.total.parts[0], b = other.square.parts[0];
-            if (a != 0.0) total.add(a);
-            if (b != 0.0) square.add(b);
-#pragma unroll
-            for (int k = 1; k < SUM_LEVELS; ++k) {
-                other.total.parts[k - 1] = other.total.parts[k];
-                other.square.parts[k - 1] = other.square.parts[k];
-            }
-        }
-        total.lost |= other.total.lost, square.lost |= other.square.lost;
+    // Merge the sums with those of another part.
+    __device__ __forceinline__ void merge(const LaneSums& other) {
+        add_parts(total, other.total), add_parts(square, other.square);
         n_high += other.n_high, n_low += other.n_low;
     }
 

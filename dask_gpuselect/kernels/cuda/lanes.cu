@@ -18,10 +18,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) lanes_select(
     const __grid_constant__ Lists lists, Answer* answers, Flags* flags
 ) {
     extern __shared__ u64 memory[];
-    Key* kept = (Key*)memory;
-    Group group = own_group(kept);
-    int slot = group.slot, me = group.me;
-    Key* mine = kept + slot * STRIDE + me;
+    Group group = own_group((Key*)memory);
     i64 n_lanes = stack.n_lanes;
     u32 tile = blockIdx.x;
 #if LISTED
@@ -38,30 +35,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) lanes_select(
 #endif
     u32 n = (u32)rows.n;
     int n_kept[RUNS];
-    fetch(stack, rows, first_lane, group, kept, mine, n_kept);
-    i64 lane = first_lane + slot;
-    u32 n_valid = n;
-    if (KIND == FLOATING) {
-        n_valid = 0;
-        bool is_any_absent = false;
-#pragma unroll
-        for (int run = 0; run < RUNS; ++run) {
-            n_valid += n_kept[run];
-            is_any_absent |= is_absent(mine[(run * RUN + max(n_kept[run] - 1, 0)) * PITCH]);
-        }
-        if (__any_sync(ALL_LANES, is_any_absent)) {
-            n_valid = 0;
-#pragma unroll
-            for (int run = 0; run < RUNS; ++run) {
-                n_kept[run] = n_below(mine + run * RUN * PITCH, 0, n_kept[run], LARGEST);
-                n_valid += n_kept[run];
-            }
-            __syncwarp();
-        }
-        n_valid = group.sum(n_valid);
-    }
+    fetch(stack, rows, first_lane, group, n_kept);
+    i64 lane = first_lane + group.slot;
+    u32 n_valid = without_missing(group, n, n_kept);
     bool none = n_valid == 0 || (n_valid < n && !wanted.skips_missing);
-    if (n_valid == 0 && lane < n_lanes && me == 0) flags->all_missing = 1;
+    if (n_valid == 0 && lane < n_lanes && group.me == 0) flags->all_missing = 1;
     // Each thread of a team finishes a different answer.
     for (int start = 0; start < wanted.n_answers; start += TEAM) {
         int n_some = min(wanted.n_answers - start, TEAM);
@@ -72,15 +50,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) lanes_select(
                 int2 ranks = wanted.ranks[entry + a];
                 Key first = 0, second = 0;
                 if constexpr (GROUP == 1) {
-                    first = mine[ranks.x * PITCH], second = mine[ranks.y * PITCH];
+                    first = group.mine[ranks.x * PITCH], second = group.mine[ranks.y * PITCH];
                 } else {
-                    select_keys(mine, n_kept, group, n_valid, ranks.x, ranks.y, first, second);
+                    select_keys(group, n_kept, n_valid, ranks.x, ranks.y, first, second);
                 }
                 if (a == group.mate()) lower = first, upper = second;
             }
         }
         int a = group.mate();
-        if (me < n_some && lane < n_lanes) {
+        if (group.me < n_some && lane < n_lanes) {
             its_answers[(start + a) * stride + lane] =
                 none ? no_answer()
                      : mixed(lower, upper, wanted.weights[entry + a], wanted.mixes, flags);

@@ -158,11 +158,7 @@ struct Reader {
     __device__ __forceinline__ Reader(const Stack& stack, const Rows& rows, i64 lane)
         : stack(stack), rows(rows) {
         i64 n_inner = stack.n_inner;
-        if (n_inner == 1) {
-            o = lane, i = 0;
-        } else if (n_inner == stack.n_lanes) {
-            o = 0, i = lane;
-        } else if (stack.n_lanes >> 32 == 0) {
+        if (stack.n_lanes >> 32 == 0) {
             o = (u32)lane / (u32)n_inner, i = (u32)lane - (u32)o * (u32)n_inner;
         } else {
             o = lane / n_inner, i = lane - o * n_inner;

@@ -137,11 +137,7 @@ answers_and_ends = with_companions(_masked_answers_and_ends)(plain_lanes.answers
 answer_group_lanes = with_companions(_answer_masked_groups)(plain_lanes.answer_group_lanes)
 box_lanes = with_companions(_masked_boxes)(lane_boxes.box_lanes)
 lane_ends = with_companions(host.lane_ends)(plain_lanes.lane_ends)
-
-
-def deviations(chunk: Array, centre: Array, dtype: np.dtype[Any]) -> Array:
-    """Compute the distances of elements from centres; see `reference.lanes.deviations`."""
-    return distances_from(chunk, centre, dtype)
+deviations = distances_from
 
 
 def _floating(column: ChunkColumn) -> np.dtype[Any] | None:

@@ -246,24 +246,6 @@ def copied_ahead(array: Array) -> Callable[[], Any]:
     return wait
 
 
-class PinnedNumber:
-    """A number in host memory that a kernel writes, for the host to read before later work ends."""
-
-    def __init__(self) -> None:
-        self._memory = cupy.cuda.alloc_pinned_memory(8)
-        self.place = np.uint64(self._memory.ptr)
-        self._event = cupy.cuda.Event(disable_timing=True)
-
-    def record(self) -> None:
-        """Note that the kernels started so far write it."""
-        self._event.record()
-
-    def get(self) -> int:
-        """Return the number, after these kernels have ended."""
-        self._event.synchronize()
-        return int(np.frombuffer(self._memory, np.int64, 1)[0])
-
-
 def filled(record: np.dtype[Any], **fields: Any) -> Any:
     """Make a record of some numbers and of the addresses of some arrays; other fields are 0."""
     made = np.zeros((), record)

@@ -6,7 +6,9 @@
 // by atomic minima of ordered integers. Last, one block computes the largest of these averages up to
 // each element.
 
-constexpr i64 LONGEST = 16 * SETS_THREADS;  // length of segments
+#include "errors.cuh"
+
+constexpr i64 LONGEST = 16 * USUAL_THREADS;  // length of segments
 
 constexpr u64 INFINITE = 0xfffull << 52;  // inf in the form of `ordered`
 
@@ -27,26 +29,26 @@ __device__ __forceinline__ double from_ordered(u64 key) {
 
 // The difference of two numbers, each the sum of two float64, to about one rounding.
 __device__ __forceinline__ double difference(
-    double high, double low, double start_high, double start_low) {
-    double total = __dsub_rn(high, start_high);
-    double rest = __dsub_rn(total, high);
-    double lost = __dsub_rn(__dsub_rn(high, __dsub_rn(total, rest)), __dadd_rn(start_high, rest));
+    double high, double low, double start_high, double start_low
+) {
+    double lost, total = two_sum(high, -start_high, lost);
     return __dadd_rn(total, __dadd_rn(lost, __dsub_rn(low, start_low)));
 }
 
-template <bool WEIGHTED>
-__device__ __forceinline__ void smallest_averages(
+// Without weights (WEIGHTED is 0), all of them are 1.
+extern "C" __global__ void __launch_bounds__(USUAL_THREADS) sets_smallest(
     const double* high, const double* low, const double* weight_high, const double* weight_low,
-    i64 n, const Facts* facts, u64* smallest) {
+    i64 n, const Facts* facts, u64* smallest
+) {
     double slack = facts->slack, weight_slack = facts->weight_slack;
-    __shared__ double ends[2][SETS_THREADS], weights[WEIGHTED ? 2 : 1][SETS_THREADS];
-    i64 n_tiles = (n + SETS_THREADS - 1) / SETS_THREADS;
+    __shared__ double ends[2][USUAL_THREADS], weights[WEIGHTED ? 2 : 1][USUAL_THREADS];
+    i64 n_tiles = (n + USUAL_THREADS - 1) / USUAL_THREADS;
     // Segments are short enough that all blocks have one, if possible: 1e4 elements have 40 tiles.
-    i64 length = (n_tiles * n / gridDim.x / SETS_THREADS + 1) * SETS_THREADS;
+    i64 length = (n_tiles * n / gridDim.x / USUAL_THREADS + 1) * USUAL_THREADS;
     length = length < LONGEST ? length : LONGEST;
     i64 n_segments = (n + length - 1) / length;
     for (i64 work = blockIdx.x; work < n_tiles * n_segments; work += gridDim.x) {
-        i64 tile = work % n_tiles * SETS_THREADS, segment = work / n_tiles * length;
+        i64 tile = work % n_tiles * USUAL_THREADS, segment = work / n_tiles * length;
         i64 stop = segment + length < n ? segment + length : n;
         i64 i = tile + threadIdx.x;
         bool is_there = i < n;
@@ -54,7 +56,7 @@ __device__ __forceinline__ void smallest_averages(
         double from_high = WEIGHTED && is_there ? weight_high[i] : 0;
         double from_low = WEIGHTED && is_there ? weight_low[i] : 0;
         double best = is_there ? from_ordered(smallest[i]) : 0;
-        for (i64 at = tile > segment ? tile : segment; at < stop; at += SETS_THREADS) {
+        for (i64 at = tile > segment ? tile : segment; at < stop; at += USUAL_THREADS) {
             __syncthreads();
             if (at + threadIdx.x < stop) {
                 i64 j = at + threadIdx.x + 1;
@@ -66,7 +68,7 @@ __device__ __forceinline__ void smallest_averages(
                 }
             }
             __syncthreads();
-            int size = (int)(stop - at < SETS_THREADS ? stop - at : SETS_THREADS);
+            int size = (int)(stop - at < USUAL_THREADS ? stop - at : USUAL_THREADS);
             double count = (double)(at - i + 1);
             for (int t = i > at ? (int)(i - at) : 0; is_there && t < size; ++t) {
                 double grown = ends[0][t] - start_high;
@@ -86,18 +88,6 @@ __device__ __forceinline__ void smallest_averages(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(SETS_THREADS)
-sets_smallest(const double* high, const double* low, i64 n, const Facts* facts, u64* smallest) {
-    smallest_averages<false>(high, low, nullptr, nullptr, n, facts, smallest);
-}
-
-extern "C" __global__ void __launch_bounds__(SETS_THREADS)
-sets_weighted(
-    const double* high, const double* low, const double* weight_high, const double* weight_low,
-    i64 n, const Facts* facts, u64* smallest) {
-    smallest_averages<true>(high, low, weight_high, weight_low, n, facts, smallest);
-}
-
 // --- One block: each thread has a stretch ---
 
 struct Pair {
@@ -105,9 +95,7 @@ struct Pair {
 };
 
 __device__ __forceinline__ Pair sum_of(Pair a, Pair b) {
-    double total = __dadd_rn(a.high, b.high);
-    double rest = __dsub_rn(total, a.high);
-    double lost = __dadd_rn(__dsub_rn(a.high, __dsub_rn(total, rest)), __dsub_rn(b.high, rest));
+    double lost, total = two_sum(a.high, b.high, lost);
     lost = __dadd_rn(lost, __dadd_rn(a.low, b.low));
     double high = __dadd_rn(total, lost);
     return {high, __dsub_rn(lost, __dsub_rn(high, total))};
@@ -161,9 +149,9 @@ __device__ double prefix_sums(
     i64 start = each * threadIdx.x < n ? each * threadIdx.x : n;
     i64 stop = start + each < n ? start + each : n;
     auto item = [&](i64 i) -> Pair {
-        double a = y[i], b = weights[i];
-        double product = __dmul_rn(a, b);
-        return {product, __fma_rn(a, b, -product)};
+        Pair product;
+        product.high = product_of(y[i], weights[i], product.low);
+        return product;
     };
     Pair own = {0, 0};
     for (i64 i = start; i < stop; ++i) own = sum_of(own, item(i));

@@ -47,10 +47,10 @@ def lower_sets(y: Array, weights: Array | None = None) -> Array:
     y = cupy.ascontiguousarray(y)
     weights = None if weights is None else cupy.ascontiguousarray(weights)
     sums = [cupy.empty(n + 1) for _ in range(2 if weights is None else 4)]
+    sums += [None] * (4 - len(sums))
     facts, smallest = cupy.empty(FACTS_BYTES, np.uint8), cupy.empty(n, np.uint64)
-    of_weights = (None, None) if weights is None else ()
-    launch(FLOAT64, "sets_sums", y, weights, n, *sums, *of_weights, facts, smallest, blocks=1)
-    name = "sets_smallest" if weights is None else "sets_weighted"
-    launch(FLOAT64, name, *sums, n, facts, smallest)
+    launch(FLOAT64, "sets_sums", y, weights, n, *sums, facts, smallest, blocks=1)
+    made = (("WEIGHTED", int(weights is not None)),)
+    launch(FLOAT64, "sets_smallest", *sums, n, facts, smallest, defined=made)
     launch(FLOAT64, "sets_largest", smallest, n, facts, blocks=1)
     return smallest.view(np.float64)

@@ -2,7 +2,7 @@
 
 // The first `n_vectors` vectors of 16 bytes by one load each. `has_missing` becomes 1 if an element
 // that the mask keeps is NaN.
-extern "C" __global__ void __launch_bounds__(BLANK_THREADS) blank_masked(
+extern "C" __global__ void __launch_bounds__(USUAL_THREADS) blank_masked(
     const Word* chunk, const Keep* keeps, i64 n, i64 n_vectors, Word* out, u32* has_missing
 ) {
     bool has_any = false;

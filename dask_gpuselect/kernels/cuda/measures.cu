@@ -6,38 +6,48 @@
 constexpr int EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread in flight
 
 // The key in which the host knows an element: that of the float32 for a float16.
-#if KIND == FLOATING && BITS == 16
 __device__ __forceinline__ Key told_key(Word word) {
-    float sum;
-    asm("add.rn.f32 %0, %1, 0f00000000;" : "=f"(sum) : "f"(value_of(word)));
-    u32 bits = __float_as_uint(sum);
-    return bits ^ (u32((int)bits >> 31) | 0x80000000u);
-}
+#if KIND == FLOATING && BITS == 16
+    return key_of_float(value_of(word));
 #else
-__device__ __forceinline__ Key told_key(Word word) { return key_of(word); }
+    return key_of(word);
 #endif
-
-// True if there may be NaN among some elements: the highest keys are NaN's or infinity's.
-template <int N>
-__device__ __forceinline__ bool has_special(const Word (&words)[N]) {
-    bool is = false;
-#pragma unroll
-    for (int e = 0; e < N; ++e) is |= is_special(words[e]);
-    return is;
 }
 
-// Hand the elements that are not missing to `mine`, which counts the others.
-template <class Mine, int N>
-__device__ __forceinline__ void add_valid(Mine& mine, const Word (&words)[N]) {
-    if (!has_special(words)) {
+// A visit that takes the elements that are not missing, and counts the others.
+template <class Add>
+struct Valid {
+    Add add;
+    u32 n_missing;
+
+    template <int N>
+    __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
+        if (!is_present) return;
+        bool is_any = false;
 #pragma unroll
-        for (int e = 0; e < N; ++e) mine.add(words[e]);
-        return;
+        for (int e = 0; e < N; ++e) is_any |= is_special(words[e]);
+        if (!is_any) {
+#pragma unroll
+            for (int e = 0; e < N; ++e) add(words[e]);
+            return;
+        }
+        for (int e = 0; e < N; ++e) {
+            if (is_missing(value_of(words[e]))) ++n_missing;
+            else add(words[e]);
+        }
     }
-    for (int e = 0; e < N; ++e) {
-        if (is_missing(value_of(words[e]))) ++mine.n_missing;
-        else mine.add(words[e]);
-    }
+
+    __device__ __forceinline__ void pause() {}
+};
+
+// Hand every element that is not missing to `add`, and count the others.
+template <class Add>
+__device__ __forceinline__ void add_valid(
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64* n_missing, Add add
+) {
+    Valid<Add> visit = {add, 0};
+    visit_all<MEASURE_THREADS, EACH>(chunk, n, layout, keeps, visit);
+    add_over_warp(n_missing, visit.n_missing);
 }
 
 // --- Distances ----------------------------------------------------------------------------------
@@ -61,38 +71,6 @@ __device__ __forceinline__ double coordinate(Word word, double origin) {
 
 // --- One pivot ----------------------------------------------------------------------------------
 
-struct Point {
-    Key pivot;
-    double at, origin;  // the pivot's coordinate
-    u32 n_below, n_above, n_missing;
-    Key previous, next;
-    Distances low, high;
-
-    template <int N>
-    __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
-        if (is_present) add_valid(*this, words);
-    }
-
-    __device__ __forceinline__ void add(Word word) {
-        Key key = told_key(word);
-        bool is_below = key < pivot, is_above = key > pivot;
-        n_below += is_below;
-        n_above += is_above;
-        if (is_below) previous = max(previous, key);
-        if (is_above) next = min(next, key);
-        if (SPACE == BY_KEY) {
-            if (is_below) low += (Distances)(pivot - key);
-            if (is_above) high += (Distances)(key - pivot);
-        } else if (SPACE != NONE) {
-            double d = coordinate(word, origin) - at;
-            if (is_below) low += (Distances)-d;
-            if (is_above) high += (Distances)d;
-        }
-    }
-
-    __device__ __forceinline__ void pause() {}
-};
-
 struct Counted {
     u64 n_below, n_above, n_missing, previous, not_next;  // all zeros at first, so `next` inverted
 };
@@ -110,54 +88,51 @@ extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) point(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64 pivot, double at, double origin,
     Counted* counted, double* sums
 ) {
-    Point mine = {(Key)pivot, at, origin, 0, 0, 0, Key(0), (Key)~Key(0), 0, 0};
-    visit_all<MEASURE_THREADS, EACH>(chunk, n, layout, keeps, mine);
-    add_over_warp(&counted->n_below, mine.n_below);
-    add_over_warp(&counted->n_above, mine.n_above);
-    add_over_warp(&counted->n_missing, mine.n_missing);
-    add_extremes(counted, mine.next, mine.previous);
+    Key own = (Key)pivot, previous = 0, next = (Key)~Key(0);
+    u32 n_below = 0, n_above = 0;
+    Distances low = 0, high = 0;
+    add_valid(chunk, n, layout, keeps, &counted->n_missing, [&](Word word) {
+        Key key = told_key(word);
+        bool is_below = key < own, is_above = key > own;
+        n_below += is_below;
+        n_above += is_above;
+        if (is_below) previous = max(previous, key);
+        if (is_above) next = min(next, key);
+        if (SPACE == BY_KEY) {
+            if (is_below) low += (Distances)(own - key);
+            if (is_above) high += (Distances)(key - own);
+        } else if (SPACE != NONE) {
+            double d = coordinate(word, origin) - at;
+            if (is_below) low += (Distances)-d;
+            if (is_above) high += (Distances)d;
+        }
+    });
+    add_over_warp(&counted->n_below, n_below);
+    add_over_warp(&counted->n_above, n_above);
+    add_extremes(counted, next, previous);
     if (SPACE == NONE) return;
-    double low = sum_of_block<MEASURE_THREADS>((double)mine.low);
-    double high = sum_of_block<MEASURE_THREADS>((double)mine.high);
-    if (threadIdx.x == 0) {
-        sums[2 * blockIdx.x] = low;
-        sums[2 * blockIdx.x + 1] = high;
-    }
+    double all_low = sum_of_block<MEASURE_THREADS>((double)low);
+    double all_high = sum_of_block<MEASURE_THREADS>((double)high);
+    if (threadIdx.x == 0) sums[2 * blockIdx.x] = all_low, sums[2 * blockIdx.x + 1] = all_high;
 }
 
 // --- The extent ---------------------------------------------------------------------------------
-
-struct Extent {
-    Key origin;
-    u32 n_missing;
-    Key least, largest;
-    double total;
-
-    template <int N>
-    __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
-        if (is_present) add_valid(*this, words);
-    }
-
-    __device__ __forceinline__ void add(Word word) {
-        Key key = told_key(word);
-        least = min(least, key);
-        largest = max(largest, key);
-        if (SPACE == BY_VALUE) total += coordinate(word, 0);
-        else total += key >= origin ? (double)(key - origin) : -(double)(origin - key);
-    }
-
-    __device__ __forceinline__ void pause() {}
-};
 
 // `counted` has the largest key in `previous` and the least, inverted, in `not_next`.
 extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) extent(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64 origin, Counted* counted, double* sums
 ) {
-    Extent mine = {(Key)origin, 0, (Key)~Key(0), Key(0), 0};
-    visit_all<MEASURE_THREADS, EACH>(chunk, n, layout, keeps, mine);
-    add_over_warp(&counted->n_missing, mine.n_missing);
-    add_extremes(counted, mine.least, mine.largest);
-    double total = sum_of_block<MEASURE_THREADS>(mine.total);
+    Key begin = (Key)origin, least = (Key)~Key(0), largest = 0;
+    double total = 0;
+    add_valid(chunk, n, layout, keeps, &counted->n_missing, [&](Word word) {
+        Key key = told_key(word);
+        least = min(least, key);
+        largest = max(largest, key);
+        if (SPACE == BY_VALUE) total += coordinate(word, 0);
+        else total += key >= begin ? (double)(key - begin) : -(double)(begin - key);
+    });
+    add_extremes(counted, least, largest);
+    total = sum_of_block<MEASURE_THREADS>(total);
     if (threadIdx.x == 0) sums[blockIdx.x] = total;
 }
 
@@ -165,97 +140,56 @@ extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) extent(
 
 constexpr u32 NO_BIN = ~0u;
 
-// Bins of equally many keys (the digits of radixSelect; Alabi et al. 2012, section 2.2).
-struct KeyBins {
-    Key origin;
-    int shift;
-    u32 n_bins;
-
-    __device__ __forceinline__ bool is_before(Key key) const { return key < origin; }
-
-    __device__ __forceinline__ u32 bin(Key key, Word) const {
-        Key place = (key - origin) >> shift;  // of a key before the origin: far behind the last
-        return key >= origin && place < n_bins ? (u32)place : NO_BIN;
-    }
-};
-
-// Bins of equally wide values (bucketSelect; Alabi et al. 2012, equation 1). No operation is fused,
-// so that the host finds the same edges.
-struct LinearBins {
-    Key low, high;
-    double start, slope;
-    u32 n_bins;
-
-    __device__ __forceinline__ bool is_before(Key key) const { return key < low; }
-
-    __device__ __forceinline__ u32 bin(Key key, Word word) const {
-        if (key < low || key > high) return NO_BIN;
-        double place = __dmul_rn(__dsub_rn(as_double(value_of(word)), start), slope);
-        return min((u32)place, n_bins - 1);
-    }
-};
-
-template <class Bins>
-struct Histogram {
-    Bins bins;
-    u32* counts;  // in shared memory, of this warp and perhaps others
-    u32 n_before, n_missing;
-
-    template <int N>
-    __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
-        if (!is_present) return;
-        bool is_all_valid = !has_special(words);
-#pragma unroll
-        for (int e = 0; e < N; ++e) {
-            if (!is_all_valid && is_missing(value_of(words[e]))) {
-                ++n_missing;
-                continue;
-            }
-            Key key = told_key(words[e]);
-            n_before += bins.is_before(key);
-            u32 bin = bins.bin(key, words[e]);
-            // One more, by all lanes that have the same: the hardware adds them up by itself.
-            if (bin != NO_BIN) atomicAdd(&counts[bin], 1u);
-        }
-    }
-
-    __device__ __forceinline__ void pause() {}
-};
-
-// `totals` are zeros: elements before the first bin, missing ones, and those in each bin.
-template <class Bins>
+// Count the elements in bins, and those before the first: `bin_of(key, word)` is the bin of one that is
+// not. `totals` are zeros: elements before the first bin, missing ones, and those in each bin.
+template <class BinOf>
 __device__ __forceinline__ void count_bins(
-    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, Bins bins, u64* totals
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64 origin, u32 n_bins, u64* totals,
+    BinOf bin_of
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     u32* counts = (u32*)scratch;
-    u32 n_copies = COUNTERS / bins.n_bins;  // of the counters: warps wait less for each other
+    u32 n_copies = COUNTERS / n_bins;  // of the counters: warps wait less for each other
     n_copies = n_copies ? n_copies : 1;
-    for (u32 i = threadIdx.x; i < n_copies * bins.n_bins; i += MEASURE_THREADS) counts[i] = 0;
+    for (u32 i = threadIdx.x; i < n_copies * n_bins; i += MEASURE_THREADS) counts[i] = 0;
     __syncthreads();
-    Histogram<Bins> mine = {bins, counts + threadIdx.x / 32 % n_copies * bins.n_bins, 0, 0};
-    visit_all<MEASURE_THREADS, EACH>(chunk, n, layout, keeps, mine);
-    add_over_warp(&totals[0], mine.n_before);
-    add_over_warp(&totals[1], mine.n_missing);
+    u32* own = counts + threadIdx.x / 32 % n_copies * n_bins;
+    u32 n_before = 0;
+    add_valid(chunk, n, layout, keeps, totals + 1, [&](Word word) {
+        Key key = told_key(word);
+        bool is_before = key < (Key)origin;
+        n_before += is_before;
+        u32 bin = is_before ? NO_BIN : bin_of(key, word);
+        // One more, by all lanes that have the same: the hardware adds them up by itself.
+        if (bin != NO_BIN) atomicAdd(&own[bin], 1u);
+    });
+    add_over_warp(totals, n_before);
     __syncthreads();
-    for (u32 i = threadIdx.x; i < bins.n_bins; i += MEASURE_THREADS) {
+    for (u32 i = threadIdx.x; i < n_bins; i += MEASURE_THREADS) {
         u64 sum = 0;
-        for (u32 copy = 0; copy < n_copies; ++copy) sum += counts[copy * bins.n_bins + i];
+        for (u32 copy = 0; copy < n_copies; ++copy) sum += counts[copy * n_bins + i];
         if (sum) atomicAdd(&totals[2 + i], sum);
     }
 }
 
+// Bins of equally many keys (the digits of radixSelect; Alabi et al. 2012, section 2.2).
 extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) count_keys(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64 origin, int shift, u32 n_bins, u64* totals
 ) {
-    KeyBins bins = {(Key)origin, shift, n_bins};
-    count_bins(chunk, n, layout, keeps, bins, totals);
+    count_bins(chunk, n, layout, keeps, origin, n_bins, totals, [&](Key key, Word) {
+        Key place = (key - (Key)origin) >> shift;
+        return place < n_bins ? (u32)place : NO_BIN;
+    });
 }
 
+// Bins of equally wide values (bucketSelect; Alabi et al. 2012, equation 1). No operation is fused,
+// so that the host finds the same edges.
 extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) count_linear(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64 low, u64 high, double start, double slope,
     u32 n_bins, u64* totals
 ) {
-    LinearBins bins = {(Key)low, (Key)high, start, slope, n_bins};
-    count_bins(chunk, n, layout, keeps, bins, totals);
+    count_bins(chunk, n, layout, keeps, low, n_bins, totals, [&](Key key, Word word) {
+        double place = __dmul_rn(__dsub_rn(as_double(value_of(word)), start), slope);
+        return key > (Key)high ? NO_BIN : min((u32)place, n_bins - 1);
+    });
 }

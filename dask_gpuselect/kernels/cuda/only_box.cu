@@ -8,19 +8,6 @@
 // of that is zero before and after.
 constexpr int FOUND_WORDS = sizeof(BoxFound) / 8 + TOTAL_DIGITS + SQUARE_DIGITS + 3;
 
-struct BeyondAndSums {
-    Beyond beyond;
-    Sums sums;
-
-    template <int N>
-    __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
-        beyond(words, present);
-        sums(words, present);
-    }
-
-    __device__ __forceinline__ void pause() { sums.pause(); }
-};
-
 extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) only_box(
     const Word* elements, i64 n, double whis, u64* all, u64 room, u64* told
 ) {
@@ -32,12 +19,12 @@ extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) only_box(
     const double* answers = found->answers;
     int top = 0;
     find_top_near(5, [&](int i) { return answers[i]; }, PIECES, &top);
-    BeyondAndSums mine;
-    mine.beyond.start(answers, whis, found, listed, room);
-    mine.sums.start(top, digits[threadIdx.x / 32]);
+    Both<Beyond, Sums> mine;
+    mine.first.start(answers, whis, found, listed, room);
+    mine.second.start(top, digits[threadIdx.x / 32]);
     visit_all<MOMENTS_THREADS, SUMS_EACH>(elements, n, nullptr, nullptr, mine);
-    mine.sums.finish(counts);
-    mine.beyond.finish();
+    mine.second.finish(counts);
+    mine.first.finish();
     write<MOMENTS_THREADS>(digits, out);
     if (!is_last_block(&found->n_left)) return;
     // Elements without room were not listed.

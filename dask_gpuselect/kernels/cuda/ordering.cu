@@ -82,16 +82,6 @@ extern "C" __global__ void __launch_bounds__(DEAL_THREADS) deal_counts(
 constexpr int DEAL_TILE = DEAL_THREADS * DEAL_EACH;
 constexpr i64 NOWHERE = -(1ll << 62);
 
-// Add up the counts of classes to find where each begins. One warp.
-__device__ __forceinline__ void add_up(const u32* counts, u32* starts, u32 n_classes) {
-    u32 lane = threadIdx.x, before = 0;
-    for (u32 first = 0; first < n_classes; first += 32) {
-        u32 own = first + lane < n_classes ? counts[first + lane] : 0, sum = sum_upto(own);
-        if (first + lane < n_classes) starts[first + lane] = before + sum - own;
-        before += __shfl_sync(ALL_LANES, sum, 31);
-    }
-}
-
 // Write the keys between marks, those of one class in any order. Keys of class 2 * i go to places
 // `rooms[2 * i]` to `rooms[2 * i + 1]`, counted in keys from address 0. Keys without room are counted,
 // but not written. Keys of the other classes are not written either: each such class has only one key.
@@ -135,8 +125,7 @@ extern "C" __global__ void __launch_bounds__(DEAL_THREADS, 2) deal(
             placed[e] = is_in ? its << 16 | place : NO_CLASS;
         }
         __syncthreads();
-        if (threadIdx.x < 32) add_up(counts, starts, n_classes);
-        __syncthreads();
+        prefix_sum(counts, starts, n_classes);  // where each class begins
         for (u32 c = threadIdx.x; c < n_classes; c += DEAL_THREADS) {
             u32 number = counts[c];
             counts[c] = 0;

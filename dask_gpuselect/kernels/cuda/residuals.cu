@@ -52,7 +52,7 @@ __device__ __forceinline__ void each_term(
 
 // Counts are of the rows below all ends, at each end, and between them. Sums at each end are added to;
 // sums below all ends are written for each block.
-extern "C" __global__ void __launch_bounds__(ROWS_THREADS)
+extern "C" __global__ void __launch_bounds__(USUAL_THREADS)
 rows_tally(const Word* x, const double* y, i64 n, const double* numbers, int n_ends, int with_sums,
            i64 most, u64* counts, double* at_ends, double* of_blocks, i64* places, double* rows) {
     Numbers fit = {numbers};
@@ -87,14 +87,14 @@ rows_tally(const Word* x, const double* y, i64 n, const double* numbers, int n_e
         }
     }
     double* own = of_blocks + (i64)blockIdx.x * (1 + SUMS);
-    double all_below = sum_of_block<ROWS_THREADS>((double)n_below);  // exact: fewer than 2^53
+    double all_below = sum_of_block<USUAL_THREADS>((double)n_below);  // exact: fewer than 2^53
     if (threadIdx.x == 0) own[0] = all_below;
     for (int at = 0; with_sums && at < SUMS; ++at) {
         double value = 0;
 #pragma unroll
         for (int k = 0; k < SUMS; ++k)  // registers cannot be indexed
             if (k == at) value = sums[k];
-        value = sum_of_block<ROWS_THREADS>(value);
+        value = sum_of_block<USUAL_THREADS>(value);
         if (threadIdx.x == 0) own[1 + at] = value;
     }
 }

@@ -13,15 +13,7 @@ extern "C" __global__ void __launch_bounds__(TALLY_THREADS) sample(
     i64 i = block * blockDim.x + threadIdx.x;
     i64 place = i < size ? sampled_place(i, size, n, salt) : 0;
     bool takes = i < size && keeps[place];
-    __shared__ u32 n_here;
-    __shared__ u64 first;
-    if (threadIdx.x == 0) n_here = 0;
-    __syncthreads();
-    u64 at = takes ? atomicAdd(&n_here, 1u) : 0;
-    __syncthreads();
-    if (threadIdx.x == 0) first = atomicAdd(n_drawn, (u64)n_here);
-    __syncthreads();
-    at += first;
+    i64 at = (i64)reserved_each(n_drawn, takes);
     if (!takes || at >= room) return;
 #else
     i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x, at = i;
@@ -33,27 +25,15 @@ extern "C" __global__ void __launch_bounds__(TALLY_THREADS) sample(
     if (is_missing(value)) *has_missing = 1;
 }
 
-struct CountKept {
-    u64 number;
-
-    template <int N>
-    __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
-        u32 some = 0;
-#pragma unroll
-        for (int e = 0; e < N; ++e) some += present[e] && words[e] != 0;
-        number += some;
-    }
-
-    __device__ __forceinline__ void pause() {}
-};
-
 // Count the nonzero elements of a contiguous mask.
 extern "C" __global__ void __launch_bounds__(SELECT_THREADS) kept_number(
     const Word* mask, i64 n, u64* total
 ) {
-    CountKept mine = {0};
-    visit_all<SELECT_THREADS, 4 * VECTOR>(mask, n, nullptr, nullptr, mine);
-    u64 of_warp = total_over_warp(mine.number);
+    u64 number = 0;
+    take_all<SELECT_THREADS, 4 * VECTOR>(mask, n, nullptr, nullptr, [&](Word word, bool is_present) {
+        number += is_present && word != 0;
+    });
+    u64 of_warp = total_over_warp(number);
     if (threadIdx.x % 32 == 0 && of_warp) atomicAdd(total, of_warp);
 }
 
@@ -127,10 +107,10 @@ __device__ __forceinline__ bool are_few_near(const Value* drawn, i64 size, const
 }
 
 // Find the ends of a box's brackets in a sorted sample, and choose the form of the kernel that counts and
-// sums: see `BoxGuess`. The form is 0 if the sample is not of the usual kind; the host is told. One warp.
+// sums: see `BoxGuess`. The form is 0 if the sample is not of the usual kind. One warp.
 extern "C" __global__ void __launch_bounds__(32) guess_box(
     const Value* drawn, i64 size, const i64* quartiles, i64 n_extreme, i64 most_near, i64 most_tied,
-    double whis, Value* all_ends, int* top, int* form, i64* told
+    double whis, Value* all_ends, int* top, int* form
 ) {
     constexpr int N_ENDS = 12, FIRST = 3, LAST = 8;  // the ends of quartiles are those from FIRST to LAST
     double low = as_double(drawn[quartiles[0]]), low_most = as_double(drawn[quartiles[1]]);
@@ -176,6 +156,4 @@ extern "C" __global__ void __launch_bounds__(32) guess_box(
     for (int e = 0; e < N_ENDS; ++e) all_ends[e] = ends[e];
     *top = found;
     *form = chosen ? 2 * chosen + is_keyed : 0;
-    *told = *form;
-    __threadfence_system();
 }

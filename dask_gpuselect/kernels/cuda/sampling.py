@@ -24,13 +24,12 @@ from dask_gpuselect.kernels.cuda.candidates import (
     OrderedDeviceCandidates,
     most_selected,
     select_few,
-    selected,
     start_selection,
 )
 from dask_gpuselect.kernels.cuda.chunk import Chunk, Elements, masked, n_unmasked
 from dask_gpuselect.kernels.cuda.launch import (
     Array,
-    PinnedNumber,
+    copied_ahead,
     launch,
     offsets,
     on_device,
@@ -38,7 +37,7 @@ from dask_gpuselect.kernels.cuda.launch import (
 )
 from dask_gpuselect.kernels.cuda.moments import N_SUMS, moments_of
 from dask_gpuselect.kernels.cuda.only_box import box_of, most_listed
-from dask_gpuselect.kernels.cuda.only_lane import wanted_of
+from dask_gpuselect.kernels.cuda.only_lane import MOST_READ, wanted_of
 from dask_gpuselect.kernels.cuda.source import digits
 from dask_gpuselect.kernels.cuda.spans import (
     Layout,
@@ -50,7 +49,6 @@ from dask_gpuselect.kernels.cuda.spans import (
     start_tally,
     sums_behind,
     tally_in_place,
-    tally_of,
     tally_with,
 )
 from dask_gpuselect.maths.boxes import BoxGuess, first_ranks
@@ -80,14 +78,9 @@ def sample(values: Elements, size: int) -> NDArray[Any]:
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
 
 
-# Bytes read, over all digits, up to which selecting among all elements is faster than a sample and
-# the steps after it, which are twice as many kernels: arrays of 2^25 float32, or 2^23 float64.
-WHOLE_READS = 3 << 27
-
-
 def is_best_whole(values: Array, times: int = 1) -> bool:
     """Return whether all elements are best taken as candidates."""
-    return bool(times * len(digits(values.dtype)) * values.nbytes <= WHOLE_READS)
+    return bool(times * len(digits(values.dtype)) * values.nbytes <= MOST_READ)
 
 
 def whole(values: Elements, ranks: Callable[[int], Any]) -> Tally:
@@ -230,19 +223,18 @@ def _pilot_on_device(
         ahead = drawn_from(candidates[: plan.n_ahead], plan.size_ahead)
         ahead.sort()
 
-    sheet = device_sheet.get().view(layout.dtype)[0]
-    tally = tally_of(sheet, layout, candidates, n)
+    host = device_sheet.get()
+    sheet = host.view(layout.dtype)[0]
+    tally = tally_with(host, layout, candidates, n, plan.n_ranks)
     is_full = sheet["n_drawn"] >= size or not masked(values)
     if sheet["is_in_vain"] or not is_full or tally is None:
         return None
     bounds = sheet["bounds"][: len(layout.spans)].ravel()
     ends = sheet["ends"].copy() if is_placed else bounds[plan.is_end]
-    brackets, tally = _without_repeated(Brackets(ends, plan.wanted), tally)
-    known, elements = selected(sheet["selection"], plan.n_ranks, dtype), tally.candidates.elements
-    gathered = DeviceCandidates(elements, known)
+    elements = tally.candidates.elements
     if ahead is not None and plan.n_ahead <= elements.size:
-        gathered = ManyCandidates(elements, known, ahead)
-    return brackets, replace(tally, candidates=gathered)
+        tally = replace(tally, candidates=ManyCandidates(elements, sample=ahead))
+    return _without_repeated(Brackets(ends, plan.wanted), tally)
 
 
 def _without_repeated(brackets: Brackets, tally: Tally) -> tuple[Brackets, Tally]:
@@ -343,22 +335,19 @@ def guess_and_sums(
         return None
     layout = plan.layout
     device_sheet = on_device(plan.sheet, 8 * N_SUMS, room=2 * plan.n_listed * sample.itemsize)
-    at, chosen, pieces = (
-        places_in(device_sheet, layout.dtype),
-        PinnedNumber(),
-        source.pieces_of(dtype),
-    )
+    at, pieces = places_in(device_sheet, layout.dtype), source.pieces_of(dtype)
     places = at["sample"] + np.uint64(offsets(SELECTION)["ranks"])
     numbers = guess.n_extreme, guess.most_near, guess.most_tied, guess.rule.whis
-    into = at["ends"], at["top"], at["form"], chosen.place
+    into = at["ends"], at["top"], at["form"]
     given, made = (sample, sample.size, places, *numbers), (("PIECES", pieces),)
     launch(dtype, "guess_box", *given, *into, blocks=1, defined=made)
-    chosen.record()
+    form_at = offsets(layout.dtype)["form"]
+    chosen = copied_ahead(device_sheet[form_at : form_at + 4].view(np.int32))
     candidates = room_for(most, values)
     start = partial(start_tally, values, layout, device_sheet, candidates)
     likely = TallyForm(pieces, dtype.kind != "f")
     start(likely)
-    number = chosen.get()
+    number = int(chosen()[0])
     if number == 0:
         return None
     if number != likely.number:

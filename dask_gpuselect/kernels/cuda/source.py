@@ -19,6 +19,7 @@ from dask_gpuselect.maths import exact_sums
 from dask_gpuselect.maths.keys import selection_dtype
 
 # Constants that host and kernels share; the sources have them by the same names.
+USUAL_THREADS = 256  # of kernels for which other numbers were not tried
 TALLY_THREADS = 256
 MOMENTS_THREADS = 256  # so that three blocks share a multiprocessor; of 512, only one would fit
 PIECE = 23  # bits of a piece, into which elements are cut to be summed
@@ -26,20 +27,14 @@ TOP_OF_HALF = 16  # exponent of the power of two at which float16 are cut
 FARTHEST_TOP = 400  # largest exponent at which wider floats are cut; its negative is the smallest
 # Limits for float32: the number added to an element to cut it, and its last bit, are float32.
 LEAST_TOP, MOST_TOP = -81, 126
-PLACE_THREADS = 128
 TABLE_BITS = 12  # of the steps from the first of many ends to the last
-MARK_THREADS = 256
-BLANK_THREADS = 256
-REPORT_THREADS = 256
 PASSED = 4032  # bytes of a record that a kernel takes as an argument, of at most 4096
 MEASURE_THREADS = 512
 TABULATE_THREADS = 512
 BITONIC_THREADS = 256
-ROWS_THREADS = 256
 GROUPS_THREADS = 512
 GROUPS_HELD = 1024  # counts that a block caches if not all fit in shared memory
 GROUPS_EACH = 8  # elements of groups that a thread reads before the block gathers
-SETS_THREADS = 256
 WEIGH_THREADS = 512
 ONCE_THREADS = 256
 ENDS_THREADS = 128
@@ -48,7 +43,6 @@ SORT_WORKING = 36  # registers of a thread of ``weighed_sorts.cu`` besides its e
 FETCHED_ROWS = 8  # rows of a thread that it fetches together for others
 PIVOTS = 1024  # of a weighted lane that exceeds shared memory
 REACH_SUMS = 5  # words of 8 bytes that the threads of a lane of ``reach_lanes`` find together
-FINISH_THREADS = 128
 ENDS_BYTES = 288  # upper bound of the bytes of Ends of ``weighed_lanes.cu``
 ADD_THREADS = 128  # threads, each of which has digits of three sums in shared memory
 ADD_DIGITS = 8  # digits of a sum, next to those of the largest products
@@ -61,7 +55,6 @@ DEAL_THREADS = 512
 DEAL_EACH = 8  # elements that a thread distributes at a time
 DEAL_APART = 16  # distance of the counts of two classes, in counts: a cache line
 SELECT_THREADS = 1024
-NEAR_THREADS = 256
 NETWORK_THREADS = 128
 TILE_LEVELS = 16  # levels of a tile of windows, at most
 PAD_THREADS = 256
@@ -204,7 +197,7 @@ KEEPS: Defined = (("KEEPS", 1),)
 
 USUAL = {
     **dict.fromkeys(("KEEPS", "SPANS_ARE", "SPACE", "WHOLE", "IN_PARTS", "LISTED"), 0),
-    **dict.fromkeys(("PLACED", "KEYED", "IN_SHARED", "NARROW", "IN_PAIRS", "MEANS"), 0),
+    **dict.fromkeys(("PLACED", "KEYED", "IN_SHARED", "NARROW", "IN_PAIRS", "MEANS", "WEIGHTED"), 0),
     **{"SPANS": 1, "PIECES": 3, "WINDOW": 256, "ONLY_MOST": MOST_RANKS},
 }
 """Definitions with which a source is compiled if it is not compiled with others."""
@@ -528,14 +521,9 @@ def digits_for(
     extent : tuple of 2 floats, optional
         Smallest nonzero magnitude and largest one, for floats.
     """
-    if extent is None:
+    if extent is None or not 0 < extent[0] <= extent[1]:
         return (exact_sums.TOTAL_POINT, 3), (exact_sums.SQUARE_POINT, 5)
-    least, largest = extent
-    if not 0 < least <= largest:
-        return (exact_sums.TOTAL_POINT, 3), (exact_sums.SQUARE_POINT, 5)
-    low, high = (
-        max(int(np.frexp(size)[1]) + 1022, 1) + exact_sums.OFFSET for size in (least, largest)
-    )
+    low, high = (max(int(np.frexp(size)[1]) + 1022, 1) + exact_sums.OFFSET for size in extent)
     first, first_square = low // 32, 2 * low // 32
     return (first, high // 32 + 3 - first), (first_square, 2 * high // 32 + 5 - first_square)
 
@@ -552,11 +540,7 @@ def row_sums(p: int) -> int:
 
 # --- Lanes ----------------------------------------------------------------------------------------
 
-ONLY_MADE = (
-    6,
-    8,
-    24,
-)  # numbers of ranks and answers for which there are kernels of ``only_lane.cu``
+ONLY_MADE = 6, 8, 24  # ranks and answers for which there are kernels of ``only_lane.cu``
 
 
 LISTED: Defined = (("LISTED", 1),)

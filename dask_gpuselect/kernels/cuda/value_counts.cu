@@ -9,21 +9,6 @@ constexpr bool IS_BYTE = BITS == 8;
 constexpr int COPIES = IS_BYTE ? 32 : 1;  // copies of the table, one for each lane of a warp
 constexpr int PITCH = IS_BYTE ? 257 : WINDOW;  // so that equal words are in different banks
 
-struct Tabulate {
-    u32* table;
-    u32 first;
-
-    template <int N>
-    __device__ __forceinline__ void operator()(const Word (&words)[N], const Present<N>& present) {
-#pragma unroll
-        for (int e = 0; e < N; ++e) {
-            u32 place = IS_BYTE ? u32(words[e]) : u32(words[e]) - first;
-            if (present[e] && (IS_BYTE || place < WINDOW)) atomicAdd(table + place, 1u);
-        }
-    }
-    __device__ __forceinline__ void pause() {}
-};
-
 extern "C" __global__ void __launch_bounds__(TABULATE_THREADS) tabulate_words(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u32 first, u64* counts
 ) {
@@ -31,8 +16,11 @@ extern "C" __global__ void __launch_bounds__(TABULATE_THREADS) tabulate_words(
     u32* tables = (u32*)scratch;
     for (int i = threadIdx.x; i < COPIES * PITCH; i += TABULATE_THREADS) tables[i] = 0;
     __syncthreads();
-    Tabulate mine = {tables + (IS_BYTE ? threadIdx.x % 32 * PITCH : 0), first};
-    visit_all<TABULATE_THREADS, 16>(chunk, n, layout, keeps, mine);
+    u32* table = tables + (IS_BYTE ? threadIdx.x % 32 * PITCH : 0);
+    take_all<TABULATE_THREADS, 16>(chunk, n, layout, keeps, [&](Word word, bool is_present) {
+        u32 place = IS_BYTE ? u32(word) : u32(word) - first;
+        if (is_present && (IS_BYTE || place < WINDOW)) atomicAdd(table + place, 1u);
+    });
     __syncthreads();
     for (int i = threadIdx.x; i < WINDOW; i += TABULATE_THREADS) {
         u64 sum = 0;

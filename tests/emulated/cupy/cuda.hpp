@@ -249,9 +249,8 @@ PTX_IS("cvt.f32.f16 %0, %1;", (float& to, unsigned short a), to = cuda::bits<_Fl
 PTX_IS("cvt.rn.f16.f64 %0, %1;", (unsigned short& to, double a),
        to = a != a ? 0x7fff : cuda::bits<unsigned short>((_Float16)a))
 // The sum of a NaN and a number is one NaN, whichever the first one was.
-PTX_IS("add.rn.f32 %0, %1, 0f00000000;", (float& to, float a),
-       to = a != a ? cuda::bits<float>(0x7fffffff) : a + 0.0f)
-PTX_IS("add.rn.f32 %0, %1, %2;", (float& to, float a, float b), to = a + b)
+PTX_IS("add.rn.f32 %0, %1, %2;", (float& to, float a, float b),
+       to = a + b == a + b ? a + b : cuda::bits<float>(0x7fffffff))
 PTX_IS("min.f32 %0, %1, %2;", (float& to, float a, float b), to = a < b ? a : b)
 PTX_IS("max.f32 %0, %1, %2;", (float& to, float a, float b), to = a < b ? b : a)
 PTX_IS("sub.rn.f32 %0, %1, %2;", (float& to, float a, float b), to = a - b)
