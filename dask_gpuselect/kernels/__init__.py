@@ -76,7 +76,7 @@ from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
-from dask_gpuselect.maths.windows import Frame, Sides, WindowOrder
+from dask_gpuselect.maths.windows import Frame, WindowOrder
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Sorting
 
@@ -448,8 +448,8 @@ def pilot(
     values, n_nat = elements_of(array, dtype)
     size = min(size, math.prod(values.shape))
     sampled: tuple[Brackets, Tally | None] = backend_for(values).sampling.pilot(values, size, ranks)
-    guessed: tuple[Brackets, Tally | None] = _with_others(sampled, array, n_nat)
-    return guessed
+    answer: tuple[Brackets, Tally | None] = _with_others(sampled, array, n_nat)
+    return answer
 
 
 tally_and_sums: Callable[..., tuple[Tally | None, Moments]] = _of_elements(
@@ -588,10 +588,10 @@ def box_alone(
     """
     if isinstance(array, Accompanied | Several):
         return None
-    box: LaneBoxes | None = backend_for(array).lanes.box_alone(
+    answer: LaneBoxes | None = backend_for(array).lanes.box_alone(
         checked(array, dtype), question, rule
     )
-    return box
+    return answer
 
 
 box_lanes: Callable[..., LaneBoxes | None] = _of_columns(
@@ -632,9 +632,8 @@ def clipped(chunk: Any, low: Any, high: Any) -> Any:
 # --- Moving windows -------------------------------------------------------------------------------
 
 
-def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
-    """Pad a chunk by what its windows reach beyond it; see `reference.windows.padded`."""
-    return backend_for(chunk).windows.padded(chunk, sides, fill)
+padded = _kernel("padded", "windows.padded", _as_it_is)
+"""Pad a chunk by what its windows reach beyond it; see `reference.windows.padded`."""
 
 
 def _work_of_windows(
@@ -664,10 +663,8 @@ The answers, ``(n, n_windows)``, are in kind.
 """
 
 
-@one_way
-def window_counts(chunk: Any, frame: Frame) -> Any:
-    """Count the valid elements in each window of a padded chunk, in kind."""
-    return backend_for(chunk).windows.valid_counts(chunk, frame)
+window_counts = _kernel("window_counts", "windows.valid_counts", _as_it_is)
+"""Count the valid elements in each window of a padded chunk, in kind."""
 
 
 # --- Groups of all elements -----------------------------------------------------------------------
@@ -839,18 +836,17 @@ def narrowed_lane_brackets(
     return lane_cuts_.narrow(parts, brackets, kernels.bracketed)
 
 
-def _of_tally(tally: LaneTally, *_: Any) -> tuple[Backend, LaneTally]:
-    return backend_for(tally.candidates), tally
-
-
-def _of_tallies(parts: Sequence[LaneTally], *_: Any) -> tuple[Backend, Sequence[LaneTally]]:
-    return backend_for(parts[0].candidates), parts
+def _of_tallies(
+    tallies: LaneTally | Sequence[LaneTally], *_: Any
+) -> tuple[Backend, LaneTally | Sequence[LaneTally]]:
+    first = tallies if isinstance(tallies, LaneTally) else tallies[0]
+    return backend_for(first.candidates), tallies
 
 
 merge_lane_tallies = _kernel("merge_lane_tallies", "lane_passes.merge_tallies", _of_tallies)
 """Merge the tallies of several parts of lanes."""
 
-answers_of_tally = _kernel("answers_of_tally", "lane_passes.answers", _of_tally)
+answers_of_tally = _kernel("answers_of_tally", "lane_passes.answers", _of_tallies)
 """Answer a question from the tally of every lane, on the tally's device.
 
 Returns ``(n_answers, n_lanes)`` as `LaneOrder.lane_answer` does; None where
@@ -858,7 +854,7 @@ Returns ``(n_answers, n_lanes)`` as `LaneOrder.lane_answer` does; None where
 """
 
 order_statistics_of_lanes = _kernel(
-    "order_statistics_of_lanes", "lane_passes.order_statistics", _of_tally
+    "order_statistics_of_lanes", "lane_passes.order_statistics", _of_tallies
 )
 """Return the wanted elements, on the host; see `reference.lane_passes.order_statistics`."""
 

@@ -38,31 +38,9 @@ from dask_gpuselect import forks
 from dask_gpuselect.maths.cuts import Arrays
 
 if TYPE_CHECKING:
-    from numba import types
+    from numba import types as types
 else:
     from dask_gpuselect.kernels import numba_types as types
-
-__all__ = [
-    "Kernel",
-    "Parameter",
-    "by_types",
-    "called_by_kernels",
-    "called_with",
-    "compiled",
-    "forget",
-    "intrinsic",
-    "jit",
-    "kernel",
-    "kernel_of",
-    "kernels_for",
-    "numba",
-    "one_way",
-    "ready",
-    "renamed",
-    "logged_together",
-    "types",
-    "until_compiled",
-]
 
 Kernel = Callable[..., Any]
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)
@@ -94,11 +72,6 @@ def numba() -> Any:
     return numba
 
 
-def called_by_kernels(function: AnyKernel) -> AnyKernel:
-    """Decorate a function that kernels may call."""
-    return called_with()(function)
-
-
 def called_with(**options: Any) -> Callable[[AnyKernel], AnyKernel]:
     """Decorate a function that kernels may call, with Numba's options."""
 
@@ -106,12 +79,16 @@ def called_with(**options: Any) -> Callable[[AnyKernel], AnyKernel]:
         def register() -> object:
             from numba.extending import register_jitable
 
-            return register_jitable(**options)(function) if options else register_jitable(function)
+            return register_jitable(inline="never", **options)(function)
 
         _awaiting_numba.append(register)
         return function
 
     return keep
+
+
+called_by_kernels = called_with()
+"""Decorate a function that kernels may call."""
 
 
 def by_types(choose: Kernel) -> Kernel:
@@ -162,12 +139,7 @@ def compiled(kernel: Kernel, dtype: np.dtype[Any]) -> Kernel:
 
     Numba gives read-only arrays a type of their own. A kernel for read-only arrays accepts both.
     """
-    key = kernel, dtype
-    return _kernels.get(key) or ready(key, partial(_compile, kernel, dtype))
-
-
-def _compile(kernel: Kernel, dtype: np.dtype[Any]) -> Kernel:
-    return jit(kernel, signature_of(kernel, dtype))
+    return ready((kernel, dtype), lambda: jit(kernel, signature_of(kernel, dtype)))
 
 
 def signature_of(kernel: Kernel, dtype: np.dtype[Any]) -> tuple[Any, ...]:

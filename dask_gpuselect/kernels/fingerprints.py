@@ -38,10 +38,7 @@ def begun_fingerprint(chunk: Any, *, ordered: bool = True) -> int | BegunFingerp
         return _begun_sum(_arrays_of(chunk))
     if isinstance(chunk, Accompanied):
         return _fingerprint_of_all(chunk)
-    answer: int | BegunFingerprint = backend_for(chunk).fingerprints.begun(
-        _mixed_form(0, chunk), chunk
-    )
-    return answer
+    return backend_for(chunk).fingerprints.begun(_mixed_form(0, chunk), chunk)
 
 
 @one_way
@@ -84,8 +81,7 @@ def _begun_sum(arrays: Sequence[Any]) -> int | BegunFingerprint:
         arrays = [np.asarray(to_host(array)) for array in arrays]
     words = [each for array in arrays for each in as_words(array)]
     start = reduce(_mixed_form, arrays, 0)
-    answer: int | BegunFingerprint = backend_for(words[-1]).fingerprints.summed(start, words)
-    return answer
+    return backend_for(words[-1]).fingerprints.summed(start, words)
 
 
 def _arrays_of(chunk: Any) -> list[Any]:

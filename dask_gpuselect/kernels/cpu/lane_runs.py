@@ -74,8 +74,8 @@ class LaneRuns(Arrays):
 
     @property
     def n_missing(self) -> IntArray:
-        n: IntArray = self.values.shape[1] - self.n_valid.sum(axis=1) - self.n_left_out
-        return n
+        answer: IntArray = self.values.shape[1] - self.n_valid.sum(axis=1) - self.n_left_out
+        return answer
 
     def whole(self, some: IntArray | slice = slice(None)) -> SortedLanes:
         """Return a table of some lanes, sorted."""

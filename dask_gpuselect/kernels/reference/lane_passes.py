@@ -12,31 +12,13 @@ from typing import Any
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths import lane_cuts
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.lane_cuts import (
-    LaneBrackets,
-    Lanes,
-    LaneTally,
-    bracketed,
-    find_lane_brackets,
-    join,
-    lanes_between,
-    merge_tallies,
-)
+from dask_gpuselect.maths.lane_cuts import LaneBrackets, Lanes, LaneTally, join, lanes_between
+from dask_gpuselect.maths.lane_cuts import bracketed as bracketed
+from dask_gpuselect.maths.lane_cuts import find_lane_brackets as find_lane_brackets
+from dask_gpuselect.maths.lane_cuts import merge_tallies as merge_tallies
 from dask_gpuselect.maths.lane_weights import answers_of_tally
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, cuts_of_sorted, tally_of_sorted
 from dask_gpuselect.maths.tails import LaneTails, TailSizes, tails_of_sorted
-
-__all__ = [
-    "answers",
-    "bracketed",
-    "cuts",
-    "find_lane_brackets",
-    "in_turn",
-    "merge_tallies",
-    "order_statistics",
-    "tails",
-    "tally",
-]
 
 Array = Any  # an array-API array
 
@@ -63,8 +45,8 @@ def tally(parts: Sequence[Array], brackets: Any) -> Any:
 
 def _sorted_lanes(parts: Sequence[Array]) -> Iterator[SortedLanes]:
     """Yield tables of sorted lanes as the backend of the parts does; see `lanes.sorted_lanes`."""
-    tables: Iterator[SortedLanes] = backend_for(parts[0]).lanes.sorted_lanes(parts)
-    return tables
+    answer: Iterator[SortedLanes] = backend_for(parts[0]).lanes.sorted_lanes(parts)
+    return answer
 
 
 def answers(*_: Any, **__: Any) -> None:
@@ -103,8 +85,8 @@ def tails(parts: Sequence[Array], sizes: TailSizes, n_unused: IntArray | None = 
             table = SortedLanes.of_rows(table.values, n_unused)
         return tails_of_sorted(table, sizes)
 
-    tails: LaneTails = in_turn(measure, _sorted_lanes(parts), n_unused)
-    return tails
+    answer: LaneTails = in_turn(measure, _sorted_lanes(parts), n_unused)
+    return answer
 
 
 def in_turn(measure: Callable[..., Any], tables: Iterable[Any], known: Any | None) -> Any:

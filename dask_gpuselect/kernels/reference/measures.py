@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import Array, to_host
+from dask_gpuselect.kernels.reference.sampling import random_places
 from dask_gpuselect.maths.keys import to_keys
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.spaces import Space, coordinates, element
@@ -126,11 +127,8 @@ def _drawn(valid: NDArray[Any], n_missing: int, probe: probes.Draw) -> probes.Dr
 
 def places_of(n: int, probe: probes.Draw) -> NDArray[np.int64]:
     """Return random places in random order, one in each of equal stretches."""
-    size = min(probe.size, n)
-    starts = np.arange(size + 1) * n // max(size, 1)
     random = np.random.default_rng(probe.turn)
-    places: NDArray[np.int64] = random.permutation(random.integers(starts[:-1], starts[1:]))
-    return places
+    return random.permutation(random_places(n, min(probe.size, n), random))
 
 
 def drawn(values: NDArray[Any], probe: probes.Draw) -> probes.Drawn:

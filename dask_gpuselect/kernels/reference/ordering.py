@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import Array, like, namespace, to_host
-from dask_gpuselect.kernels.radix import elements_of, keys_of, stable_places
+from dask_gpuselect.kernels.radix import elements_of as elements_of
+from dask_gpuselect.kernels.radix import keys_of, stable_places
 from dask_gpuselect.maths.cuts import IntArray
-
-__all__ = ["Dealt", "dealt", "elements_of", "in_order", "keys_of", "sort", "stable_order"]
 
 
 @dataclass(frozen=True)

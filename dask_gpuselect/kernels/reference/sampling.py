@@ -28,10 +28,18 @@ def sample(values: Array, size: int) -> NDArray[Any]:
     ndarray
         On the host. Fewer than `size` if some are NaN. The same in every call.
     """
-    starts = np.arange(size + 1) * values.shape[0] // max(size, 1)
-    places = np.random.default_rng(0).integers(starts[:-1], starts[1:])
+    places = random_places(values.shape[0], size)
     drawn: NDArray[Any] = to_host(namespace(values).take(values, like(places, values)))
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
+
+
+def random_places(n: int, size: int, random: Any = 0) -> NDArray[np.int64]:
+    """Return `size` random places among n, one in each of as many equal stretches.
+
+    `random` is a seed or a generator.
+    """
+    starts = np.arange(size + 1) * n // max(size, 1)
+    return np.random.default_rng(random).integers(starts[:-1], starts[1:])
 
 
 def sorted_sample(values: Array, size: int) -> tuple[Array, float]:

@@ -26,6 +26,7 @@ from dask_gpuselect.arrays import (
     to_host,
 )
 from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.reference.sampling import random_places
 from dask_gpuselect.kernels.reference.selection import elements_of, even_positions
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.candidates import HostCandidates
@@ -180,8 +181,8 @@ def in_units(weights: NDArray[Any], unit: int) -> IntArray:
     """Return the weights in units of ``2**unit``, rounded down."""
     if weights.dtype.kind == "i":
         return np.asarray(weights >> unit)
-    whole: IntArray = np.ldexp(weights, -unit).astype(np.int64)
-    return whole
+    answer: IntArray = np.ldexp(weights, -unit).astype(np.int64)
+    return answer
 
 
 def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Tally | None:
@@ -270,8 +271,7 @@ def sorted_sample(
     """
     n, flat = chunk.size, (chunk.size,)
     size = min(size, n)
-    starts = np.arange(size + 1) * n // max(size, 1)
-    places = np.random.default_rng(0).integers(starts[:-1], starts[1:])
+    places = random_places(n, size)
     drawn = {}
     for name, array in {"values": chunk.values, **chunk.companions}.items():
         xp = namespace(array)
