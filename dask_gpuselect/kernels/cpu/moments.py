@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.compiling import (
     by_types,
     called_by_kernels,
-    intrinsic,
+    called_with,
     kernel_of,
     renamed,
-    types,
     until_compiled,
 )
 from dask_gpuselect.kernels.cpu import typed as t
@@ -98,45 +97,19 @@ def moments_of(n: IntArray | int, others: IntArray, total: IntArray, square: Int
 # --- Floats: blocks -------------------------------------------------------------------------------
 
 
-def _in_any_order(context: Any, a: Any, b: Any) -> Any:
+@called_with(fastmath={"reassoc"})
+def _plus(a: Any, b: Any) -> Any:
     """Add two floats so that the compiler may reorder sums and vectorise: they are exact."""
-    del context, a, b
-    number = types.float64
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        return builder.fadd(*arguments, flags=("reassoc",))
-
-    return number(number, number), generate
+    return a + b
 
 
-def _with_product(context: Any, total: Any, a: Any, b: Any) -> Any:
+@called_with(fastmath={"reassoc", "contract"})
+def plus_product(total: Any, a: Any, b: Any) -> Any:
     """Add a product to a float, in one instruction where there is one.
 
     The product is exact, and sums may be reordered.
     """
-    del context, total, a, b
-    number = types.float64
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        total, a, b = arguments
-        product = builder.fmul(a, b, flags=("contract",))
-        return builder.fadd(total, product, flags=("reassoc", "contract"))
-
-    return number(number, number, number), generate
-
-
-@by_types
-def _plus(a: Any, b: Any) -> Any:
-    plus = intrinsic(_in_any_order)
-    return lambda a, b: plus(a, b)
-
-
-@by_types
-def plus_product(total: Any, a: Any, b: Any) -> Any:
-    plus = intrinsic(_with_product)
-    return lambda total, a, b: plus(total, a, b)
+    return total + a * b
 
 
 @kernel_of("f8 f4")
@@ -323,6 +296,32 @@ def add_at(digits: Any, first: Any, number: Any, begin: Any) -> None:
     digits[i + TWO] += ((high >> 32) ^ sign) - sign
 
 
+@called_by_kernels
+def add_product(digits: Any, a: Any, b: Any, begin: Any, is_negative: Any) -> None:
+    """Add a product of two 64-bit numbers to digits, its lowest bit at bit `begin`.
+
+    The product has four digits, and a fifth after the shift.
+    """
+    first, second = a & UMASK, a >> USHIFT
+    third, fourth = b & UMASK, b >> USHIFT
+    own, top = first * third, second * fourth
+    cross, other = first * fourth, second * third
+    middle = (own >> USHIFT) + (cross & UMASK) + (other & UMASK)
+    upper = (middle >> USHIFT) + (cross >> USHIFT) + (other >> USHIFT) + (top & UMASK)
+    last = (upper >> USHIFT) + (top >> USHIFT)
+    # `i` is unsigned, as it is never negative. The sign is applied without a branch, which would be
+    # mispredicted for data of both signs. A loop over the digits takes twice as long.
+    i, shift = np.uint64(begin >> 5), np.uint64(begin & 31)
+    sign = -np.int64(is_negative)
+    a, b = (own & UMASK) << shift, (middle & UMASK) << shift
+    c, d = (upper & UMASK) << shift, last << shift
+    digits[i] += (np.int64(a & UMASK) ^ sign) - sign
+    digits[i + ONE] += (np.int64((a >> USHIFT) + (b & UMASK)) ^ sign) - sign
+    digits[i + TWO] += (np.int64((b >> USHIFT) + (c & UMASK)) ^ sign) - sign
+    digits[i + THREE] += (np.int64((c >> USHIFT) + (d & UMASK)) ^ sign) - sign
+    digits[i + FOUR] += (np.int64(d >> USHIFT) ^ sign) - sign
+
+
 # --- Floats: one by one ---------------------------------------------------------------------------
 
 
@@ -368,19 +367,7 @@ def _add_one(bits: Any, digits: Any, others: Any) -> None:
     total, first_total, square, first_square = digits
     whole, begin = whole_of(bits)
     add_at(total, first_total, -whole if bits < 0 else whole, begin)
-    i, shift = np.uint64((2 * begin >> 5) - first_square), np.uint64(2 * begin & 31)
-    low, high = np.uint64(whole) & UMASK, np.uint64(whole) >> USHIFT
-    own, cross, upper = low * low, np.uint64(2) * low * high, high * high
-    # Numbers of at most 33 bits, shifted by at most 30.
-    a = (own & UMASK) << shift
-    b = ((own >> USHIFT) + (cross & UMASK)) << shift
-    c = ((cross >> USHIFT) + (upper & UMASK)) << shift
-    d = (upper >> USHIFT) << shift
-    square[i] += np.int64(a & UMASK)
-    square[i + ONE] += np.int64((a >> USHIFT) + (b & UMASK))
-    square[i + TWO] += np.int64((b >> USHIFT) + (c & UMASK))
-    square[i + THREE] += np.int64((c >> USHIFT) + (d & UMASK))
-    square[i + FOUR] += np.int64(d >> USHIFT)
+    add_product(square, np.uint64(whole), np.uint64(whole), 2 * begin - 32 * first_square, False)
 
 
 @called_by_kernels

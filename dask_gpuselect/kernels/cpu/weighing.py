@@ -28,13 +28,10 @@ from dask_gpuselect.kernels.cpu.cells import OVERSAMPLING, SORT_AT_MOST
 from dask_gpuselect.kernels.cpu.draws import sample
 from dask_gpuselect.kernels.cpu.moments import (
     CARRY_EVERY,
-    FOUR,
-    ONE,
-    THREE,
-    TWO,
     UMASK,
     USHIFT,
     add_at,
+    add_product,
     carry,
     plus_product,
     whole_of,
@@ -691,29 +688,3 @@ def whole_number(value: Any, one: Any) -> Any:
         return np.uint64(0) - size if value < 0 else size, DIGIT * TOTAL_POINT, value < 0
 
     return of_float if isinstance(value, types.Float) else of_integer
-
-
-@called_by_kernels
-def add_product(digits: Any, a: Any, b: Any, begin: Any, is_negative: Any) -> None:
-    """Add a product of two 64-bit numbers to digits, its lowest bit at bit `begin`.
-
-    The product has four digits, and a fifth after the shift.
-    """
-    first, second = a & UMASK, a >> USHIFT
-    third, fourth = b & UMASK, b >> USHIFT
-    own, top = first * third, second * fourth
-    cross, other = first * fourth, second * third
-    middle = (own >> USHIFT) + (cross & UMASK) + (other & UMASK)
-    upper = (middle >> USHIFT) + (cross >> USHIFT) + (other >> USHIFT) + (top & UMASK)
-    last = (upper >> USHIFT) + (top >> USHIFT)
-    # `i` is unsigned, as it is never negative. The sign is applied without a branch, which would be
-    # mispredicted for data of both signs. A loop over the digits takes twice as long.
-    i, shift = np.uint64(begin >> 5), np.uint64(begin & 31)
-    sign = -np.int64(is_negative)
-    a, b = (own & UMASK) << shift, (middle & UMASK) << shift
-    c, d = (upper & UMASK) << shift, last << shift
-    digits[i] += (np.int64(a & UMASK) ^ sign) - sign
-    digits[i + ONE] += (np.int64((a >> USHIFT) + (b & UMASK)) ^ sign) - sign
-    digits[i + TWO] += (np.int64((b >> USHIFT) + (c & UMASK)) ^ sign) - sign
-    digits[i + THREE] += (np.int64((c >> USHIFT) + (d & UMASK)) ^ sign) - sign
-    digits[i + FOUR] += (np.int64(d >> USHIFT) ^ sign) - sign
