@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,6 @@ from dask_gpuselect.maths.lane_cuts import (
     LaneOrder,
     Lanes,
     RanksOfLanes,
-    join,
     ranks_of_each,
     values_if_missing,
 )
@@ -72,7 +70,11 @@ def answer_lanes(parts: Sequence[NDArray[Any]], question: LaneOrder) -> NDArray[
         return answers
     is_any_missing = False
     start = 0
-    for lanes_ in _elements_in_tiles(parts, question.lane_ranks):
+    n = sum(part.shape[-1] for part in parts)
+    lower, upper = (each[:, 0] for each in question.lane_ranks(np.array([n])))
+    network = exchanges(n, tuple(np.union1d(lower, upper).tolist()))
+    for table in _columns(parts):
+        lanes_ = _select(table, lower, upper, network, question.lane_ranks)
         stop = start + len(lanes_.n_valid)
         answers[:, start:stop] = question.lane_values(lanes_)
         if not lanes_.is_complete:
@@ -96,26 +98,6 @@ def _answer_itself(values: NDArray[Any], question: LaneOrder, answers: NDArray[A
             answers[:, is_missing] = values_if_missing(question, values.dtype)
 
 
-def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
-    """Find the elements of some ranks in every lane; see `cpu.lanes.lanes`."""
-    return join(
-        [
-            replace(lanes_, lower=lanes_.lower.copy(), upper=lanes_.upper.copy())
-            for lanes_ in _elements_in_tiles(parts, ranks)
-        ]
-    )
-
-
-def _elements_in_tiles(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Iterator[Lanes]:
-    """Find the elements of some ranks, tile by tile in C order.
-
-    Each result may use the memory of the one before.
-    """
-    wanted = _Wanted.of(sum(part.shape[-1] for part in parts), ranks)
-    for table in _columns(parts):
-        yield _select(table, wanted, ranks)
-
-
 def sorted_tiles(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
     """Yield tables of sorted lanes; see `reference.lanes.sorted_lanes`."""
     for table in _columns(parts):
@@ -129,36 +111,27 @@ def sorted_tiles(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
         yield rows
 
 
-class _Wanted(NamedTuple):
-    """The two ranks of each answer in lanes without missing elements, and the network for them.
+def _select(
+    table: NDArray[Any],
+    lower: IntArray,
+    upper: IntArray,
+    network: Sequence[Exchange],
+    ranks: RanksOfLanes,
+) -> Lanes:
+    """Select the elements of the wanted ranks in every column of a table.
 
-    `is_same` is True if both ranks of every answer are equal.
+    `lower` and `upper` are the ranks in lanes without missing elements, and `network` is for these.
     """
-
-    lower: IntArray
-    upper: IntArray
-    is_same: bool
-    network: tuple[Exchange, ...]
-
-    @classmethod
-    def of(cls, n: int, ranks: RanksOfLanes) -> _Wanted:
-        lower, upper = (each[:, 0] for each in ranks(np.array([n])))
-        wanted = tuple(np.union1d(lower, upper).tolist())
-        return cls(lower, upper, bool((lower == upper).all()), exchanges(n, wanted))
-
-
-def _select(table: NDArray[Any], wanted: _Wanted, ranks: RanksOfLanes) -> Lanes:
-    """Select the elements of the wanted ranks in every column of a table."""
     n, n_lanes = table.shape
     table, n_missing = _without_missing(table)
     if n_missing is None:
-        rows = _exchanged(table, wanted.network)
-        first = _stacked(rows, wanted.lower, table).T
-        second = first if wanted.is_same else _stacked(rows, wanted.upper, table).T
+        rows = _exchanged(table, network)
+        first = _stacked(rows, lower, table).T
+        second = first if (lower == upper).all() else _stacked(rows, upper, table).T
         n_valid, none = (np.broadcast_to(np.int64(count), n_lanes) for count in (n, 0))
         return Lanes(first, second, n_valid, none)
     ordered = np.stack(_exchanged(table, exchanges(n, tuple(range(n)))))
-    first, second = ordered[wanted.lower], ordered[wanted.upper]
+    first, second = ordered[lower], ordered[upper]
     # Lanes with missing elements have other ranks.
     touched = np.flatnonzero(n_missing)
     n_valid = n - n_missing
@@ -170,8 +143,7 @@ def _select(table: NDArray[Any], wanted: _Wanted, ranks: RanksOfLanes) -> Lanes:
 def _stacked(rows: Sequence[Row], places: IntArray, like: NDArray[Any]) -> NDArray[Any]:
     """Return some of the rows as a table; a view if it is a single row."""
     if len(places) == 1:
-        only: NDArray[Any] = rows[places[0]][None]
-        return only
+        return rows[places[0]][None]
     table = np.empty((len(places), like.shape[1]), like.dtype)
     for row, place in zip(table, places.tolist(), strict=True):
         row[:] = rows[place]

@@ -125,8 +125,6 @@ def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
     and two bytes by counting. Scratch: the tile, or three lanes if that is more.
     """
     n_answers = len(ranks(np.ones(1, np.int64))[0])
-    if few.is_few(parts):
-        return few.lanes(parts, ranks)
     n = sum(part.shape[-1] for part in parts)
     dtype = parts[0].dtype
     if _is_selected(dtype) and long_lanes.is_selected_faster(n, dtype.itemsize, n_answers):
