@@ -40,7 +40,7 @@ def cuts(values: NDArray[Any], n_pivots: int) -> Cuts:
     Cells are heavy where the sample missed the distribution, which hashed positions make unlikely.
     """
     if values.size <= SORT_AT_MOST:
-        return cuts_of_sorted(*_sort_valid(values), n_pivots)
+        return reference.cuts(values, n_pivots)
     # The tree has 2**levels - 1 nodes: use all of them. One more level than the pivots need takes
     # 10 % more time (1e7 float64: 62 ms with 2,047 pivots, 68 ms with 4,095).
     full = (1 << ((n_pivots + 1).bit_length() - 1)) - 1
@@ -80,15 +80,6 @@ def _sample_pivots(values: NDArray[Any], n_pivots: int) -> NDArray[Any]:
     ordered = np.sort(sample(values, min(OVERSAMPLING * (n_pivots + 1), values.size)))
     steps = np.arange(1, n_pivots + 1) * len(ordered) // (n_pivots + 1)
     return ordered[steps] if len(ordered) else ordered
-
-
-def _sort_valid(values: NDArray[Any]) -> tuple[NDArray[Any], int]:
-    """Sort the valid elements; return them and the number of NaN."""
-    ordered = np.sort(values)  # NaN last
-    n_valid = len(ordered)
-    if ordered.dtype.kind == "f" and n_valid and np.isnan(ordered[-1]):
-        n_valid = int(np.searchsorted(ordered, np.nan))
-    return ordered[:n_valid], len(ordered) - n_valid
 
 
 # Kernels get the arrays that they write to as arguments. Allocating arrays inside them, and

@@ -66,8 +66,7 @@ def mixed(word: int) -> int:
 
 
 def _first_states(start: int, n: int) -> Words:
-    words: Words = mixed_word(np.arange(1, n + 1, dtype=np.uint64) * ODD + np.uint64(start & MASK))
-    return words
+    return mixed_word(np.arange(1, n + 1, dtype=np.uint64) * ODD + np.uint64(start & MASK))
 
 
 def _mix_by_numpy(words: Words, states: Words) -> None:
@@ -97,18 +96,6 @@ def _pieces(columns: Sequence[NDArray[Any]]) -> Iterator[list[NDArray[Any]]]:
         yield list(piece) if len(columns) > 1 else [piece]
 
 
-def _sum_by_numpy(columns: Sequence[NDArray[Any]]) -> int:
-    """Sum the hashes of the elements at each place by NumPy; see `_sum`."""
-    total = 0
-    for piece in _pieces(columns):
-        hashes = np.zeros(len(piece[0]), np.uint64)
-        for words in piece:
-            hashes = mixed_word(hashes ^ words)
-        total += int(hashes.sum(dtype=np.uint64))
-    return total & MASK
-
-
-@until_compiled(_sum_by_numpy)
 def _sum(columns: Sequence[NDArray[Any]]) -> int:
     """Sum the hashes of the elements at each place, modulo 2**64."""
     last, total = len(columns) - 1, 0
@@ -121,6 +108,13 @@ def _sum(columns: Sequence[NDArray[Any]]) -> int:
     return total & MASK
 
 
+def _hash_by_numpy(words: Words, has_others: bool, is_last: bool, hashes: Words) -> Any:
+    """Hash words by NumPy; see `_hash`."""
+    hashes[:] = mixed_word((hashes if has_others else np.uint64(0)) ^ words)
+    return hashes.sum(dtype=np.uint64) if is_last else 0
+
+
+@until_compiled(_hash_by_numpy)
 @kernel_of("u8 u4 u2 u1")
 def _hash(words: t.Values, has_others: bool, is_last: bool, hashes: t.LongWords) -> Any:
     """Hash words together with the hashes of others at their places, if there are any.

@@ -26,8 +26,7 @@ PIECE = 1 << 16  # elements whose logarithms are computed at a time
 
 def answer_probe(values: NDArray[Any], probe: probes.Measure) -> probes.ProbeResult:
     """Answer a probe; see `measures.answer_probe`."""
-    answer: probes.ProbeResult = MEASURES[type(probe)](values, probe)
-    return answer
+    return MEASURES[type(probe)](values, probe)
 
 
 def _extent(values: NDArray[Any], probe: probes.Extent) -> probes.ExtentResult:
