@@ -17,7 +17,16 @@ from dask_gpuselect.maths.keys import selection_dtype
 
 __all__ = ["SUBJECTS", "warm"]
 
-_ELEMENTS = ("cells", "draws", "fingerprints", "moments", "rulers", "selection", "spans")
+_ELEMENTS = (
+    "cells",
+    "draws",
+    "fingerprints",
+    "moments",
+    "rulers",
+    "selection",
+    "spans",
+    "word_counts",
+)
 _LANES = ("lane_ends", "lane_passes", "lane_runs", "long_lanes", "narrow", "window_lanes")
 _WINDOWS = frozenset(
     {
@@ -36,7 +45,7 @@ SUBJECTS: Mapping[str, frozenset[str]] = {
     "boxes": frozenset({*_ELEMENTS, *_LANES, "groups"}),
     "weights": frozenset({*_ELEMENTS, "weighing", "lane_ends", "weighed_lanes"}),
     "groups": frozenset({*_ELEMENTS, *_LANES, "groups"}),
-    "sorting": frozenset({"ordering", "fingerprints"}),
+    "sorting": frozenset({"ordering", "fingerprints", "word_counts"}),
     "strategies": frozenset({"measures", *_ELEMENTS}),
     "regression": frozenset({"residuals", *_ELEMENTS}),
     "neighbors": frozenset({"distances"}),
@@ -136,7 +145,7 @@ def _kernels(
     return kernels
 
 
-_WORDS = frozenset({"groups", "narrow", "ordering", "selection"})
+_WORDS = frozenset({"groups", "narrow", "ordering", "selection", "word_counts"})
 _SORTING = frozenset({"ordering"})
 _OF_DEVIATIONS = frozenset(
     {

@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied, words_of
-from dask_gpuselect.kernels.compiling import kernel, kernel_of, until_compiled
+from dask_gpuselect.kernels.compiling import kernel, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
-from dask_gpuselect.kernels.cpu.word_counts import count_words, place_of
-from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.kernels.cpu.word_counts import counts_of_words
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.value_counts import ValueCounts
 
@@ -60,21 +59,7 @@ def _compacted(values: NDArray[Any], keeps: NDArray[np.bool_]) -> NDArray[Any]:
 def value_counts(chunk: NDArray[Any] | Accompanied, dtype: np.dtype[Any]) -> ValueCounts:
     """Count every value; see `reference.selection.value_counts`."""
     words, _ = words_of(chunk, dtype, unmasked, elements_of)
-    return ValueCounts.of_words(_counts_of_words(words, 1 << 8 * dtype.itemsize)[None], dtype)
-
-
-@until_compiled(lambda words, n_words: np.bincount(words, minlength=n_words))
-def _counts_of_words(words: NDArray[Any], n_words: int) -> IntArray:
-    """Count each of `n_words` words."""
-    counts = np.zeros(n_words, np.int64)
-    _count_words(words, counts)
-    in_order: IntArray = counts[place_of(np.arange(n_words), n_words)]
-    return in_order
-
-
-@kernel_of("u2 u1")
-def _count_words(words: t.Values, counts: t.Ints) -> None:
-    count_words(words, counts)
+    return ValueCounts.of_words(counts_of_words(words, 1 << 8 * dtype.itemsize)[None], dtype)
 
 
 @kernel
