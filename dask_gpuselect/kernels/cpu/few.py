@@ -143,7 +143,8 @@ def _select(
 def _stacked(rows: Sequence[Row], places: IntArray, like: NDArray[Any]) -> NDArray[Any]:
     """Return some of the rows as a table; a view if it is a single row."""
     if len(places) == 1:
-        return rows[places[0]][None]
+        answer: NDArray[Any] = rows[places[0]][None]
+        return answer
     table = np.empty((len(places), like.shape[1]), like.dtype)
     for row, place in zip(table, places.tolist(), strict=True):
         row[:] = rows[place]

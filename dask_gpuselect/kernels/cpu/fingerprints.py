@@ -66,7 +66,8 @@ def mixed(word: int) -> int:
 
 
 def _first_states(start: int, n: int) -> Words:
-    return mixed_word(np.arange(1, n + 1, dtype=np.uint64) * ODD + np.uint64(start & MASK))
+    answer: Words = mixed_word(np.arange(1, n + 1, dtype=np.uint64) * ODD + np.uint64(start & MASK))
+    return answer
 
 
 def _mix_by_numpy(words: Words, states: Words) -> None:

@@ -26,7 +26,8 @@ PIECE = 1 << 16  # elements whose logarithms are computed at a time
 
 def answer_probe(values: NDArray[Any], probe: probes.Measure) -> probes.ProbeResult:
     """Answer a probe; see `measures.answer_probe`."""
-    return MEASURES[type(probe)](values, probe)
+    answer: probes.ProbeResult = MEASURES[type(probe)](values, probe)
+    return answer
 
 
 def _extent(values: NDArray[Any], probe: probes.Extent) -> probes.ExtentResult:

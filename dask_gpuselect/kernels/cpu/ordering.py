@@ -47,7 +47,8 @@ def elements_of(keys: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     The memory of the keys may be reused.
     """
     if _is_small(dtype):
-        return radix.elements_of(keys, dtype)
+        answer: NDArray[Any] = radix.elements_of(keys, dtype)
+        return answer
     if dtype.kind == "f":
         # Zeros of both signs are together, and so are NaN; their bits are made equal.
         keys[keys.searchsorted(0.0) : keys.searchsorted(0.0, side="right")] = 0.0

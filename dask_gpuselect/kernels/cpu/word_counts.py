@@ -28,7 +28,8 @@ def counts_of_words(words: NDArray[Any], n_words: int) -> IntArray:
     """
     counts = np.zeros(n_words, np.int64)
     _count_words(words, counts)
-    return counts[place_of(np.arange(n_words), n_words)]
+    answer: IntArray = counts[place_of(np.arange(n_words), n_words)]
+    return answer
 
 
 def place_of(word: Any, n_words: int) -> Any:
