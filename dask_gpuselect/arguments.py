@@ -24,6 +24,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import (
+    FILL_ROWS,
     Array,
     as_numpy,
     check_no_unit,
@@ -168,10 +169,7 @@ def public(
             with quiet():
                 if kind is None:
                     return function(*args, **kwargs)
-                sources = _Sources(kind)
-                known: Any = replaced((args, kwargs), kind.is_instance, sources.source)
-                answer: T = sources.answered(function(*known[0], **known[1]))
-                return answer
+                return _by_sources(kind, function, args, kwargs)
 
         return entered
 
@@ -216,34 +214,31 @@ def _kind_of(given: Mapping[str, Any]) -> ExpressionType | None:
     return next(iter(kinds), None)
 
 
-class _Sources:
-    """Conversion of a call's expression arrays for the engine, and of its answers back."""
+def _by_sources(
+    kind: ExpressionType, function: Callable[..., T], args: Any, kwargs: Mapping[str, Any]
+) -> T:
+    """Call a function with dask arrays instead of expression arrays, and convert its answer back.
 
-    def __init__(self, kind: ExpressionType) -> None:
-        self.kind = kind
-        self.given: dict[str, Any] = {}  # by the names of their sources
+    Arrays that an estimator has as attributes are converted too. Expressions that the function
+    hands back are those that were given.
+    """
+    given: dict[str, Any] = {}  # by the names of their sources
 
-    def source(self, array: Any) -> DaskArray:
-        """Return the dask array of an expression, and remember the expression."""
-        source: DaskArray = as_source(array)
-        self.given[source.name] = array
-        return source
+    def source(array: Any) -> DaskArray:
+        made: DaskArray = as_source(array)
+        given[made.name] = array
+        return made
 
-    def answer(self, array: DaskArray) -> Any:
-        """Return the expression of an array, or the given expression if it is handed back."""
-        given = self.given.get(array.name)
-        return as_expression(array, self.kind) if given is None else given
+    def expression(array: DaskArray) -> Any:
+        return given[array.name] if array.name in given else as_expression(array, kind)
 
-    def answered(self, result: Any) -> Any:
-        """Convert the arrays in an answer to expressions.
-
-        Arrays that an estimator has as attributes are converted too.
-        """
-        if hasattr(result, "get_params"):
-            for name, value in vars(result).items():
-                if isinstance(value, DaskArray):
-                    setattr(result, name, self.answer(value))
-        return replaced(result, lambda each: isinstance(each, DaskArray), self.answer)
+    args, kwargs = replaced((args, kwargs), kind.is_instance, source)
+    result: Any = function(*args, **kwargs)
+    if hasattr(result, "get_params"):
+        own = {name: value for name, value in vars(result).items() if isinstance(value, DaskArray)}
+        vars(result).update({name: expression(value) for name, value in own.items()})
+    answer: T = replaced(result, lambda each: isinstance(each, DaskArray), expression)
+    return answer
 
 
 def replaced(value: Any, is_one: Callable[[Any], bool], function: Callable[[Any], Any]) -> Any:
@@ -453,6 +448,14 @@ def as_array(a: Any, name: str = "", of: str = "real numbers") -> Any:
             needed = "expected an array of real numbers, bools or dates"
         raise TypeError(f"{needed}, not {type_name(a)}")
     return host
+
+
+def as_entered(a: Any, name: str) -> Any:
+    """Return rows whose chunks are checked as they are read, or plain rows that are not masked."""
+    if isinstance(a, DaskArray):
+        return entered(a, name, FILL_ROWS)
+    check_not_masked(a, FILL_ROWS)
+    return a
 
 
 def is_masked(a: Any) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from types import TracebackType
+from functools import partial
+from importlib import import_module
 from typing import Self
 
 from dask_gpuselect.optional import after_import
-from dask_gpuselect.routing import replacements
+from dask_gpuselect.routing import lock, settle
 
 _in_force: set[Enabled] = set()
 
@@ -27,13 +28,8 @@ class Enabled:
         self._join(1)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with replacements.lock:
+    def __exit__(self, *error: object) -> None:
+        with lock:
             self.depth -= 1
             if not self.depth:
                 _in_force.discard(self)
@@ -41,7 +37,7 @@ class Enabled:
 
     def _join(self, depth: int) -> None:
         """Put the call in force, and count its open contexts."""
-        with replacements.lock:
+        with lock:
             _in_force.add(self)
             self.depth += depth
             _settle()
@@ -49,7 +45,7 @@ class Enabled:
 
 def _settle() -> None:
     """Replace dask's functions if a call is in force; else put them back."""
-    replacements.settle(is_wanted=bool(_in_force))
+    settle(is_wanted=bool(_in_force))
 
 
 def enable() -> Enabled:
@@ -114,21 +110,15 @@ def enable() -> Enabled:
     np.float64(4.5)
     """
     enabled = Enabled()
-    after_import("dask.dataframe", _open_dataframe)
-    after_import("xarray", _open_xarray)
+    after_import("dask.dataframe", partial(_open, "dataframe"))
+    after_import("xarray", partial(_open, "xarray"))
     return enabled
 
 
-def _open_dataframe() -> None:
-    """Import the accessors of dask.dataframe, if functions are still to be replaced."""
+def _open(accessors: str) -> None:
+    """Import the accessors of a package, if functions are still to be replaced."""
     if _in_force:
-        from dask_gpuselect import dataframe  # noqa: F401 -- it adds to what is replaced
-
-
-def _open_xarray() -> None:
-    """Import the accessors of xarray, if functions are still to be replaced."""
-    if _in_force:
-        from dask_gpuselect import xarray  # noqa: F401 -- likewise
+        import_module(f"{__package__}.{accessors}")  # it adds to what is replaced
 
 
 def disable() -> None:
@@ -138,6 +128,6 @@ def disable() -> None:
     --------
     enable : Replace dask's functions by those of this package.
     """
-    with replacements.lock:
+    with lock:
         _in_force.clear()
         _settle()

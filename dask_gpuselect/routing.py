@@ -48,22 +48,6 @@ ORDERS = dict.fromkeys(OURS, QUANTILE) | {"median": MEDIAN, "nanmedian": MEDIAN}
 second argument that only dask's order allows."""
 
 
-def _named(name: str, positional: Sequence[Any]) -> dict[str, Any]:
-    """Return the positional arguments behind the array by their names.
-
-    The order is NumPy's, unless the second argument can only be meant in dask's.
-    """
-    of_numpy, of_dask, only_dask = ORDERS[name]
-    is_dask = len(positional) > 1 and isinstance(positional[1], only_dask)
-    names = of_dask if is_dask else of_numpy
-    if len(positional) > len(names):
-        raise TypeError(
-            f"{name}() takes at most {len(names) + 1} positional arguments, and got "
-            f"{len(positional) + 1}"
-        )
-    return dict(zip(names, positional, strict=False))
-
-
 # Default values of arguments that this package's functions do not take.
 NOTHING = {"out": None, "overwrite_input": False, "internal_method": "default"}
 
@@ -126,8 +110,19 @@ def _check_not_approximate(a: Any, beyond: Sequence[str], problem: str) -> None:
 
 
 def _arguments(name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments behind the array by the names that this package gives them."""
-    given = {**_named(name, positional), **named}
+    """Return the arguments behind the array by the names that this package gives them.
+
+    The order is NumPy's, unless the second argument can only be meant in dask's.
+    """
+    of_numpy, of_dask, only_dask = ORDERS[name]
+    is_dask = len(positional) > 1 and isinstance(positional[1], only_dask)
+    names = of_dask if is_dask else of_numpy
+    if len(positional) > len(names):
+        raise TypeError(
+            f"{name}() takes at most {len(names) + 1} positional arguments, and got "
+            f"{len(positional) + 1}"
+        )
+    given = {**dict(zip(names, positional, strict=False)), **named}
     if given.get("keepdims") is np._NoValue:
         del given["keepdims"]
     return _with_method(name, given)
@@ -162,58 +157,36 @@ def _is_nothing(key: str, value: Any) -> bool:
 # --- Replaced functions ---------------------------------------------------------------------------
 
 
-class Replacements:
-    """Functions and methods that are replaced together, and put back together."""
+lock = forks.lock()
+_originals: list[tuple[ModuleType | type, str, Any]] = []  # of what is replaced now
+_further: list[tuple[type, str, Callable[[Any], Any]]] = []  # see `replaces`
 
-    def __init__(self) -> None:
-        self.lock = forks.lock()
-        self.originals: list[tuple[ModuleType | type, str, Any]] = []
-        self.further: list[tuple[type, str, Callable[[Any], Any]]] = []
 
-    def add(self, owner: type, name: str, routed: Callable[[Any], Any]) -> None:
-        """Replace a method of another class too, now if others are replaced already.
+def settle(*, is_wanted: bool) -> None:
+    """Replace everything, or put everything back, unless that is done already."""
+    with lock:
+        if is_wanted and not _originals:
+            for home in homes():
+                for name in OURS:
+                    _set(home, name, _routed(name, getattr(home, name)))
+                for name in METHODS:
+                    _set(home.Array, name, _array_method(name))
+            for owner, name, routed in _further:
+                _set(owner, name, routed(getattr(owner, name, None)))
+        while _originals and not is_wanted:
+            changed, name, original = _originals.pop()
+            if original is None:
+                delattr(changed, name)
+            else:
+                setattr(changed, name, original)
 
-        Parameters
-        ----------
-        owner : type
-            The class.
-        name : str
-            Its method.
-        routed : callable
-            Takes the method, or None if there is none, and returns its replacement.
-        """
-        with self.lock:
-            self.further.append((owner, name, routed))
-            if self.originals:
-                self._set(owner, name, routed(getattr(owner, name, None)))
 
-    def settle(self, *, is_wanted: bool) -> None:
-        """Replace everything, or put everything back, unless that is done already."""
-        with self.lock:
-            if is_wanted and not self.originals:
-                self._replace()
-            elif not is_wanted:
-                for owner, name, original in reversed(self.originals):
-                    if original is None:
-                        delattr(owner, name)
-                    else:
-                        setattr(owner, name, original)
-                self.originals = []
-
-    def _replace(self) -> None:
-        for home in homes():
-            for name in OURS:
-                self._set(home, name, _routed(name, getattr(home, name)))
-            for name in METHODS:
-                self._set(home.Array, name, _array_method(name))
-        for owner, name, routed in self.further:
-            self._set(owner, name, routed(getattr(owner, name, None)))
-
-    def _set(self, owner: ModuleType | type, name: str, value: Any) -> None:
-        is_own = isinstance(owner, ModuleType) or name in vars(owner)
-        original = inspect.getattr_static(owner, name, None) if is_own else None
-        self.originals.append((owner, name, original))
-        setattr(owner, name, value)
+def _set(owner: ModuleType | type, name: str, value: Any) -> None:
+    """Replace an attribute, and remember the original unless a base class has it."""
+    is_own = isinstance(owner, ModuleType) or name in vars(owner)
+    original = inspect.getattr_static(owner, name, None) if is_own else None
+    _originals.append((owner, name, original))
+    setattr(owner, name, value)
 
 
 def _array_method(name: str) -> Callable[..., Any]:
@@ -225,9 +198,6 @@ def _array_method(name: str) -> Callable[..., Any]:
         return getattr(Exact(self), name)(*positional, **named)
 
     return method
-
-
-replacements = Replacements()
 
 
 def replaces(name: str, *owners: type) -> Callable[[Callable[..., Any]], Any]:
@@ -245,7 +215,10 @@ def replaces(name: str, *owners: type) -> Callable[[Callable[..., Any]], Any]:
             return method
 
         for owner in owners:
-            replacements.add(owner, name, routed)
+            with lock:
+                _further.append((owner, name, routed))
+                if _originals:  # others are replaced already
+                    _set(owner, name, routed(getattr(owner, name, None)))
         return function
 
     return decorate

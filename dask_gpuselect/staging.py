@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from dask.base import tokenize
@@ -175,13 +175,6 @@ def _native_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 # --- One staging for each device ----------------------------------------------------------------
 
 
-class Settings(NamedTuple):
-    """Number of pinned buffers, and of threads that fill them."""
-
-    n_buffers: int
-    n_threads: int
-
-
 _stagings: dict[int, Staging] = {}
 _stagings_lock = forks.lock()
 
@@ -193,10 +186,10 @@ def _staging(device: int) -> Staging:
         staging = _stagings.get(device)
         if staging is not None and staging.settings == settings:
             return staging
-        staging = _stagings[device] = Staging(CudaLink(), settings)
+        staging = _stagings[device] = Staging(CudaLink(), *settings)
     if staging.problem:
         warnings.warn(
-            f"{settings.n_buffers} buffers of {format_bytes(BUFFER)} of pinned memory could not be "
+            f"{settings[0]} buffers of {format_bytes(BUFFER)} of pinned memory could not be "
             f"allocated for CUDA device {device}: chunks are copied without them, which is slower. "
             f"Try a smaller config value dask_gpuselect.staging-pool ({staging.problem})",
             RuntimeWarning,
@@ -205,11 +198,11 @@ def _staging(device: int) -> Staging:
     return staging
 
 
-def _settings() -> Settings:
-    """Return the settings from dask's config."""
+def _settings() -> tuple[int, int]:
+    """Return the numbers of buffers and of threads from dask's config."""
     pool = n_bytes("staging-pool")
     threads = number("staging-threads", min(MOST_THREADS, CPU_COUNT))
-    return Settings(pool // BUFFER, threads)
+    return pool // BUFFER, threads
 
 
 # --- Staging ------------------------------------------------------------------------------------
@@ -229,8 +222,10 @@ class Staging:
     ----------
     link : CudaLink
         The link to the device.
-    settings : Settings
-        Without buffers, or if they cannot be allocated, copies are plain.
+    n_buffers : int
+        Number of pinned buffers. Without any, or if they cannot be allocated, copies are plain.
+    n_threads : int
+        Number of threads that fill them.
     size : int
         Bytes of a buffer, a multiple of 16.
 
@@ -240,21 +235,21 @@ class Staging:
         Why there are no buffers, if some were asked for.
     """
 
-    def __init__(self, link: CudaLink, settings: Settings, size: int = BUFFER) -> None:
+    def __init__(self, link: CudaLink, n_buffers: int, n_threads: int, size: int = BUFFER) -> None:
         self.link = link
-        self.settings = settings
+        self.settings = (n_buffers, n_threads)
         self.size = size
         self.problem = ""
         self.buffers: SimpleQueue[Buffer] = SimpleQueue()
         try:
-            buffers = [(link.pinned(size), link.event()) for _ in range(settings.n_buffers)]
+            buffers = [(link.pinned(size), link.event()) for _ in range(n_buffers)]
         except (RuntimeError, MemoryError) as error:  # CUDA's errors are RuntimeErrors
             buffers, self.problem = [], str(error) or type(error).__name__
         self.is_plain = not buffers
         for buffer in buffers:
             self.buffers.put(buffer)
         self.turn = threading.Lock()
-        self.threads = Threads(settings.n_threads, initializer=link.use)
+        self.threads = Threads(n_threads, initializer=link.use)
         weakref.finalize(self, link.drain)  # so that no buffer is freed while it is read
 
     def copy(self, source: NDArray[Any]) -> Any:

@@ -250,7 +250,7 @@ class Boxplot(Advising, LazyCollection):
         """Return the label of a box, or its index."""
         if label is not None:
             return label
-        return _index(i, self.shape)
+        return ", ".join(map(str, np.unravel_index(i, self.shape)))
 
     # --- To draw ----------------------------------------------------------------------------------
 
@@ -437,11 +437,6 @@ def _label_left_out(ax: Any, median: Any, box: Box) -> None:
                 va=along,
                 fontsize="small",
             )
-
-
-def _index(i: int, shape: tuple[int, ...]) -> str:
-    """Return the index of a box, as it is written in brackets."""
-    return ", ".join(map(str, np.unravel_index(i, shape)))
 
 
 def _aligned(rows: list[list[str]]) -> list[list[str]]:

@@ -66,9 +66,6 @@ class Candidates(Protocol):
     def counts(self, values: NDArray[Any]) -> Counts:
         """Count the elements below, and up to, each of some ascending distinct values."""
 
-    def inside(self, low: Any, high: Any) -> Candidates | None:
-        """Take the elements in (low, high); None where selecting among them is no faster."""
-
     def distances(self, centre: Any) -> Candidates:
         """Compute the distances from a floating-point number, in its dtype, on the same device."""
 
@@ -136,10 +133,6 @@ class HostCandidates:
     def counts(self, values: NDArray[Any]) -> Counts:
         ordered = self.ordered()
         return ordered.places(values, "left"), ordered.places(values, "right")
-
-    def inside(self, low: Any, high: Any) -> HostCandidates:
-        elements = self.elements
-        return HostCandidates(elements.compress((elements > low) & (elements < high)))
 
     def distances(self, centre: Any) -> HostCandidates:
         with np.errstate(over="ignore", invalid="ignore"):

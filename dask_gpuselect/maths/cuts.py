@@ -374,6 +374,8 @@ class Brackets(Joined):
     spared : object, optional
         Knowledge about elements that a further load may gather, because there was no room for them
         here.
+    inner : ndarray of bool, of the shape of `wanted`, optional
+        True for the open cells between the shells of deviations: see `robust.deviations`.
     """
 
     ends: NDArray[Any]
@@ -381,6 +383,7 @@ class Brackets(Joined):
     n_ends: IntArray | None = field(default=None, kw_only=True)
     summed: NDArray[np.bool_] | None = field(default=None, kw_only=True)
     spared: Any = field(default=None, kw_only=True)
+    inner: Any = field(default=None, kw_only=True)
 
     @property
     def is_whole(self) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dask_gpuselect.arguments import as_integer, check_real, check_table, public
-from dask_gpuselect.arrays import FILL_ROWS, as_numpy, check_not_masked, is_array
-from dask_gpuselect.engine.door import entered
+from dask_gpuselect.arguments import as_entered, as_integer, check_real, check_table, public
+from dask_gpuselect.arrays import as_numpy, is_array
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.neighbors.search import Answer, Search, answers, check_k
 
@@ -105,11 +104,8 @@ def kneighbors(X: Any, Q: Any, k: int) -> tuple[Any, Any]:
 
 def as_rows(a: Any, name: str) -> Any:
     """Return a two-dimensional array of real numbers, or raise an error that names it."""
-    if isinstance(a, DaskArray):
-        a = entered(a, name, FILL_ROWS)
-    else:
-        check_not_masked(a, FILL_ROWS)
-        a = a if is_array(a) else as_numpy(a)
+    a = as_entered(a, name)
+    a = a if isinstance(a, DaskArray) or is_array(a) else as_numpy(a)
     check_real(a, name, most_bits=64)
     check_table(a, name)
     return a

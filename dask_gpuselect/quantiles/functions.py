@@ -711,7 +711,6 @@ def ask_quantiles(
     axis: Axis,
     method: str | Method,
     *,
-    keepdims: bool,
     strategy: Strategy | str | None = None,
     weights: Any = None,
     where: Any = None,
@@ -726,21 +725,20 @@ def ask_quantiles(
     a, q, axis, method, keepdims, strategy, weights, where
         As of `quantile`, with q in ``[0, scale]``.
     **how
-        For `_question_of`. `fill_value` or `if_none` is the answer where no element takes part;
+        For `_asking_of`. `fill_value` or `if_none` is the answer where no element takes part;
         by default that follows from the kind of the arrays.
     """
-    chosen = _chosen(strategy, weights)
+    if strategy is not None and weights is not None:
+        raise ValueError("strategy= does not support weights: leave out strategy or weights")
+    chosen = None if strategy is None else strategy_of(strategy)
     arrays, together = each_of(a)
     of_each: dict[str, Any] = {"n": len(arrays), "is_several": together is not None}
     each_weights = for_each(weights, a, name="weights", **of_each)
     each_where = for_each(where, a, name="where", **of_each)
-    askings = []
-    for array, own, mask in zip(arrays, each_weights, each_where, strict=True):
-        about, question, axes, is_scalar = _question_of(
-            array, q, axis, method, weights=own, where=mask, **how
-        )
-        form: dict[str, Any] = {"keepdims": keepdims, "is_scalar": is_scalar}
-        askings.append(Asking(about, question, axes, question.dtype, **form))
+    askings = [
+        _asking_of(array, q, axis, method, weights=own, where=mask, **how)
+        for array, own, mask in zip(arrays, each_weights, each_where, strict=True)
+    ]
     if chosen is None:
         answers = ask_each(askings, name)
     else:
@@ -750,18 +748,13 @@ def ask_quantiles(
     return answers[0] if together is None else together(answers)
 
 
-def _chosen(strategy: Strategy | str | None, weights: Any) -> Strategy | None:
-    if strategy is not None and weights is not None:
-        raise ValueError("strategy= does not support weights: leave out strategy or weights")
-    return None if strategy is None else strategy_of(strategy)
-
-
-def _question_of(
+def _asking_of(
     a: Any,
     q: Any,
     axis: Axis,
     method: str | Method,
     *,
+    keepdims: bool,
     skips_missing: bool = False,
     scale: int = 1,
     weights: Any = None,
@@ -769,8 +762,8 @@ def _question_of(
     nodata: Any = None,
     fill_value: Any = None,
     if_none: Filled | None = None,
-) -> tuple[Any, Quantiles | WeightedQuantiles, tuple[int, ...], bool]:
-    """Check the arguments; return the array, the question, the axes, and whether q is a scalar."""
+) -> Asking:
+    """Check the arguments, and return the question about an array."""
     is_weighted = weights is not None
     none: str | Filled = if_none or if_all_left_out(a, where, nodata)
     a = as_accompanied(a, where, nodata, weights, axis)
@@ -793,7 +786,8 @@ def _question_of(
         dtype = dtype if dtype.kind in "fMm" else np.dtype(np.float64)  # for NaN, as in NumPy
     ask_for = WeightedQuantiles if is_weighted else Quantiles
     about = tuple(shares.tolist()), chosen.name, skips_missing, source_dtype, dtype
-    return a, ask_for(*about, if_none=none), axes, is_scalar
+    question = ask_for(*about, if_none=none)
+    return Asking(a, question, axes, dtype, keepdims=keepdims, is_scalar=is_scalar)
 
 
 def _fill_values(fill_value: Any, dtype: np.dtype[Any], n: int) -> tuple[Any, ...]:

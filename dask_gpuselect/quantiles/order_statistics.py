@@ -119,11 +119,7 @@ def order_statistic(
     is_whole = if_all_left_out(a, where, nodata) == "empty"
     a = as_accompanied(a, where, nodata)
     source = numpy_dtype(a)
-    how: dict[str, Any] = {
-        "weak_q": True,
-        "q_dtype": np.dtype(np.float64),
-    }  # without effect on the dtype of a single element
-    dtype = result_dtype(source, METHODS["lower"], **how)
+    dtype = result_dtype(source, METHODS["lower"], weak_q=True)
     ranks, shape = _ranks_of(k, math.prod(a.shape) if is_whole else math.nan)
     question = OrderStatistics(ranks, source, dtype)
     axes, is_scalar = tuple(range(a.ndim)), shape == ()

@@ -16,7 +16,7 @@ import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -57,23 +57,6 @@ MOST_STEPS = 1 << 16
 
 
 # --- Brackets and shells --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviationBrackets(Brackets):
-    """Brackets for the median and, where there is room, for the middle distances from it.
-
-    Parameters
-    ----------
-    inner : ndarray of bool, shape (E + 1,)
-        True for the open cells between the shells, whose elements are at most as far from the
-        median as the middle distances. Elements of the other cells that are not wanted are at least
-        as far.
-    spared : Ladder or None
-        The knowledge about the shells, if there was no room for them.
-    """
-
-    inner: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -251,7 +234,7 @@ def bracket_median_and_shells(
     counted: IntArray,
     rooms: tuple[int, int, int],
     dtype: np.dtype[Any],
-) -> DeviationBrackets:
+) -> Brackets:
     """Return the brackets of the elements to gather before the median is known.
 
     Parameters
@@ -270,15 +253,12 @@ def bracket_median_and_shells(
     """
     shells = _shells_with_room(ladder, int(lo[0]), int(hi[0]), rooms, dtype)
     if shells is None:
-        brackets = Brackets.covering(ladder.values, lo, hi, counted=counted)
-        nothing = np.zeros_like(brackets.wanted)
-        return DeviationBrackets(brackets.ends, brackets.wanted, nothing, spared=_few_steps(ladder))
+        return replace(_covering(ladder, lo, hi, counted), spared=_few_steps(ladder))
     begins, ends = np.array(shells.cells, np.int64).T
     heavy = _heavy_inside(ladder, begins, ends, rooms[-1])
     lo, hi = np.concatenate([lo, begins]), np.concatenate([hi, ends])
     counted = np.concatenate([counted, heavy, np.array(shells.tied, np.int64)])
-    brackets = Brackets.covering(ladder.values, lo, hi, counted=counted)
-    return _with_inner(brackets, ladder, shells)
+    return _covering(ladder, lo, hi, counted, shells.inner)
 
 
 def _shells_with_room(
@@ -316,13 +296,24 @@ def _parts_of_interval(
     return list(itertools.pairwise(points))
 
 
-def _with_inner(brackets: Brackets, ladder: Ladder, shells: Shells) -> DeviationBrackets:
-    """Return brackets with the cells that lie between the shells."""
-    inner = np.zeros_like(brackets.wanted)
-    if shells.inner is not None:
-        first, last = brackets.ends.searchsorted(ladder.values[list(shells.inner)])
-        inner[first + 1 : last + 1] = True
-    return DeviationBrackets(brackets.ends, brackets.wanted, inner)
+def _covering(
+    ladder: Ladder,
+    lo: IntArray,
+    hi: IntArray,
+    counted: IntArray,
+    inner: tuple[int, int] | None = None,
+) -> Brackets:
+    """Return brackets (lo, hi], with the cells that lie between the shells as inner ones.
+
+    All elements from the first to the last value of `inner` are at most as far from the median as
+    the middle distances. Elements of the other cells that are not wanted are at least as far.
+    """
+    brackets = Brackets.covering(ladder.values, lo, hi, counted=counted)
+    is_inner = np.zeros_like(brackets.wanted)
+    if inner is not None:
+        first, last = brackets.ends.searchsorted(ladder.values[list(inner)])
+        is_inner[first + 1 : last + 1] = True
+    return replace(brackets, inner=is_inner)
 
 
 def _heavy_inside(ladder: Ladder, begins: IntArray, ends: IntArray, room: int) -> IntArray:
@@ -359,16 +350,14 @@ def _few_steps(ladder: Ladder) -> Ladder:
     )
 
 
-def bracket_from_cuts(
-    cuts: Cuts, dtype: np.dtype[Any], room: int | None = None
-) -> DeviationBrackets:
+def bracket_from_cuts(cuts: Cuts, dtype: np.dtype[Any], room: int | None = None) -> Brackets:
     """Return the brackets that the second load gathers, by the cuts of all chunks.
 
     They hold up to `room` elements in all, by default as many as these cuts make likely.
     """
     n = int(cuts.n_valid.sum())
     if n == 0:
-        return DeviationBrackets(cuts.pivots[:0], np.zeros(1, np.bool_), np.zeros(1, np.bool_))
+        return Brackets(cuts.pivots[:0], np.zeros(1, np.bool_), inner=np.zeros(1, np.bool_))
     wanted = ranks_of((0.5,), MEDIAN, n)
     envelope = Envelope.of(cuts)
     lo, hi = envelope.positions(wanted.lower, wanted.upper)
@@ -378,9 +367,7 @@ def bracket_from_cuts(
     return bracket_median_and_shells(Ladder.of(envelope), lo, hi, tied, rooms, dtype)
 
 
-def narrower_deviations(
-    brackets: DeviationBrackets, cuts: Cuts, dtype: np.dtype[Any]
-) -> DeviationBrackets:
+def narrower_deviations(brackets: Brackets, cuts: Cuts, dtype: np.dtype[Any]) -> Brackets:
     """Narrow brackets by the cuts of all chunks at some of the gathered candidates.
 
     Shells that were spared stay so.
@@ -398,29 +385,28 @@ def narrower_deviations(
     if brackets.is_whole:
         begins, ends = np.array(shells.cells, np.int64).T
         lo, hi = np.append(lo, begins), np.append(hi, ends)
-    covering = Brackets.covering(ladder.values, lo, hi, counted=counted)
-    return _inside_both(brackets, _with_inner(covering, ladder, shells))
+    return _inside_both(brackets, _covering(ladder, lo, hi, counted, shells.inner))
 
 
-def narrower_about(brackets: DeviationBrackets, cuts: Cuts, centre: Any) -> DeviationBrackets:
+def narrower_about(brackets: Brackets, cuts: Cuts, centre: Any) -> Brackets:
     """Narrow the shells about a median that is known, by the cuts of all chunks at candidates."""
     return _inside_both(brackets, bracket_known(Ladder.of(Envelope.of(cuts)), centre))
 
 
-def _inside_both(brackets: DeviationBrackets, other: DeviationBrackets) -> DeviationBrackets:
+def _inside_both(brackets: Brackets, other: Brackets) -> Brackets:
     both = narrower(brackets, other)
     before, now = cells_of(brackets, both.ends), cells_of(other, both.ends)
     inner = (brackets.inner[before] | other.inner[now]) & ~both.wanted
-    return DeviationBrackets(both.ends, both.wanted, inner, spared=brackets.spared)
+    return replace(both, inner=inner)
 
 
-def bracket_from_sample(taken: NDArray[Any], size: int, dtype: np.dtype[Any]) -> DeviationBrackets:
+def bracket_from_sample(taken: NDArray[Any], size: int, dtype: np.dtype[Any]) -> Brackets:
     """Return brackets that nearly certainly hold the answer, from elements of a sample.
 
     The elements are those at `boxes.rungs_of`. Nothing is proven: the counts show whether it holds.
     """
     if size == 0:
-        return DeviationBrackets(taken, np.ones(1, np.bool_), np.zeros(1, np.bool_))
+        return Brackets(taken, np.ones(1, np.bool_), inner=np.zeros(1, np.bool_))
     ladder, most_upto, sampled = ladder_of_sample(taken, size)
     wanted = ranks_of((0.5,), MEDIAN, size)
     lo, hi = positions_among(ladder.least_upto, most_upto, wanted.lower, wanted.upper)
@@ -430,7 +416,7 @@ def bracket_from_sample(taken: NDArray[Any], size: int, dtype: np.dtype[Any]) ->
     return bracket_median_and_shells(expected, lo, hi, heavy, (few, some, most), dtype)
 
 
-def bracket_known(spared: Ladder, centre: Any) -> DeviationBrackets:
+def bracket_known(spared: Ladder, centre: Any) -> Brackets:
     """Return the brackets of the third load: the shells about a median that is known.
 
     The first values behind the inner elements that may have the wanted distance may be many. They
@@ -442,8 +428,7 @@ def bracket_known(spared: Ladder, centre: Any) -> DeviationBrackets:
         cells = _without(cells, run)
     begins, ends = np.array(cells, np.int64).T
     tied = np.array(shells.tied, np.int64)
-    brackets = Brackets.covering(spared.values, begins, ends, counted=tied)
-    return _with_inner(brackets, spared, shells)
+    return _covering(spared, begins, ends, tied, shells.inner)
 
 
 def _first_behind(distances: NDArray[Any], inner: tuple[int, int] | None) -> list[tuple[int, int]]:
@@ -467,34 +452,14 @@ def _first_behind(distances: NDArray[Any], inner: tuple[int, int] | None) -> lis
 # --- Distances of ranks ---------------------------------------------------------------------------
 
 
-def around(brackets: Brackets, tally: Tally, wanted: IntArray) -> tuple[Brackets, Tally]:
-    """Return the part of brackets and tally about some ranks, if selecting there is faster.
-
-    Most candidates are in the shells, and the median is not. Selecting among 5.6 million candidates
-    on the host took 60 ms, and 15 ms in this part.
-    """
-    lo = int(tally.upto.searchsorted(wanted.min(), side="right")) - 1
-    hi = int(tally.below.searchsorted(wanted.max(), side="right"))
-    if lo < 0 or hi == len(brackets.ends):
-        return brackets, tally
-    candidates = tally.candidates.inside(brackets.ends[lo], brackets.ends[hi])
-    if candidates is None:
-        return brackets, tally
-    ends = slice(lo, hi + 1)
-    is_wanted = np.append(brackets.wanted[lo + 1 : hi + 1], np.False_)
-    part = Brackets(brackets.ends[ends], np.append(np.False_, is_wanted))
-    counts = tally.below[ends], tally.upto[ends]
-    return part, Tally(*counts, candidates, tally.n_valid, tally.n_missing)
-
-
 def distances_of_ranks(
-    brackets: DeviationBrackets, tally: Tally, centre: Any, wanted: IntArray
+    brackets: Brackets, tally: Tally, centre: Any, wanted: IntArray
 ) -> NDArray[Any]:
     """Return the distances from the median that have some ranks among all distances.
 
     Parameters
     ----------
-    brackets : DeviationBrackets
+    brackets : Brackets
         With shells.
     tally : Tally
         Of all chunks, at these brackets.

@@ -32,8 +32,6 @@ from dask_gpuselect.quiet import quiet
 from dask_gpuselect.robust.deviations import (
     LEAST_ROOM,
     ROOM,
-    DeviationBrackets,
-    around,
     bracket_from_cuts,
     bracket_from_sample,
     bracket_known,
@@ -94,11 +92,11 @@ class DeviationQuestion(Question, LaneQuestion):
     def dtype(self) -> np.dtype[Any]:
         return self.distances.dtype
 
-    def guess(self, ordered: Any, rate: float) -> DeviationBrackets:
+    def guess(self, ordered: Any, rate: float) -> Brackets:
         del rate  # the wanted ranks are relative, the same in the sample
         return bracket_from_sample(*valid_in(ordered, rungs_of), self.dtype)
 
-    def bracket(self, cuts: Cuts) -> DeviationBrackets:
+    def bracket(self, cuts: Cuts) -> Brackets:
         return bracket_from_cuts(cuts, self.dtype)
 
     @property
@@ -108,11 +106,10 @@ class DeviationQuestion(Question, LaneQuestion):
     def most_candidates(self, n_pivots: int) -> int:
         return max(ROOM * n_pivots, LEAST_ROOM)
 
-    def narrower(self, brackets: Brackets, cuts: Cuts) -> DeviationBrackets:
-        assert isinstance(brackets, DeviationBrackets)
+    def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
         return narrower_deviations(brackets, cuts, self.dtype)
 
-    def keep(self, cuts: Cuts) -> DeviationBrackets:
+    def keep(self, cuts: Cuts) -> Brackets:
         # The median is uncertain before the second load, and the shells more so.
         return bracket_from_cuts(cuts, self.dtype, most_cached(cuts))
 
@@ -120,11 +117,8 @@ class DeviationQuestion(Question, LaneQuestion):
         return np.unique(self.median.ranks(n))
 
     def resolve(self, brackets: Brackets, tally: Tally) -> ResolvedMedian:
-        assert isinstance(brackets, DeviationBrackets)
 
-        def elements_at(wanted: IntArray) -> NDArray[Any]:
-            return order_statistics(*around(brackets, tally, wanted), wanted)
-
+        elements_at = partial(order_statistics, brackets, tally)
         median = self.median.answer_by(tally.n_valid, tally.n_missing, elements_at)
         if not np.isfinite(np.ma.filled(median, np.nan)).all():
             return median, median * np.nan  # which is masked if the median is
@@ -132,24 +126,18 @@ class DeviationQuestion(Question, LaneQuestion):
             return median, None
         return median, self._deviation(median, brackets, tally)
 
-    def more(self, brackets: Brackets, resolved: ResolvedMedian) -> DeviationBrackets | None:
+    def more(self, brackets: Brackets, resolved: ResolvedMedian) -> Brackets | None:
         median, deviation = resolved
         if deviation is not None:
             return None
-        assert isinstance(brackets, DeviationBrackets)
-        assert brackets.spared is not None
         return bracket_known(brackets.spared, median[0])
 
-    def narrower_again(
-        self, resolved: ResolvedMedian, more: Brackets, cuts: Cuts
-    ) -> DeviationBrackets:
-        assert isinstance(more, DeviationBrackets)
+    def narrower_again(self, resolved: ResolvedMedian, more: Brackets, cuts: Cuts) -> Brackets:
         return narrower_about(more, cuts, resolved[0][0])
 
     def resolve_again(
         self, resolved: ResolvedMedian, more: Brackets, tally: Tally
     ) -> ResolvedMedian:
-        assert isinstance(more, DeviationBrackets)
         median, _ = resolved
         return median, self._deviation(median, more, tally)
 
@@ -163,9 +151,7 @@ class DeviationQuestion(Question, LaneQuestion):
         with np.errstate(all="ignore"):
             return deviation / self.scale
 
-    def _deviation(
-        self, median: NDArray[Any], brackets: DeviationBrackets, tally: Tally
-    ) -> NDArray[Any]:
+    def _deviation(self, median: NDArray[Any], brackets: Brackets, tally: Tally) -> NDArray[Any]:
         """Return the median of the distances from a known median."""
 
         def distances_at(wanted: IntArray) -> NDArray[Any]:

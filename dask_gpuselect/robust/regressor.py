@@ -16,9 +16,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dask_gpuselect.arguments import check_most, check_real, check_table, public
-from dask_gpuselect.arrays import FILL_ROWS, as_type, check_not_masked, gpu_of, like, namespace
-from dask_gpuselect.engine.door import entered
+from dask_gpuselect.arguments import as_entered, check_most, check_real, check_table, public
+from dask_gpuselect.arrays import as_type, gpu_of, like, namespace
 from dask_gpuselect.engine.source import DaskArray, from_array, map_blocks
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.cuts import FloatArray
@@ -180,7 +179,7 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 "memory"
             )
         check_is_fitted(self)
-        X, y = self._as_columns(X), _entered(y, "y")
+        X, y = self._as_columns(X), as_entered(y, "y")
         predict = partial(_predicted, coef=self.coef_, intercept=self.intercept_)
         n, mean, of_y, of_residual = passes.squares(X, _aligned(X, y), predict).T
         around = of_y.sum() + (n * (mean - np.average(mean, weights=n)) ** 2).sum()
@@ -237,7 +236,7 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         is_lazy = isinstance(X, DaskArray)
         if is_dask_collection(y) and not is_lazy:
             raise TypeError("y is lazy and X is not: pass da.from_array(X), or y.compute()")
-        X, y = _entered(X, "X"), _entered(y, "y")
+        X, y = as_entered(X, "X"), as_entered(y, "y")
         if not is_lazy and gpu_of(X) is None:
             checked = validate_data(
                 self, X, y, y_numeric=True, dtype=(np.float64, np.float32), ensure_min_samples=2
@@ -254,24 +253,13 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def _as_columns(self, X: Any) -> Any:
         """Return rows of as many columns as the fitted ones, or raise."""
         if isinstance(X, DaskArray):
-            X = _entered(X, "X")
+            X = as_entered(X, "X")
             check_table(X, "X")
         is_checked = isinstance(X, DaskArray) or gpu_of(X) is not None
         return validate_data(self, X, reset=False, skip_check_array=is_checked)
 
 
 # --- Lazy arrays ----------------------------------------------------------------------------------
-
-
-def _entered(array: Any, name: str) -> Any:
-    """Return an array whose chunks are checked as they are read, or a plain array.
-
-    Raise for masked arrays.
-    """
-    if isinstance(array, DaskArray):
-        return entered(array, name, FILL_ROWS)
-    check_not_masked(array, FILL_ROWS)
-    return array
 
 
 def _is_within(value: Any, least: float, most: float) -> bool:

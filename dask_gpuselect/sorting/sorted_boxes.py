@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from dask.base import tokenize
-from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.door import entered
@@ -27,10 +26,10 @@ from dask_gpuselect.engine.graphs import each_chunk, in_one_place
 from dask_gpuselect.engine.source import DaskArray, Task, TaskRef, extended
 from dask_gpuselect.kernels import elements_at
 from dask_gpuselect.maths.boxes import Rule
-from dask_gpuselect.maths.cuts import FloatArray
+from dask_gpuselect.maths.cuts import FloatArray, IntArray
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import check_numbers, interpolate, result_dtype
-from dask_gpuselect.maths.ranks import METHODS, Ranks, ranks
+from dask_gpuselect.maths.ranks import METHODS, Ranks, ranks_of
 
 LINEAR = METHODS["linear"]
 
@@ -141,13 +140,14 @@ def _box_of(ordered: DaskArray, rule: Rule) -> SortedBox:
     """Build the graph of the statistics of a sorted array."""
     token = tokenize(ordered.name, rule)
     ends = each_chunk(_ends, f"sorted-ends-{token}", [ordered])
-    places = in_one_place(ends, _places, f"sorted-places-{token}", q=rule.q)
-    picked = each_chunk(_pick, f"sorted-elements-{token}", [ordered], [places], block_ids=True)
-    about: dict[str, Any] = {"places": TaskRef((places.name,))}
+    starts = in_one_place(ends, _starts, f"sorted-places-{token}")
+    how: dict[str, Any] = {"block_ids": True, "q": rule.q}
+    picked = each_chunk(_pick, f"sorted-elements-{token}", [ordered], [starts], **how)
+    about: dict[str, Any] = {"starts": TaskRef((starts.name,)), "q": rule.q}
     quartiles = in_one_place(picked, _quartiles, f"sorted-quartiles-{token}", **about)
     search = f"sorted-search-{token}"
     inside = each_chunk(_inside, search, [ordered, ends], [quartiles], rule=rule)
-    about["quartiles"] = TaskRef((quartiles.name,))
+    about = {"quartiles": TaskRef((quartiles.name,))}
     box = in_one_place(inside, _statistics, f"sorted-box-{token}", **about)
     numbers = {name: _number(box, name, token) for name in COUNTS + REALS}
     low, high = (_fliers(ordered, inside, side, token) for side in ("low", "high"))
@@ -213,31 +213,10 @@ def _is_nan(value: Any) -> bool:
     return bool(value != value)
 
 
-class SortedRanks(NamedTuple):
-    """Ranks of the neighbours of the quartiles, and the ranks at which the chunks begin.
-
-    Parameters
-    ----------
-    n, n_nan : int
-        Numbers of elements that are not NaN, and of NaN.
-    starts : ndarray of int64, shape (chunks + 1,)
-        The rank of the first element of each chunk, and the number of all.
-    wanted : Ranks
-        The neighbours of each quartile.
-    """
-
-    n: int
-    n_nan: int
-    starts: NDArray[np.int64]
-    wanted: Ranks
-
-
-def _places(ends: list[Ends], q: tuple[float, ...]) -> SortedRanks:
-    """Return the ranks of the neighbours of the quartiles, by the ends of all chunks."""
+def _starts(ends: list[Ends]) -> IntArray:
+    """Return the rank of the first element of each chunk, and the number of all elements."""
     _check_ascending(ends)
-    starts = np.append(np.int64(0), np.cumsum([each.n for each in ends], dtype=np.int64))
-    n, n_nan = int(starts[-1]), sum(each.n_nan for each in ends)
-    return SortedRanks(n, n_nan, starts, ranks(max(n, 1), np.array(q), LINEAR))
+    return np.append(np.int64(0), np.cumsum([each.n for each in ends], dtype=np.int64))
 
 
 def _check_ascending(ends: list[Ends]) -> None:
@@ -250,22 +229,30 @@ def _check_ascending(ends: list[Ends]) -> None:
             )
 
 
-def _pick(chunk: Any, places: SortedRanks, block: tuple[int, ...]) -> dict[int, Any]:
+def _wanted(starts: IntArray, q: tuple[float, ...]) -> Ranks:
+    """Return the ranks of the neighbours of the quartiles."""
+    return ranks_of(q, LINEAR, max(int(starts[-1]), 1))
+
+
+def _pick(
+    chunk: Any, starts: IntArray, block: tuple[int, ...], *, q: tuple[float, ...]
+) -> dict[int, Any]:
     """Return the elements of wanted ranks that are in a chunk, by their ranks."""
-    start, stop = places.starts[int(block[0]) :][:2].tolist()
-    neighbours = {*places.wanted.lower.tolist(), *places.wanted.upper.tolist()}
+    start, stop = starts[int(block[0]) :][:2].tolist()
+    wanted = _wanted(starts, q)
+    neighbours = {*wanted.lower.tolist(), *wanted.upper.tolist()}
     here = sorted(rank for rank in neighbours if start <= rank < stop)
     if not here:
         return {}
     return dict(zip(here, unsigned_zero(elements_at(chunk, np.array(here) - start)), strict=True))
 
 
-def _quartiles(parts: list[dict[int, Any]], places: SortedRanks) -> FloatArray:
+def _quartiles(parts: list[dict[int, Any]], starts: IntArray, q: tuple[float, ...]) -> FloatArray:
     """Interpolate the quartiles."""
-    if places.n == 0:
-        return np.full(len(places.wanted.weight), np.nan)
+    if starts[-1] == 0:
+        return np.full(len(q), np.nan)
     picked = {rank: element for part in parts for rank, element in part.items()}
-    *sides, weight = places.wanted
+    *sides, weight = _wanted(starts, q)
     lower, upper = (np.array([picked[rank] for rank in side.tolist()]) for side in sides)
     return interpolate(lower, upper, weight, LINEAR, np.dtype(np.float64))
 
@@ -276,12 +263,14 @@ def _quartiles(parts: list[dict[int, Any]], places: SortedRanks) -> FloatArray:
 class Inside(NamedTuple):
     """The elements of a chunk that are inside the fences: from one place to before another.
 
-    Their ends are None if there are none. `n` is the number of elements that are not NaN.
+    Their ends are None if there are none. `n` is the number of elements that are not NaN, and
+    `n_nan` that of those that are.
     """
 
     start: int
     stop: int
     n: int
+    n_nan: int
     low: Any
     high: Any
 
@@ -296,6 +285,7 @@ def _inside(chunk: Any, own: Ends, quartiles: FloatArray, *, rule: Rule) -> Insi
         start if is_low else 0,
         stop if is_high else own.n,
         own.n,
+        own.n_nan,
         _element(chunk, start) if is_low and start < own.n else None,
         _element(chunk, stop - 1) if is_high and stop else None,
     )
@@ -313,14 +303,14 @@ def _first(chunk: Any, ends: Ends, holds: Callable[[float], bool]) -> int:
     return bisect_left(range(ends.n), True, key=lambda i: holds(float(_element(chunk, i))))
 
 
-def _statistics(parts: list[Inside], places: SortedRanks, quartiles: FloatArray) -> dict[str, Any]:
+def _statistics(parts: list[Inside], quartiles: FloatArray) -> dict[str, Any]:
     """Return the statistics of a box by their names."""
     q1, med, q3 = quartiles[:3].tolist()
     with np.errstate(over="ignore", invalid="ignore"):
         iqr = quartiles[2] - quartiles[0]
     reals = (q1, med, q3, iqr, *_whiskers(parts, q1, q3))
-    beyond = sum(part.start for part in parts), sum(part.n - part.stop for part in parts)
-    counts = (places.n, places.n_nan, *beyond)
+    of_parts = [(part.n, part.n_nan, part.start, part.n - part.stop) for part in parts]
+    counts = map(sum, zip(*of_parts, strict=True))
     return {
         **{name: np.int64(number) for name, number in zip(COUNTS, counts, strict=True)},
         **{name: np.float64(number) for name, number in zip(REALS, reals, strict=True)},

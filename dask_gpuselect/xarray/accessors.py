@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import xarray as xr
@@ -19,11 +19,12 @@ from dask_gpuselect.windows.functions import check_no_offset
 from dask_gpuselect.xarray.climatology import groups_of_days
 from dask_gpuselect.xarray.groups import ExactGroupBy, groups_of
 from dask_gpuselect.xarray.reductions import (
+    PAIRS,
     Dims,
     Pair,
-    Reductions,
     answered,
     companions_of,
+    documented,
     is_answered,
     keeps,
     reduced_dims,
@@ -32,10 +33,48 @@ from dask_gpuselect.xarray.reductions import (
 from dask_gpuselect.xarray.windows import ExactRolling
 
 
-class _LabelledAccessor(Reductions, Advising):
+def _reducing(name: str, scale: int = 0, *, skips: bool = False) -> Callable[..., Any]:
+    """Return the method for a DataArray, or for each numeric variable of a Dataset.
+
+    Parameters
+    ----------
+    name : str
+        Name of the statistic.
+    scale : int
+        The largest q of a function of q, whose answers have a coordinate "quantile"; 0 for others.
+    skips : bool
+        True if the method leaves NaN out of data of any dtype, unless `skipna` is False.
+    """
+    pair, default = PAIRS[name], {"skipna": True} if skips else {}
+
+    def reduced(self: Any, dim: Dims = None, **how: Any) -> Any:
+        return self._reduced(pair, dim, default | how)
+
+    def reduced_by_q(self: Any, q: Any, dim: Dims = None, **how: Any) -> Any:
+        return self._reduced(pair, dim, default | how, q, scale)
+
+    function = pair.valid if skips else pair.every
+    scope = "along dimensions", "all of them by default"
+    return documented(reduced_by_q if scale else reduced, function, "exact", scope)
+
+
+class _LabelledAccessor(Advising):
     """Base of the accessors of DataArrays and Datasets."""
 
     _obj: Any
+
+    median = _reducing("median")
+    quantile = _reducing("quantile", 1)
+    percentile = _reducing("percentile", 100)
+    mad = _reducing("mad")
+    iqr = _reducing("iqr")
+    trimmed_mean = _reducing("trimmed_mean")
+    nanmedian = _reducing("median", skips=True)
+    nanquantile = _reducing("quantile", 1, skips=True)
+    nanpercentile = _reducing("percentile", 100, skips=True)
+    nanmad = _reducing("mad", skips=True)
+    naniqr = _reducing("iqr", skips=True)
+    nantrimmed_mean = _reducing("trimmed_mean", skips=True)
 
     def __repr__(self) -> str:
         kind, sizes = type(self._obj).__name__, dict(self._obj.sizes)

@@ -19,11 +19,7 @@ from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.groups import GroupBy, groupby
 from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.xarray.reductions import (
-    IQR,
-    MAD,
-    MEDIAN,
-    QUANTILE,
-    TRIMMED_MEAN,
+    PAIRS,
     Pair,
     answered,
     companions_of,
@@ -270,7 +266,7 @@ class _Statistic:
         return self.groups.named(xr.Dataset(variables, attrs=attrs))
 
 
-def _statistic(pair: Pair, *, is_carried: bool = False) -> Callable[..., Any]:
+def _statistic(name: str, *, is_carried: bool = False) -> Callable[..., Any]:
     """Return the method for a statistic of each group."""
 
     def method(
@@ -281,11 +277,11 @@ def _statistic(pair: Pair, *, is_carried: bool = False) -> Callable[..., Any]:
         keep_attrs: bool | None = None,
         **how: Any,
     ) -> Any:
-        about = {"skipna": skipna, "is_carried": is_carried}
-        return self._along(dim, pair, how, keeps_attrs=keeps(keep_attrs), **about).of(self._obj)
+        about = {"skipna": skipna, "is_carried": is_carried, "keeps_attrs": keeps(keep_attrs)}
+        return self._along(dim, PAIRS[name], how, **about).of(self._obj)
 
     scope = "for each group", "those of the groups by default, and others in addition"
-    return documented(method, pair.every, "groupby(...)", scope)
+    return documented(method, PAIRS[name].every, "groupby(...)", scope)
 
 
 class ExactGroupBy(Advising):
@@ -340,10 +336,10 @@ class ExactGroupBy(Advising):
         own = its_own(DataArrayGroupBy, name, "a.groupby(...)")
         return (own if isinstance(self._groups.by, xr.DataArray) else "") or super()._advice(name)
 
-    median = _statistic(MEDIAN, is_carried=True)
-    mad = _statistic(MAD)
-    iqr = _statistic(IQR)
-    trimmed_mean = _statistic(TRIMMED_MEAN)
+    median = _statistic("median", is_carried=True)
+    mad = _statistic("mad")
+    iqr = _statistic("iqr")
+    trimmed_mean = _statistic("trimmed_mean")
 
     def quantile(
         self,
@@ -377,7 +373,7 @@ class ExactGroupBy(Advising):
         """
         keeps_attrs = keeps_attrs_by_default() if keep_attrs is None else keeps(keep_attrs)
         about = {"keeps_attrs": keeps_attrs, "skipna": skipna, "q": shares_of(q)}
-        return self._along(dim, QUANTILE, how, **about, is_carried=True).of(self._obj)
+        return self._along(dim, PAIRS["quantile"], how, **about, is_carried=True).of(self._obj)
 
     def count(self, dim: Any = None, *, keep_attrs: bool | None = None, **how: Any) -> Any:
         """Return the number of elements of each group that are not NaN.

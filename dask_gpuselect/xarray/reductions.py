@@ -39,12 +39,18 @@ class Pair:
         return self.valid if (dtype.kind == "f" if skipna is None else skipna) else self.every
 
 
-MEDIAN = Pair(quantiles.median, quantiles.nanmedian)
-QUANTILE = Pair(quantiles.quantile, quantiles.nanquantile)
-PERCENTILE = Pair(quantiles.percentile, quantiles.nanpercentile)
-MAD = Pair(spread.mad, spread.nanmad)
-IQR = Pair(spread.iqr, spread.naniqr)
-TRIMMED_MEAN = Pair(trimmed.trimmed_mean, trimmed.nantrimmed_mean)
+PAIRS = {
+    pair.name: pair
+    for pair in (
+        Pair(quantiles.median, quantiles.nanmedian),
+        Pair(quantiles.quantile, quantiles.nanquantile),
+        Pair(quantiles.percentile, quantiles.nanpercentile),
+        Pair(spread.mad, spread.nanmad),
+        Pair(spread.iqr, spread.naniqr),
+        Pair(trimmed.trimmed_mean, trimmed.nantrimmed_mean),
+    )
+}
+"""The statistics of labelled arrays, by their names."""
 
 KINDS = {"mad": "biuf", "trimmed_mean": "biuf", "iqr": "iuf", "describe_boxplot": "iuf"}
 """Kinds of dtypes that a function supports in a Dataset, if not `NUMBERS`."""
@@ -63,30 +69,6 @@ def is_answered(function: str, dtype: np.dtype[Any], method: str = "linear") -> 
     return dtype.kind in KINDS.get(function, NUMBERS)
 
 
-def _reducing(pair: Pair, scale: int = 0, *, skips: bool = False) -> Callable[..., Any]:
-    """Return the method for a DataArray, or for each numeric variable of a Dataset.
-
-    Parameters
-    ----------
-    pair : Pair
-    scale : int
-        The largest q of a function of q, whose answers have a coordinate "quantile"; 0 for others.
-    skips : bool
-        True if the method leaves NaN out of data of any dtype, unless `skipna` is False.
-    """
-    default = {"skipna": True} if skips else {}
-
-    def reduced(self: Any, dim: Dims = None, **how: Any) -> Any:
-        return self._reduced(pair, dim, default | how)
-
-    def reduced_by_q(self: Any, q: Any, dim: Dims = None, **how: Any) -> Any:
-        return self._reduced(pair, dim, default | how, q, scale)
-
-    function = pair.valid if skips else pair.every
-    return documented(reduced_by_q if scale else reduced, function, "exact", ALONG)
-
-
-ALONG = "along dimensions", "all of them by default"
 OWN = "skipna", "keep_attrs"
 """Parameters of methods for labelled arrays that functions of arrays lack."""
 
@@ -162,23 +144,6 @@ def _along_dimensions() -> None:
     DataArray or Dataset
         Lazy if the data or {lazy} is.
     """
-
-
-class Reductions:
-    """Methods that the accessors of DataArrays and Datasets share."""
-
-    median = _reducing(MEDIAN)
-    quantile = _reducing(QUANTILE, 1)
-    percentile = _reducing(PERCENTILE, 100)
-    mad = _reducing(MAD)
-    iqr = _reducing(IQR)
-    trimmed_mean = _reducing(TRIMMED_MEAN)
-    nanmedian = _reducing(MEDIAN, skips=True)
-    nanquantile = _reducing(QUANTILE, 1, skips=True)
-    nanpercentile = _reducing(PERCENTILE, 100, skips=True)
-    nanmad = _reducing(MAD, skips=True)
-    naniqr = _reducing(IQR, skips=True)
-    nantrimmed_mean = _reducing(TRIMMED_MEAN, skips=True)
 
 
 def answered(

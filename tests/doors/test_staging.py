@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import devices, quantile, staging
 from dask_gpuselect.engine import door
-from dask_gpuselect.staging import BUFFER, Settings, Staging, to_gpu
+from dask_gpuselect.staging import BUFFER, Staging, to_gpu
 from tests.backends import CUPY
 from tests.sources import Source
 from tests.spies import DEADLINE, noted, wait_until
@@ -173,7 +173,7 @@ class FakeLink:
 
 def stage(source: NDArray[Any], link: FakeLink, *, buffers: int = 3, size: int = 64) -> Any:
     """A copy of an array as the consumer sees it."""
-    return arrived(Staging(link, Settings(buffers, n_threads=4), size), source)
+    return arrived(Staging(link, buffers, 4, size), source)
 
 
 def arrived(staging: Staging, source: NDArray[Any]) -> Any:
@@ -259,7 +259,7 @@ def test_axes_keep_their_order_in_memory(link: FakeLink) -> None:
 def test_a_buffer_is_not_used_before_it_is_sent(buffers: int, threads: int) -> None:
     """The device reads buffers late: from one that was filled too early it would read wrong."""
     link = FakeLink(delay=2e-4)
-    staging = Staging(link, Settings(buffers, threads), 64)
+    staging = Staging(link, buffers, threads, 64)
     for n in (100, 333):
         arrived(staging, some(n))
 
@@ -267,7 +267,7 @@ def test_a_buffer_is_not_used_before_it_is_sent(buffers: int, threads: int) -> N
 @pytest.mark.parametrize(("buffers", "threads"), [(1, 4), (5, 1)])
 def test_many_tasks_at_once(buffers: int, threads: int) -> None:
     link = FakeLink(delay=1e-5)
-    staging = Staging(link, Settings(buffers, threads), 64)
+    staging = Staging(link, buffers, threads, 64)
     sources = [some(10 * i) + i for i in range(40)]
     with ThreadPoolExecutor(12) as tasks:
         copies = list(tasks.map(staging.copy, sources, timeout=DEADLINE))
@@ -292,7 +292,7 @@ def test_returns_when_all_is_on_its_way(what: str, link: FakeLink) -> None:
     with it."""
     gate = link.close(what)
     source = some(32)
-    staging = Staging(link, Settings(4, 2), 64)
+    staging = Staging(link, 4, 2, 64)
     copy = staging.copy(source)
     observed: list[NDArray[Any]] = []
     link.consumer.put(lambda: observed.append(copy.copy()))
@@ -309,7 +309,7 @@ def test_returns_when_all_is_on_its_way(what: str, link: FakeLink) -> None:
 @pytest.mark.parametrize("buffers", [1, 3])
 def test_an_error_in_a_thread_reaches_the_caller(bad: int, buffers: int) -> None:
     link = FakeLink(delay=1e-4)
-    staging = Staging(link, Settings(buffers, 4), 64)
+    staging = Staging(link, buffers, 4, 64)
     link.break_at(bad)
     with pytest.raises(BrokenError, match="the link broke"):
         staging.copy(some(400))
@@ -323,7 +323,7 @@ def test_an_error_in_a_thread_reaches_the_caller(bad: int, buffers: int) -> None
 def test_the_rest_is_not_sent_after_an_error(
     link: FakeLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    staging = Staging(link, Settings(3, 2), 64)
+    staging = Staging(link, 3, 2, 64)
     futures = noted(monkeypatch, staging.threads, "submit", lambda future, *_: future)
     link.break_at(1, until=lambda: len(futures) == 125 and futures[-1].cancelled())
     with pytest.raises(BrokenError):
@@ -334,7 +334,7 @@ def test_the_rest_is_not_sent_after_an_error(
 def test_what_is_under_way_after_an_error_is_waited_for(link: FakeLink) -> None:
     """The memory that it writes to goes back to the pool, for the consumer's next array."""
     gate = link.close("stream")
-    staging = Staging(link, Settings(13, 1), 64)
+    staging = Staging(link, 13, 1, 64)
     link.break_at(3)
     with pytest.raises(BrokenError):
         staging.copy(some(100))
@@ -348,7 +348,7 @@ def test_no_room_on_the_device(link: FakeLink) -> None:
     def empty(shape: tuple[int, ...], dtype: Any) -> Any:
         raise MemoryError("Out of memory allocating 800 bytes")
 
-    staging = Staging(link, Settings(3, 4), 64)
+    staging = Staging(link, 3, 4, 64)
     link.empty = empty  # type: ignore[method-assign]
     with pytest.raises(
         MemoryError,
@@ -360,7 +360,7 @@ def test_no_room_on_the_device(link: FakeLink) -> None:
 
 def test_buffers_are_not_freed_while_they_are_read(link: FakeLink) -> None:
     others = set(threading.enumerate())
-    staging = Staging(link, Settings(3, 2), 64)
+    staging = Staging(link, 3, 2, 64)
     staging.copy(some(10))
     mine = set(threading.enumerate()) - others
     assert mine
@@ -374,7 +374,7 @@ def test_buffers_are_not_freed_while_they_are_read(link: FakeLink) -> None:
 def test_without_pinned_memory(most: int) -> None:
     """A part of it is of no use, and is given back."""
     link = FakeLink(most_pinned=most)
-    staging = Staging(link, Settings(3, 2), 64)
+    staging = Staging(link, 3, 2, 64)
     assert staging.problem == "cudaErrorMemoryAllocation: out of memory"
     assert staging.buffers.qsize() == 0
     arrived(staging, some((6, 7)))
@@ -516,7 +516,7 @@ def test_what_is_no_array() -> None:
 )
 def test_config(config: dict[str, Any], wanted: tuple[int, int]) -> None:
     with dask.config.set({f"dask_gpuselect.staging-{name}": config[name] for name in config}):
-        assert staging._settings() == Settings(*wanted)
+        assert staging._settings() == wanted
 
 
 def test_config_is_honoured(machine: Machine) -> None:

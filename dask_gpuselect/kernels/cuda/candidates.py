@@ -108,9 +108,6 @@ class DeviceCandidates:
         below, upto = zip(*parts, strict=True)
         return np.concatenate(below), np.concatenate(upto)
 
-    def inside(self, low: Any, high: Any) -> None:
-        """Return None: all elements are read so few times that dividing them would not pay."""
-
     def distances(self, centre: Any) -> DeviceCandidates:
         return DeviceCandidates(distances_from(self.elements, centre, centre.dtype))
 
