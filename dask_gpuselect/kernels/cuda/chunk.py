@@ -150,7 +150,7 @@ _distance = cupy.ElementwiseKernel(
 )
 
 
-def distances_from(values: Array, centre: Any, dtype: np.dtype[Any]) -> Array:
+def distances_from(chunk: Array, centre: Any, dtype: np.dtype[Any]) -> Array:
     """Compute the distances of elements from a centre, in a floating dtype.
 
     The centre is a number, or an array that broadcasts; the distance from one that is not finite is
@@ -160,9 +160,9 @@ def distances_from(values: Array, centre: Any, dtype: np.dtype[Any]) -> Array:
     is_number = isinstance(centre, np.generic)
     centre = dtype.type(centre) if is_number else cupy.asarray(centre, dtype)
     if dtype.itemsize == 2:
-        distances = cupy.abs(values.astype(dtype, copy=False) - centre)
+        distances = cupy.abs(chunk.astype(dtype, copy=False) - centre)
         return cupy.where(cupy.isfinite(centre), distances, dtype.type(0))
-    wide = as_float64(values) if dtype.itemsize == 8 else values.astype(dtype, copy=False)
+    wide = as_float64(chunk) if dtype.itemsize == 8 else chunk.astype(dtype, copy=False)
     return _distance(wide, centre)
 
 

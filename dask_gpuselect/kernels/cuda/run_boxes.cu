@@ -11,7 +11,7 @@ struct RunBox {
 
 // By one block for each run. `table` has a column for each run: where it starts and stops, the lower and then
 // the upper ranks of its answers, and the weights of the upper elements. A run that is empty there has no box.
-extern "C" __global__ void __launch_bounds__(FINISH_THREADS) boxes_of_runs(
+extern "C" __global__ void __launch_bounds__(USUAL_THREADS) boxes_of_runs(
     const u64* keys, const i64* table, int n_runs, int n_answers, int mixes, const __grid_constant__ Drawn drawn,
     RunBox* boxes, Word* fliers, Facts* facts
 ) {
@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(FINISH_THREADS) boxes_of_runs(
         i64 kept_low = min(n_low, (i64)drawn.most_fliers), n_kept = kept_low + min(n_high, (i64)drawn.most_fliers);
         if (me == 0) place = n_kept ? atomicAdd(&facts->n_fliers, (u64)n_kept) : 0;
         __syncthreads();
-        for (i64 i = me; i < n_kept; i += FINISH_THREADS) {
+        for (i64 i = me; i < n_kept; i += USUAL_THREADS) {
             i64 at = i < kept_low ? start + i : stop - 1 - (i - kept_low);
             fliers[place + i] = word_of((Key)keys[at]);
         }
