@@ -16,19 +16,14 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dask.blockwise import Blockwise
-from dask.highlevelgraph import MaterializedLayer
-
 from dask_gpuselect.engine.source import (
     DaskArray,
-    DoneOnce,
-    Graph,
     GraphNode,
     Key,
     Task,
-    as_tasks,
     done_once,
     reached,
+    with_tasks_apart,
 )
 
 # The modules that make barriers. If none is imported, no graph has any.
@@ -72,25 +67,10 @@ def shuffles_apart(x: DaskArray) -> DaskArray:
     """Move the shuffles among an array's tasks to layers of their own, which no load copies."""
     if not any(home in sys.modules for home in HOMES):
         return x
-    layers, dependencies = dict(x.dask.layers), dict(x.dask.dependencies)
-    for name, layer in x.dask.layers.items():
-        if isinstance(layer, Blockwise | DoneOnce) or not any(map(is_barrier, layer.values())):
-            continue
-        tasks = as_tasks(layer, x.dask.layers, x.dask.dependencies[name])
-        once, rest = _divided({key: layer[key] if t is None else t for key, t in tasks.items()})
-        if rest:
-            before = f"{name}-once"
-            layers[before] = DoneOnce(once, layer.annotations)
-            dependencies[before] = dependencies[name]
-            dependencies[name] = dependencies[name] | {before}
-            layers[name] = MaterializedLayer(rest, layer.annotations)
-        else:
-            layers[name] = DoneOnce(once, layer.annotations)
-        layers[name].collection_annotations = layer.collection_annotations
-    return DaskArray(Graph(layers, dependencies), x.name, x.chunks, meta=x._meta)
+    return with_tasks_apart(x, is_barrier, divided)
 
 
-def _divided(tasks: Mapping[Key, Any]) -> tuple[dict[Key, Any], dict[Key, Any]]:
+def divided(tasks: Mapping[Key, Any]) -> tuple[dict[Key, Any], dict[Key, Any]]:
     """Divide tasks into those of shuffles, which run once, and those that each load runs.
 
     A task that both need is in both.

@@ -649,6 +649,41 @@ def done_once(x: DaskArray) -> dict[Key, Any]:
     return once
 
 
+Division = Callable[[Mapping[Key, Any]], tuple[dict[Key, Any], dict[Key, Any]]]
+"""Type of a function that divides a layer's tasks into those done once and those of each load."""
+
+
+def with_tasks_apart(
+    x: DaskArray, is_done_once: Callable[[Any], bool], divided: Division
+) -> DaskArray:
+    """Move the tasks of an array that are done once for all loads to layers of their own.
+
+    Parameters
+    ----------
+    x : dask array
+    is_done_once : callable
+        Returns whether a value of the graph is such a task, whose layer is then divided.
+    divided : callable
+        Divides the tasks of a layer.
+    """
+    layers, dependencies = dict(x.dask.layers), dict(x.dask.dependencies)
+    for name, layer in x.dask.layers.items():
+        if isinstance(layer, Blockwise | DoneOnce) or not any(map(is_done_once, layer.values())):
+            continue
+        tasks = as_tasks(layer, x.dask.layers, x.dask.dependencies[name])
+        once, rest = divided({key: layer[key] if t is None else t for key, t in tasks.items()})
+        if rest:
+            before = f"{name}-once"
+            layers[before] = DoneOnce(once, layer.annotations)
+            dependencies[before] = dependencies[name]
+            dependencies[name] = dependencies[name] | {before}
+            layers[name] = MaterializedLayer(rest, layer.annotations)
+        else:
+            layers[name] = DoneOnce(once, layer.annotations)
+        layers[name].collection_annotations = layer.collection_annotations
+    return DaskArray(Graph(layers, dependencies), x.name, x.chunks, meta=x._meta)
+
+
 def computed_once(x: DaskArray) -> DaskArray:
     """Let all loads share the chunks of an array, whatever their size.
 

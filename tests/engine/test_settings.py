@@ -168,7 +168,7 @@ def test_what_the_package_chooses() -> None:
     with dask.config.set({f"dask_gpuselect.{name}": None for name in names}):
         assert keeping.limits().n_bytes == keeping.CACHED == 1 << 30
         assert distance_limit(np.empty(0)) == parse_bytes(DISTANCE_LIMIT)
-        assert staging._settings().n_threads == min(staging.MOST_THREADS, CPU_COUNT)
+        assert staging._settings()[1] == min(staging.MOST_THREADS, CPU_COUNT)
 
 
 def test_dask_knows_the_defaults() -> None:
