@@ -24,9 +24,26 @@ struct Rows {
     }
 };
 
+// Prepare the factors of the pairs: queries minus their mean, times -2, feature by feature, and the
+// squares of their lengths.
+extern "C" __global__ void __launch_bounds__(USUAL_THREADS) near_queries(
+    const double* queries, int n_queries, int p, const double* centre, double* factors,
+    double* squares
+) {
+    for (i64 i = own_thread(); i < n_queries; i += all_threads()) {
+        double square = 0;
+        for (int f = 0; f < p; ++f) {
+            double moved = __dsub_rn(queries[i * p + f], centre[f]);
+            factors[(i64)f * n_queries + i] = -2 * moved;
+            square += moved * moved;
+        }
+        squares[i] = square;
+    }
+}
+
 // Collect the rows that may be near to each query, in any order, up to `room`. If there are more for a
 // query, the number of this tile is written to `failed`, and this and all later tiles stop. `factors`
-// are those of the reference feature by feature, `squares` are its own, and `share` is 1 - C.
+// and `squares` are those of `near_queries`, and `share` is 1 - C.
 extern "C" __global__ void __launch_bounds__(USUAL_THREADS) near_pairs(
     const Word* first, i64 n, i64 row_step, i64 feature_step, int p, const double* centre,
     const double* factors, const double* squares, const double* limits, int n_queries,

@@ -128,11 +128,12 @@ class _Tiles:
 
     def __init__(self, question: Queries, room: int, best: Best | None) -> None:
         self.question, self.room = question, room
-        n_queries, k = len(question.queries), question.k
+        (n_queries, p), k = question.queries.shape, question.k
         counters = cupy.zeros(1 + n_queries, np.uint32)
         self.failed, self.n_near = counters[:1], counters[1:]
         self.near = cupy.empty((n_queries, room), np.uint32)
-        self.factors = cupy.ascontiguousarray(question.factors.T)
+        # By CuPy's own kernels, 50 queries of 20,000 rows take 0.43 ms in all and not 0.3.
+        self.factors, self.squares = cupy.empty((p, n_queries)), cupy.empty(n_queries)
         if best is None:
             shape = n_queries, k
             self.best = Best(cupy.empty(shape, np.int8), cupy.empty(shape), cupy.empty(shape, "i8"))
@@ -141,6 +142,8 @@ class _Tiles:
             arrays = best.level, best.squared, best.index
             self.best = Best(*map(cupy.ascontiguousarray, arrays))
             self.limits = reference.limits(best, question)
+        given = question.queries, n_queries, p, question.centre
+        launch(FLOAT, "near_queries", *given, self.factors, self.squares)
 
     def start_tile(self, tile: Array, start: int, number: int) -> None:
         """Start the kernels for one tile, whose rows begin at a place.
@@ -152,7 +155,7 @@ class _Tiles:
         pointer, *steps = _rows(tile)
         share, near = 1 - question.slack, self.near if start else None
         if start:
-            about = (self.factors, question.squares, self.limits, n_queries, share)
+            about = (self.factors, self.squares, self.limits, n_queries, share)
             outs = (near, self.room, self.n_near, self.failed, number)
             blocks = -(-n // NEAR_ROWS) * -(-n_queries // NEAR_QUERIES)
             given = (pointer, n, *steps, question.centre, *about, *outs)
@@ -160,7 +163,7 @@ class _Tiles:
         rows = (pointer, *steps, question.queries, n, near, self.room, self.n_near, self.failed)
         known = (start, question.k if start else 0, question.k)
         scales = (TINY, UP, DOWN, SMALL, LARGE)
-        limit = (question.squares, share, WIDER, self.limits)
+        limit = (self.squares, share, WIDER, self.limits)
         given = (*rows, *scales, *known, best.level, best.squared, best.index, *limit)
         launch(tile.dtype, "near_chosen", *given, blocks=n_queries)
 
