@@ -330,11 +330,14 @@ def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
     tile = tile_of(x, lanes.axes, most // (lane_bytes + lanes.answer_bytes))
     tile_lanes = math.prod(size for axis, size in enumerate(tile) if axis not in lanes.axes)
     task_bytes = max(tile_lanes * lane_bytes, max(lanes.chunks) * lanes.n_lanes * lanes.itemsize)
+    # Companions that all lanes of a column share: every tile on a local disk gets them whole.
+    shared = (each for each in x.companions if {*lanes.other_axes} <= {*each.stretched})
+    shared_bytes = sum(lanes.chunks) * sum(each.dtype.itemsize for each in shared)
     return LanePlan(
         place.plan,
         1,
         task_bytes,
-        0,
+        shared_bytes if place.plan == "scratch" else 0,
         scratch=Scratch(tile, most, place.where, int(disk_bytes), task_bytes),
         disk_bytes=int(disk_bytes),
         why=f"passes would take {loads}" if loads else "passes find no answer",
