@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 from dask.utils import format_bytes
 
-from dask_gpuselect.engine import pilot, settings
+from dask_gpuselect.engine import graphs, pilot, settings
 from dask_gpuselect.engine.counting import gathered_bytes, takes_counts
 from dask_gpuselect.engine.keeping import Keeping, why_twice
 from dask_gpuselect.engine.questions import Question
@@ -41,8 +41,10 @@ from dask_gpuselect.maths.sizes import (
     MOST_SORTED,
     PIVOT_BYTES,
     PIVOT_WORK,
+    TWO_COUNTS,
     Narrowing,
     fit_one_place,
+    pilot_share,
     pivot_count_of_slots,
     plan_narrowing,
     share_of_one_place,
@@ -53,7 +55,8 @@ AnyPlan = TypeVar("AnyPlan", bound="Plan")
 BOUNDS_OF_COUNTS, BOUNDS_OF_WEIGHTS = (24, 17), (48, 33)
 """Bytes of `maths.expected.Expected` for a chunk, and for each end of a bracket in a chunk."""
 
-PILOT_SHARE = 0.009  # share of all elements that are candidates of a guess, for each quantile
+GUESSED_ENDS = 34
+"""Most ends of a guess for each range: quantiles have 18, and the five ranges of `mad` 170."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -365,7 +368,10 @@ def _plan_one_load(x: Source) -> ElementPlan:
 
 def _plan_guess(x: Source, question: Question) -> ElementPlan:
     """Plan a pilot. If it is right, the tasks of two loads return at once."""
-    n_bytes = _guessed_bytes(x, question)
+    sampled = pilot.size_of_sample(x)
+    n_ends = min(GUESSED_ENDS * question.n_ranges, sampled)
+    counts = (graphs.most_merged(x) + 1) * n_ends * TWO_COUNTS  # and the brackets
+    n_bytes = int(max(sampled * x.dtype.itemsize, _guessed_bytes(x, question) + counts))
     return ElementPlan("guess", 1, _chunk_bytes(x), n_bytes, share=question.share)
 
 
@@ -418,7 +424,10 @@ def _chunk_bytes(x: Source) -> int:
 
 
 def _guessed_bytes(x: DaskArray, question: Question) -> int:
-    return known_bytes(PILOT_SHARE * question.n_answers * x.nbytes)
+    """Return the bytes of the candidates of a guess."""
+    n_ranges = max(question.n_ranges, question.n_answers)
+    share = min(n_ranges * pilot_share(pilot.size_of_sample(x)), 1)
+    return known_bytes(share * x.nbytes)
 
 
 def is_resident(x: DaskArray, question: Question) -> bool:
