@@ -52,8 +52,10 @@ from dask_gpuselect.maths.sizes import (
 
 AnyPlan = TypeVar("AnyPlan", bound="Plan")
 
-BOUNDS_OF_COUNTS, BOUNDS_OF_WEIGHTS = (24, 17), (48, 33)
-"""Bytes of `maths.expected.Expected` for a chunk, and for each end of a bracket in a chunk."""
+BOUNDS_OF_COUNTS, BOUNDS_OF_WEIGHTS = (24, 17, 16), (48, 33, 40)
+"""Bytes of `maths.expected.Expected` for a chunk, and for each end of a bracket in a chunk; and of
+a tally for each end: two counts, and two exact sums of weights, of three digits.
+"""
 
 GUESSED_ENDS = 34
 """Most ends of a guess for each range: quantiles have 18, and the five ranges of `mad` 170."""
@@ -489,10 +491,12 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
     work = question.pivot_work * pivots
     gathered = max(for_pivot * pivots, for_candidate * candidates)
     if question.n_slots > 1:  # whose brackets have bounds for every chunk, also for empty ones
-        of_slot, of_end = BOUNDS_OF_WEIGHTS if question.weighs else BOUNDS_OF_COUNTS
-        of_chunk = min(question.n_slots, x.size) * of_slot
-        of_chunk += min(2 * question.n_ranges, pivots) * of_end
-        gathered = max(gathered, x.npartitions * of_chunk)
+        of_slot, of_end, of_tally = BOUNDS_OF_WEIGHTS if question.weighs else BOUNDS_OF_COUNTS
+        # Weighted elements have pivots at even steps of the weight, too.
+        n_ends = min(2 * question.n_ranges, pivots * (1 + question.weighs))
+        bounds = x.npartitions * (min(question.n_slots, x.size) * of_slot + n_ends * of_end)
+        tallies = (graphs.most_merged(x) + 1) * n_ends * of_tally  # and the brackets
+        gathered = max(gathered, bounds + tallies + for_candidate * candidates)
     return gathered, max(work, CANDIDATE_COPIES * for_candidate * candidates), 0
 
 
