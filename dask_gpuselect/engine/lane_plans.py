@@ -60,6 +60,7 @@ from dask_gpuselect.engine.scratch import (
 )
 from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.kernels.companions import MOST_STACKED
+from dask_gpuselect.maths.exact_sums import sums_bytes
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
     MORE_LOADS,
@@ -476,7 +477,7 @@ def _plan_groups(lanes: _Lanes, question: GroupedElements) -> LanePlan:
         "groups",
         loads,
         task_bytes,
-        gathered // n_roots,
+        max(gathered // n_roots, _further_bytes(lanes, len(parts), question.slots.n)),
         1,
         tuple(parts),
         n_roots=n_roots,
@@ -486,6 +487,18 @@ def _plan_groups(lanes: _Lanes, question: GroupedElements) -> LanePlan:
         waiting_bytes=waiting,
         why=why,
     )
+
+
+# Bytes of `maths.lane_ends.LaneEnds` for a lane, without sums and fliers, and of what is known.
+ENDS_BYTES = 144
+
+
+def _further_bytes(lanes: _Lanes, n_parts: int, n_lanes: int) -> int:
+    """Return the bytes of the partial results of a further load in one task, without fliers."""
+    if (further := lanes.question.further) is None:
+        return 0
+    of_lane = ENDS_BYTES + sums_bytes(selection_dtype(lanes.x.dtype))
+    return min(n_parts, further.merge_every) * n_lanes * of_lane
 
 
 def _parts_of_one_lane(
@@ -651,7 +664,8 @@ def _plan_slab(lanes: _Lanes, n_lanes: int, limit: int) -> LanePlan | None:
         )
         if passes is None:
             return None
-        loads, gathered = len(passes.widths) + 1, passes.gathered * n_each
+        further = _further_bytes(lanes, len(parts), n_each)
+        loads, gathered = len(passes.widths) + 1, max(passes.gathered * n_each, further)
         planned = LanePlan("passes", loads, max(whole) * row_bytes, gathered, 1, parts, passes)
         return pass_cost(sizes, n_each, partial_result["itemsize"], passes), planned
 
