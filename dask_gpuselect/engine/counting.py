@@ -37,8 +37,7 @@ def takes_counts(x: DaskArray, question: Question) -> bool:
 
 def gathered_bytes(x: DaskArray, most: float) -> int:
     """Return the bytes of the counts that one task merges, for chunks of up to `most` elements."""
-    parts = min(x.npartitions, graphs.split_every(None, graphs.MERGE_EVERY))
-    return int(parts * counts_bytes(x.dtype, most))
+    return int(graphs.most_merged(x) * counts_bytes(x.dtype, most))
 
 
 def ask_counts(

@@ -263,6 +263,11 @@ def _entrance(
 # --- Reductions ---------------------------------------------------------------------------------
 
 
+def most_merged(x: DaskArray) -> int:
+    """Return how many partial results about chunks one task of a reduction takes, at most."""
+    return min(int(x.npartitions), split_every(None, MERGE_EVERY))
+
+
 def reduced(
     grid: DaskArray,
     merge_name: str,

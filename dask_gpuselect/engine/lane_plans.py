@@ -60,6 +60,7 @@ from dask_gpuselect.engine.scratch import (
 )
 from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.kernels.companions import MOST_STACKED
+from dask_gpuselect.maths.exact_sums import sums_bytes
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
     MORE_LOADS,
@@ -330,11 +331,14 @@ def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
     tile = tile_of(x, lanes.axes, most // (lane_bytes + lanes.answer_bytes))
     tile_lanes = math.prod(size for axis, size in enumerate(tile) if axis not in lanes.axes)
     task_bytes = max(tile_lanes * lane_bytes, max(lanes.chunks) * lanes.n_lanes * lanes.itemsize)
+    # Companions that all lanes of a column share: every tile on a local disk gets them whole.
+    shared = (each for each in x.companions if {*lanes.other_axes} <= {*each.stretched})
+    shared_bytes = sum(lanes.chunks) * sum(each.dtype.itemsize for each in shared)
     return LanePlan(
         place.plan,
         1,
         task_bytes,
-        0,
+        shared_bytes if place.plan == "scratch" else 0,
         scratch=Scratch(tile, most, place.where, int(disk_bytes), task_bytes),
         disk_bytes=int(disk_bytes),
         why=f"passes would take {loads}" if loads else "passes find no answer",
@@ -473,7 +477,7 @@ def _plan_groups(lanes: _Lanes, question: GroupedElements) -> LanePlan:
         "groups",
         loads,
         task_bytes,
-        gathered // n_roots,
+        max(gathered // n_roots, _further_bytes(lanes, len(parts), question.slots.n)),
         1,
         tuple(parts),
         n_roots=n_roots,
@@ -483,6 +487,18 @@ def _plan_groups(lanes: _Lanes, question: GroupedElements) -> LanePlan:
         waiting_bytes=waiting,
         why=why,
     )
+
+
+# Bytes of `maths.lane_ends.LaneEnds` for a lane, without sums and fliers, and of what is known.
+ENDS_BYTES = 144
+
+
+def _further_bytes(lanes: _Lanes, n_parts: int, n_lanes: int) -> int:
+    """Return the bytes of the partial results of a further load in one task, without fliers."""
+    if (further := lanes.question.further) is None:
+        return 0
+    of_lane = ENDS_BYTES + sums_bytes(selection_dtype(lanes.x.dtype))
+    return min(n_parts, further.merge_every) * n_lanes * of_lane
 
 
 def _parts_of_one_lane(
@@ -648,7 +664,8 @@ def _plan_slab(lanes: _Lanes, n_lanes: int, limit: int) -> LanePlan | None:
         )
         if passes is None:
             return None
-        loads, gathered = len(passes.widths) + 1, passes.gathered * n_each
+        further = _further_bytes(lanes, len(parts), n_each)
+        loads, gathered = len(passes.widths) + 1, max(passes.gathered * n_each, further)
         planned = LanePlan("passes", loads, max(whole) * row_bytes, gathered, 1, parts, passes)
         return pass_cost(sizes, n_each, partial_result["itemsize"], passes), planned
 

@@ -56,6 +56,11 @@ def is_worth(size: float, n_chunks: int, question: Question) -> bool:
     return is_guessed and PILOT_WORTH * n_chunks <= size <= PILOT_MOST
 
 
+def size_of_sample(x: DaskArray) -> int:
+    """Return the number of elements in the sample of a pilot."""
+    return int(min(PILOT_SIZE, x.size))
+
+
 def ask_pilot(x: DaskArray, question: Question, label: str) -> DaskArray:
     """Make a task that returns the result of a guess; None if the guess missed."""
     rate = PILOT_SIZE / x.size

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 from dask.utils import format_bytes
 
-from dask_gpuselect.engine import pilot, settings
+from dask_gpuselect.engine import graphs, pilot, settings
 from dask_gpuselect.engine.counting import gathered_bytes, takes_counts
 from dask_gpuselect.engine.keeping import Keeping, why_twice
 from dask_gpuselect.engine.questions import Question
@@ -41,8 +41,10 @@ from dask_gpuselect.maths.sizes import (
     MOST_SORTED,
     PIVOT_BYTES,
     PIVOT_WORK,
+    TWO_COUNTS,
     Narrowing,
     fit_one_place,
+    pilot_share,
     pivot_count_of_slots,
     plan_narrowing,
     share_of_one_place,
@@ -50,10 +52,13 @@ from dask_gpuselect.maths.sizes import (
 
 AnyPlan = TypeVar("AnyPlan", bound="Plan")
 
-BOUNDS_OF_COUNTS, BOUNDS_OF_WEIGHTS = (24, 17), (48, 33)
-"""Bytes of `maths.expected.Expected` for a chunk, and for each end of a bracket in a chunk."""
+BOUNDS_OF_COUNTS, BOUNDS_OF_WEIGHTS = (24, 17, 16), (48, 33, 40)
+"""Bytes of `maths.expected.Expected` for a chunk, and for each end of a bracket in a chunk; and of
+a tally for each end: two counts, and two exact sums of weights, of three digits.
+"""
 
-PILOT_SHARE = 0.009  # share of all elements that are candidates of a guess, for each quantile
+GUESSED_ENDS = 34
+"""Most ends of a guess for each range: quantiles have 18, and the five ranges of `mad` 170."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -365,7 +370,10 @@ def _plan_one_load(x: Source) -> ElementPlan:
 
 def _plan_guess(x: Source, question: Question) -> ElementPlan:
     """Plan a pilot. If it is right, the tasks of two loads return at once."""
-    n_bytes = _guessed_bytes(x, question)
+    sampled = pilot.size_of_sample(x)
+    n_ends = min(GUESSED_ENDS * question.n_ranges, sampled)
+    counts = (graphs.most_merged(x) + 1) * n_ends * TWO_COUNTS  # and the brackets
+    n_bytes = int(max(sampled * x.dtype.itemsize, _guessed_bytes(x, question) + counts))
     return ElementPlan("guess", 1, _chunk_bytes(x), n_bytes, share=question.share)
 
 
@@ -418,7 +426,10 @@ def _chunk_bytes(x: Source) -> int:
 
 
 def _guessed_bytes(x: DaskArray, question: Question) -> int:
-    return known_bytes(PILOT_SHARE * question.n_answers * x.nbytes)
+    """Return the bytes of the candidates of a guess."""
+    n_ranges = max(question.n_ranges, question.n_answers)
+    share = min(n_ranges * pilot_share(pilot.size_of_sample(x)), 1)
+    return known_bytes(share * x.nbytes)
 
 
 def is_resident(x: DaskArray, question: Question) -> bool:
@@ -480,10 +491,12 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
     work = question.pivot_work * pivots
     gathered = max(for_pivot * pivots, for_candidate * candidates)
     if question.n_slots > 1:  # whose brackets have bounds for every chunk, also for empty ones
-        of_slot, of_end = BOUNDS_OF_WEIGHTS if question.weighs else BOUNDS_OF_COUNTS
-        of_chunk = min(question.n_slots, x.size) * of_slot
-        of_chunk += min(2 * question.n_ranges, pivots) * of_end
-        gathered = max(gathered, x.npartitions * of_chunk)
+        of_slot, of_end, of_tally = BOUNDS_OF_WEIGHTS if question.weighs else BOUNDS_OF_COUNTS
+        # Weighted elements have pivots at even steps of the weight, too.
+        n_ends = min(2 * question.n_ranges, pivots * (1 + question.weighs))
+        bounds = x.npartitions * (min(question.n_slots, x.size) * of_slot + n_ends * of_end)
+        tallies = (graphs.most_merged(x) + 1) * n_ends * of_tally  # and the brackets
+        gathered = max(gathered, bounds + tallies + for_candidate * candidates)
     return gathered, max(work, CANDIDATE_COPIES * for_candidate * candidates), 0
 
 

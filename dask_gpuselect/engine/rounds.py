@@ -178,7 +178,7 @@ def _sent_bytes(x: DaskArray, n_pairs: int, strategy: Strategy, room: int) -> in
     """
     if math.isnan(x.size):
         return -1
-    parts = min(x.npartitions, graphs.split_every(None, graphs.MERGE_EVERY))
+    parts = graphs.most_merged(x)
     left = min(n_pairs * _most_gathered(x.npartitions, x.size), room, x.size)
     sent = n_pairs * strategy.reply_bytes(parts, x.size), left * selection_dtype(x.dtype).itemsize
     return int(max(sent))

@@ -34,6 +34,13 @@ CUBE_POINT, CUBE_DIGITS = 3 * TOTAL_POINT, 3 * TOTAL_DIGITS
 OFFSET = DIGIT * TOTAL_POINT - 1075
 
 
+def sums_bytes(dtype: np.dtype[Any]) -> int:
+    """Bound the bytes of the exact sums of elements of a dtype, and of their squares."""
+    bits = 2 * np.finfo(dtype).maxexp if dtype.kind == "f" else 8 * dtype.itemsize
+    digits = (bits + 128) // DIGIT + 1  # with those of denormal numbers, and of 2**63 elements
+    return 16 * digits  # of int64 if any sum is negative, and twice as many of uint32 for squares
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ExactSums(Arrays):
     """Table of exact numbers, whole multiples of ``2**(32 * first)``.

@@ -355,6 +355,11 @@ def pilot_bracket(
     return lo, hi
 
 
+def pilot_share(size: int) -> float:
+    """Bound the share of all elements in one of these brackets, by the size of the sample."""
+    return min((2 * PILOT_SIGMA * (math.sqrt(size) / 2 + 1) + 3) / max(size, 1), 1)
+
+
 @dataclass(frozen=True)
 class Passes:
     """Plan of the passes that narrow a column of chunks, taken in parts.
