@@ -185,7 +185,7 @@ class BaseBoxQuestion(QuantileFields, Question, LaneQuestion):
         boxes = kernels.box_lanes(*about, rule, omits_nan=self.omits_nan)
         if boxes is not None:
             drawn = table(boxes, shape.remaining(chunks[0].shape), dtype)
-            is_of_runs = isinstance(chunks[0], Runs)  # whose boxes of nothing are any
+            is_of_runs = isinstance(chunks[0], Runs)  # whose boxes are undefined if empty
             return drawn.without_missing(omits_nan=self.omits_nan) if is_of_runs else drawn
         q, ends = kernels.answers_and_ends(*about, rule.fences, rule.max_fliers)
         return self.restored(self.boxes(q, ends, dtype), chunks[0].shape, shape)

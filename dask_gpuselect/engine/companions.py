@@ -116,7 +116,7 @@ def _described(
     return tuple(described.values())
 
 
-def joined(chunks: Sequence[Any], axis: int) -> Any:
+def concatenated(chunks: Sequence[Any], axis: int) -> Any:
     """Join chunks along an axis, with their companions; a chunk without a mask is all kept."""
     values = [values_of(chunk) for chunk in chunks]
     packed = [chunk if isinstance(chunk, Accompanied) else Accompanied(chunk) for chunk in chunks]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import concatenate, in_kind, like, namespace, to_host
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.companions import joined
+from dask_gpuselect.engine.companions import concatenated
 from dask_gpuselect.engine.groups import ForGroups, GroupedLanes, Grouping, PerGroup, Piece, taken
 from dask_gpuselect.engine.questions import Block
 from dask_gpuselect.engine.source import itself
@@ -420,7 +420,7 @@ class _Elements:
 
     @cached_property
     def _together(self) -> Accompanied:
-        whole = self._chunks[0] if len(self._chunks) == 1 else joined(self._chunks, 0)
+        whole = self._chunks[0] if len(self._chunks) == 1 else concatenated(self._chunks, 0)
         return whole if isinstance(whole, Accompanied) else Accompanied(whole)
 
 

@@ -18,7 +18,7 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.engine.companions import joined as joined_chunks
+from dask_gpuselect.engine.companions import concatenated
 from dask_gpuselect.engine.grid import joined
 from dask_gpuselect.engine.source import DaskArray, List, Task, TaskRef, extended
 from dask_gpuselect.kernels.companions import copied
@@ -240,7 +240,7 @@ def _padded(
     """Join slices of chunks, and apply a function to the result with what is beyond the ends."""
     sides = [*map(Sides, outside)]
     # No name keeps what is joined while the function runs.
-    return function(kernels.padded(joined(parts, counts, joined_chunks), sides, fill))
+    return function(kernels.padded(joined(parts, counts, concatenated), sides, fill))
 
 
 def of_array(array: Any, reaches: Sequence[Halo], fill: Any = None) -> Any:

@@ -202,10 +202,11 @@ class FirstPartial(Arrays):
 
     Parameters
     ----------
-    cuts : Cuts or Named
-        Cuts of the chunk, with the labels of groups if there are any.
-    cached : Cached or None
-        What was cached of the chunk, if anything.
+    cuts : Cuts or Named, or list of Cuts
+        Cuts of the chunk, with the labels of groups if there are any. Of a group of chunks: those
+        of all its chunks together, for each array.
+    cached : Cached or None, or list of lists
+        What was cached of the chunk, if anything. Of a group: of each chunk, for each array.
     board : object
         The board or boards, which live as long as this object. None in another process.
     """
@@ -216,10 +217,7 @@ class FirstPartial(Arrays):
 
     @classmethod
     def of_group(cls, columns: list[list[FirstPartial]]) -> FirstPartial:
-        """Collect the results about the chunks of a group: lists of them, with one for each array.
-
-        The cuts of an array are merged.
-        """
+        """Collect the partial results of a group of chunks: for each array, those of its chunks."""
         cuts = [merge_any([part.cuts for part in column]) for column in columns]
         cached = [[part.cached for part in column] for column in columns]
         return cls(cuts, cached, [part.board for column in columns for part in column])

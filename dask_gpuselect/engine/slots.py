@@ -30,7 +30,9 @@ from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.slots import Slots, every, over_slots
 
 LEAST = {"table": (1 << 11, 1 << 17), "tables": (1 << 7, 0), "everything": (0, 0)}
-"""Numbers of elements of a slot in a chunk, on average, and in all from which on groups are slots.
+"""Least numbers of elements of a slot in a chunk, on average, and in all chunks for slots.
+
+Groups with fewer elements are in tables.
 
 Each slot takes about 0.3 ms for each load of a chunk. What one task takes of groups that are no
 slots decides: a table of all groups takes one load, and tables of some groups three or more. Where

@@ -79,6 +79,7 @@ def called_with(**options: Any) -> Callable[[AnyKernel], AnyKernel]:
         def register() -> object:
             from numba.extending import register_jitable
 
+            # With no option at all, it would take the function itself.
             return register_jitable(inline="never", **options)(function)
 
         _awaiting_numba.append(register)

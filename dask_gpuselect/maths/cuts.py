@@ -375,7 +375,8 @@ class Brackets(Joined):
         Knowledge about elements that a further load may gather, because there was no room for them
         here.
     inner : ndarray of bool, of the shape of `wanted`, optional
-        True for the open cells between the shells of deviations: see `robust.deviations`.
+        True for the open cells between the shells about a median, whose elements are at most as far
+        from it as the middle distances.
     """
 
     ends: NDArray[Any]

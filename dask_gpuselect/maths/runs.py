@@ -93,7 +93,7 @@ class Runs(WeightedOrder):
     def boxes(self, question: LaneOrder, rule: Rule) -> LaneBoxes | None:
         """Compute the box plot of each run; None where `answers_and_ends` has to do it.
 
-        Boxes of runs without elements are any.
+        The boxes of runs without elements are undefined.
         """
 
     @abstractmethod

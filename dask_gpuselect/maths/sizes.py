@@ -356,7 +356,7 @@ def pilot_bracket(
 
 
 def pilot_share(size: int) -> float:
-    """Bound the share of all elements in one of these brackets, by the size of the sample."""
+    """Bound the share of all elements in a `pilot_bracket`, by the size of the sample."""
     return min((2 * PILOT_SIGMA * (math.sqrt(size) / 2 + 1) + 3) / max(size, 1), 1)
 
 

@@ -31,72 +31,11 @@ with_parameters = dataclass(repr=False, eq=False)
 
 
 @with_parameters
-class NearestNeighbors(BaseEstimator):  # type: ignore[misc]
-    """Exact nearest neighbours by brute force, for rows in chunks, reading each chunk once.
-
-    Parameters
-    ----------
-    n_neighbors : int, default 5
-        The number of neighbours of each query.
-    metric : str, default "euclidean"
-        Only "euclidean" is supported.
-
-    Attributes
-    ----------
-    n_features_in_ : int
-        The number of features of the fitted rows.
-    feature_names_in_ : ndarray of str
-        The names of the features. Set only if the fitted rows have names, as a data frame has.
-    n_samples_fit_ : int
-        The number of fitted rows. NaN if the sizes of the chunks are unknown.
-    effective_metric_ : str
-        The metric in use.
-
-    See Also
-    --------
-    dask_gpuselect.neighbors.kneighbors : Exactness, reads and memory of the search.
-
-    Notes
-    -----
-    `fit` computes nothing. A dask array stays lazy, and each search reads every chunk of it once.
-    Answers are lazy dask arrays if the fitted rows or the queries are.
-
-    Examples
-    --------
-    >>> import dask.array as da
-    >>> from dask_gpuselect.neighbors import NearestNeighbors
-    >>> x = da.arange(12, chunks=4).reshape(-1, 1) ** 2
-    >>> NearestNeighbors(n_neighbors=2).fit(x).kneighbors([[50]], return_distance=False).compute()
-    array([[7, 6]])
-    """
+class _Neighbors(BaseEstimator):  # type: ignore[misc]
+    """Base of all estimators: the fitted rows, and the search among them."""
 
     n_neighbors: int = 5
     metric: str = field(default="euclidean", kw_only=True)
-
-    @public("X", "y")
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Store the rows that are searched.
-
-        Parameters
-        ----------
-        X : dask array or array_like, shape (n, n_features)
-            Rows as for the function `kneighbors`. A dask array stays lazy.
-        y : ignored
-            Present for scikit-learn's conventions.
-
-        Returns
-        -------
-        NearestNeighbors
-            The fitted estimator.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the rows are not real numbers, if `metric` is not supported, or if `n_neighbors` is
-            not an integer of at least 1.
-        """
-        self._fit_rows(X)
-        return self
 
     @public("X")
     def kneighbors(
@@ -170,14 +109,79 @@ class NearestNeighbors(BaseEstimator):  # type: ignore[misc]
         self.effective_metric_ = self.metric
 
 
+class NearestNeighbors(_Neighbors):
+    """Exact nearest neighbours by brute force, for rows in chunks, reading each chunk once.
+
+    Parameters
+    ----------
+    n_neighbors : int, default 5
+        The number of neighbours of each query.
+    metric : str, default "euclidean"
+        Only "euclidean" is supported.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        The number of features of the fitted rows.
+    feature_names_in_ : ndarray of str
+        The names of the features. Set only if the fitted rows have names, as a data frame has.
+    n_samples_fit_ : int
+        The number of fitted rows. NaN if the sizes of the chunks are unknown.
+    effective_metric_ : str
+        The metric in use.
+
+    See Also
+    --------
+    dask_gpuselect.neighbors.kneighbors : Exactness, reads and memory of the search.
+
+    Notes
+    -----
+    `fit` computes nothing. A dask array stays lazy, and each search reads every chunk of it once.
+    Answers are lazy dask arrays if the fitted rows or the queries are.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_gpuselect.neighbors import NearestNeighbors
+    >>> x = da.arange(12, chunks=4).reshape(-1, 1) ** 2
+    >>> NearestNeighbors(n_neighbors=2).fit(x).kneighbors([[50]], return_distance=False).compute()
+    array([[7, 6]])
+    """
+
+    @public("X", "y")
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Store the rows that are searched.
+
+        Parameters
+        ----------
+        X : dask array or array_like, shape (n, n_features)
+            Rows as for the function `kneighbors`. A dask array stays lazy.
+        y : ignored
+            Present for scikit-learn's conventions.
+
+        Returns
+        -------
+        NearestNeighbors
+            The fitted estimator.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the rows are not real numbers, if `metric` is not supported, or if `n_neighbors` is
+            not an integer of at least 1.
+        """
+        self._fit_rows(X)
+        return self
+
+
 @with_parameters
-class _Supervised(NearestNeighbors):
+class _Supervised(_Neighbors):
     """Base of regression and classification: the targets of the fitted rows."""
 
     weights: Weights = field(default="uniform", kw_only=True)
 
     @public("X", "y")
-    def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
+    def fit(self, X: Any, y: Any) -> Self:
         """Store the rows and their targets.
 
         Parameters
@@ -284,7 +288,7 @@ class KNeighborsRegressor(RegressorMixin, _Supervised):  # type: ignore[misc]
     def _learn(self, y: Any) -> NDArray[Any]:
         return self._targets(y, dtype="numeric")
 
-    @documented_like(NearestNeighbors.kneighbors)
+    @documented_like(_Neighbors.kneighbors)
     @public("X")
     def predict(self, X: Any) -> Any:
         """Predict the target of each query: the weighted mean of its nearest rows.

@@ -264,7 +264,7 @@ class Inside(NamedTuple):
     """The elements of a chunk that are inside the fences: from one place to before another.
 
     Their ends are None if there are none. `n` is the number of elements that are not NaN, and
-    `n_nan` that of those that are.
+    `n_nan` the number of NaN.
     """
 
     start: int

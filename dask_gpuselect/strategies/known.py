@@ -245,11 +245,9 @@ class Strategy(Protocol):
 
         They are those for one pair of ranks, of arrays of `size` elements.
         """
-        return 0
 
     def search(self, reply: Reply) -> Search:
         """Propose probes; each ``yield`` returns what is known after the probe.
 
         It is not resumed once the wanted elements are found.
         """
-        yield from ()

@@ -283,17 +283,19 @@ def _sorted_with_weights(parts: Sequence[Any]) -> Iterator[SortedLanes]:
     weights = [part.weights.astype(exact, copy=False) for part in parts]
     most = max(1, WEIGHED // max(sum(part.shape[-1] for part in parts), 1))
     shared = [unstretched(each) for each in weights]
-    if weights[0].size and all(math.prod(each.shape[:-1]) == 1 for each in shared):
+    is_shared = weights[0].size > 0 and all(math.prod(each.shape[:-1]) == 1 for each in shared)
+    if is_shared:
         sizes = [part.shape[-1] for part in parts]
         row = [np.broadcast_to(each.ravel(), n) for each, n in zip(shared, sizes, strict=True)]
         tables_of_weights: Iterator[Any] = itertools.repeat(np.concatenate(row)[None])
     else:
         tables_of_weights = tiles(weights, most=most)
-    columns = [tiles([part.values for part in parts], most=most), tables_of_weights]
+    columns = [tiles([part.values for part in parts], most=most)]
     if any(part.keeps is not None for part in parts):
         columns.append(tiles([_keeps(part) for part in parts], most=most))
-    for tables in zip(*columns, strict=False):
-        yield weighed_lanes.sorted_with_weights(*tables)
+    every = zip(*columns, strict=True)
+    for (values, *keeps), own in zip(every, tables_of_weights, strict=not is_shared):
+        yield weighed_lanes.sorted_with_weights(values, own, *keeps)
 
 
 def _keeps(part: Accompanied) -> Any:

@@ -1,5 +1,7 @@
 // The fences of box plots.
 
+#include "lane_sums.cuh"
+
 // The rule by which boxes are drawn; see `boxes.Rule`.
 struct Drawn {
     double whis;
@@ -10,8 +12,6 @@ struct Drawn {
 
 constexpr int MOST_Q = 5;
 
-__device__ __forceinline__ double infinity() { return __longlong_as_double(0x7ff0000000000000ll); }
-
 // The fences, as in `Rule.fences`.
 __device__ __forceinline__ void fences_of(
     const Drawn& drawn, const double (&q)[MOST_Q], double& low, double& high
@@ -20,7 +20,7 @@ __device__ __forceinline__ void fences_of(
     double reach = __dmul_rn(drawn.whis, height);
     low = fmin(drawn.by_quantiles ? q[3] : __dadd_rn(q[0], -reach), q[0]);
     high = fmax(drawn.by_quantiles ? q[4] : __dadd_rn(q[2], reach), q[2]);
-    if (height == 0.0 && drawn.autorange) low = -infinity(), high = infinity();
+    if (height == 0.0 && drawn.autorange) low = -INFINITE, high = INFINITE;
 }
 
 __device__ __forceinline__ double number_of(Key key) { return as_double(value_of(word_of(key))); }

@@ -56,7 +56,7 @@ class Started:
     def __init__(self, values: Array, question: ElementOrder, record: Any, n_ranks: int) -> None:
         self._values, self._question = values, question
         self._record, self._n_ranks = record, n_ranks
-        self.room = _room()
+        self.room = _ROOMS.here()
 
     @classmethod
     def of(
@@ -110,21 +110,29 @@ class _Room:
         try:
             yield
         except BaseException:
-            vars(_ROOMS).pop(str(cupy.cuda.Device().id), None)
+            _ROOMS.leave()
             raise
 
 
-_ROOMS = threading.local()  # the `_Room` of this thread on each device
+class _Rooms(threading.local):
+    """One `_Room` for each thread and device, made once: 2.4 MB."""
+
+    def __init__(self) -> None:
+        self.by_device: dict[int, _Room] = {}
+
+    def here(self) -> _Room:
+        device = cupy.cuda.Device().id
+        room = self.by_device.get(device)
+        if room is None:
+            room = self.by_device[device] = _Room()
+            cupy.cuda.get_current_stream().synchronize()  # for calls in other streams
+        return room
+
+    def leave(self) -> None:
+        self.by_device.pop(cupy.cuda.Device().id, None)
 
 
-def _room() -> _Room:
-    """Return the room of this thread on this device, which is made once: 2.4 MB."""
-    rooms, device = vars(_ROOMS), str(cupy.cuda.Device().id)
-    if device not in rooms:
-        rooms[device] = _Room()
-        cupy.cuda.get_current_stream().synchronize()  # for calls in other streams
-    room: _Room = rooms[device]
-    return room
+_ROOMS = _Rooms()
 
 
 @lru_cache  # cached, because arrays of one size are asked repeatedly
