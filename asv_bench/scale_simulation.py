@@ -145,11 +145,11 @@ def merged(columns: Sequence[list[Cuts]]) -> list[list[Cuts]]:
 
 def simulate_root(n_chunks: int, size: int, q: Sequence[float], limit: int) -> None:
     question = question_of(q)
-    plan = plan_narrowing(n_chunks, size, question.n_ranges, question.share, 8, limit)
+    plan = plan_narrowing(n_chunks, size, question.n_ranges, question.costs.share, 8, limit)
     if plan is not None:
         print(f"{plan}: at_scale.py roots measures that")
         return
-    n_pivots = pivot_count(size, question.share)
+    n_pivots = pivot_count(size, question.costs.share)
     n_pivots = (1 << n_pivots.bit_length() - 1) - 1  # as the kernels divide a chunk
     model = Model(n_chunks, size, n_pivots)
     print(

@@ -12,11 +12,18 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.arguments import as_array, public
 from dask_gpuselect.engine.asking import Asking, ask
-from dask_gpuselect.engine.questions import RankQuestion
+from dask_gpuselect.engine.questions import Measures, RankQuestion
 from dask_gpuselect.maths.cuts import Brackets, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import order_statistics, sum_of_ranks
 from dask_gpuselect.maths.moments import means
+
+
+def between_cuts(brackets: Brackets) -> NDArray[np.bool_]:
+    """Mark the cells between the two brackets: all of their elements stay."""
+    between = ~brackets.wanted
+    between[[0, -1]] = False
+    return between
 
 
 @dataclass(frozen=True)
@@ -24,20 +31,13 @@ class TrimmedMean(RankQuestion):
     """The question: which elements are at the two cuts, and what is the sum between them."""
 
     cut: float
-    wants_sums: ClassVar[bool] = True
-    narrows_candidates = False  # `resolve` needs all of them, and not only those near the ranks
+    measures: ClassVar[Measures] = Measures(sums=between_cuts)
 
     def ranks(self, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the ranks of the smallest and the largest element that stay."""
         k = int(self.cut * n)
         ends = np.array([k, n - 1 - k][: 2 * n], np.int64)
         return ends, ends
-
-    def summed(self, brackets: Brackets) -> NDArray[np.bool_]:
-        """Mark the cells between the two brackets: all of their elements stay."""
-        between = ~brackets.wanted
-        between[[0, -1]] = False
-        return between
 
     def resolve(self, brackets: Brackets, tally: Tally) -> tuple[ExactSums, int]:
         """Sum the elements that stay in the brackets; count all that stay."""

@@ -23,6 +23,7 @@ from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.boxplot.questions import BaseBoxQuestion, BoxQuestion, WeightedBoxQuestion
 from dask_gpuselect.boxplot.summary import Boxplot, BoxSource
 from dask_gpuselect.engine.asking import Asking, ask_each, by_group
+from dask_gpuselect.engine.groups import Grouped
 from dask_gpuselect.engine.resident import fit_one_device
 from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.maths.boxes import Rule
@@ -191,10 +192,13 @@ def describe_boxplot(
         "is_several": isinstance(a, Mapping) or holds_arrays(a),
     }
     companions = (for_each(each, a, name=name, **how) for name, each in given.items())
-    askings = []
-    for array, its_where, its_weights in zip(arrays, *companions, strict=True):
-        described = as_accompanied(array, its_where, nodata, its_weights, axis)
-        askings.append(by_group(_asking(described, axis, kind, rule, nan_policy)))
+    described = [
+        as_accompanied(array, its_where, nodata, its_weights, axis)
+        for array, its_where, its_weights in zip(arrays, *companions, strict=True)
+    ]
+    is_lazy = any(isinstance(each, DaskArray) for each in described)
+    about = axis, kind, rule, nan_policy
+    askings = [by_group(_asking(each, *about, is_lazy=is_lazy)) for each in described]
     sources = [
         BoxSource(name, method, each.shape_of_lanes)
         for name, each in zip(names, askings, strict=True)
@@ -203,14 +207,25 @@ def describe_boxplot(
 
 
 def _asking(
-    array: Any, axis: Axis, kind: type[BaseBoxQuestion], rule: Rule, nan_policy: str
+    array: Any,
+    axis: Axis,
+    kind: type[BaseBoxQuestion],
+    rule: Rule,
+    nan_policy: str,
+    *,
+    is_lazy: bool,
 ) -> Asking:
-    """Return the question about the boxes of an array, or raise if its dtype has none."""
+    """Return the question about the boxes of an array, or raise if its dtype has none.
+
+    `is_lazy` is True if any of the arrays that are asked about together is.
+    """
     dtype = numpy_dtype(array)
     check_numbers(dtype, "box plots")
     result_dtype(dtype, METHODS[rule.method], weak_q=False)  # raises for other unsupported dtypes
     axes = reduced_axes(axis, array.ndim)
-    stays = isinstance(array, DaskArray) and _may_stay(array, axes, rule)
+    stays = not (is_lazy or isinstance(array, Grouped))
+    if isinstance(array, DaskArray):
+        stays = _may_stay(array, axes, rule)
     question = kind.of(rule, dtype, omits_nan=nan_policy == "omit", stays=stays)
     return Asking(array, question, axes)
 

@@ -14,17 +14,25 @@ from dask_gpuselect.boxplot.tables import Boxes, BoxesThere
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import (
     Block,
+    BlockForm,
+    BySlot,
+    Costs,
+    InMemory,
     LaneLoad,
+    LaneLoads,
     LaneQuestion,
+    Measures,
     Question,
     Sample,
+    ThirdLoad,
+    everything,
     of_merged,
 )
+from dask_gpuselect.engine.source import nothing
 from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.maths.boxes import (
     LEAST_ROOM,
     ROOM,
-    BoxGuess,
     PartialBox,
     Rule,
     box_guess,
@@ -39,7 +47,7 @@ from dask_gpuselect.maths.boxes import (
     rungs_of,
 )
 from dask_gpuselect.maths.chunk_sample import most_cached
-from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally, extremes_of
+from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, Tally, extremes_of
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
 from dask_gpuselect.maths.lane_ends import LaneEnds, Outermost
@@ -75,11 +83,6 @@ class BaseBoxQuestion(QuantileFields, Question, LaneQuestion):
     omits_nan: bool
     stays: bool = False
 
-    wants_sums: ClassVar[bool] = True
-    third: ClassVar[str] = "fences"
-    # Arrays of 2^22 float32 or 2^20 float64. On an H200 a box of 2^18 normal float32 takes 1.3 ms
-    # instead of 2.3, and of 2^24 2.6 instead of 1.5.
-    whole_times: ClassVar[int | None] = 8
     takes_runs: ClassVar[bool] = True
 
     @classmethod
@@ -94,11 +97,23 @@ class BaseBoxQuestion(QuantileFields, Question, LaneQuestion):
     def bracket(self, cuts: Cuts) -> Brackets:
         return bracket_from_cuts(cuts, self.rule)
 
-    def keep(self, cuts: Cuts) -> Brackets:
+    @property
+    def measures(self) -> Measures:
+        return replace(super().measures, sums=everything)
+
+    @property
+    def keep(self) -> Callable[[Cuts], Brackets]:
+        return self._keep
+
+    def _keep(self, cuts: Cuts) -> Brackets:
         # The quartiles are uncertain before the second load, and the fences more so.
         return bracket_from_cuts(cuts, self.rule, most_cached(cuts))
 
-    def most_candidates(self, n_pivots: int) -> int:
+    @property
+    def costs(self) -> Costs:
+        return replace(super().costs, candidates=self._candidates)
+
+    def _candidates(self, n_pivots: int) -> int:
         fences = 2 * max(ROOM * n_pivots, LEAST_ROOM)
         return n_pivots * len(self.rule.q) + fences
 
@@ -109,14 +124,9 @@ class BaseBoxQuestion(QuantileFields, Question, LaneQuestion):
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
         return narrower_box(brackets, cuts, self.rule)
 
-    def first_ranks(self, n: int) -> IntArray:
-        return first_ranks(self.rule, n)
-
-    def more(self, brackets: Brackets, resolved: PartialBox) -> Brackets | None:
-        return None if resolved.is_complete else bracket_fences(brackets.spared, resolved)
-
-    def resolve_again(self, resolved: PartialBox, more: Brackets, tally: Tally) -> PartialBox:
-        return resolve_again(resolved, more, tally)
+    @property
+    def third(self) -> ThirdLoad:
+        return ThirdLoad("fences", _fences, resolve_again)
 
     def finish(self, resolved: PartialBox, sums: Moments | None) -> Boxes:
         assert sums is not None
@@ -124,10 +134,10 @@ class BaseBoxQuestion(QuantileFields, Question, LaneQuestion):
         return self.boxes(resolved.q[:, None], ends, self.source_dtype).reshape(())
 
     @property
-    def of_slot(self) -> Question:
-        return self
+    def by_slot(self) -> BySlot:
+        return BySlot(self, self._together)
 
-    def of_slots(self, answers: Sequence[Boxes]) -> Boxes:
+    def _together(self, answers: Sequence[Boxes]) -> Boxes:
         if not answers:
             return Boxes.without_boxes(self.source_dtype)
         # Columns of integers stay exact beside NaN of slots that have no elements.
@@ -139,11 +149,11 @@ class BaseBoxQuestion(QuantileFields, Question, LaneQuestion):
         return Boxes.concatenated(some, 0).without_missing(omits_nan=True)
 
     @property
-    def further(self) -> LaneLoad | None:
+    def loads(self) -> LaneLoads:
         merge = partial(LaneEnds.merge, most=self.rule.max_fliers)
         functions = self.measure_ends, merge, of_merged(merge, self.boxes_by_ends), self.known
         # Sorting the fliers of more partial results at once takes five times as long.
-        return LaneLoad(*functions, "ends", 2)
+        return replace(super().loads, further=LaneLoad(*functions, "ends", 2), tails=nothing)
 
     def known(self, boxes: Any) -> Lanes:
         """Return what the load of the ends needs to know of the quantiles."""
@@ -168,19 +178,6 @@ class BaseBoxQuestion(QuantileFields, Question, LaneQuestion):
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
         table = BoxesThere.waiting if self.stays else Boxes.finished
-        return self._block(table, chunks, dtype, shape)
-
-    def block_now(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
-        return self._block(BoxesThere.waiting, chunks, dtype, shape)
-
-    def _block(
-        self,
-        table: Callable[[LaneBoxes, tuple[int, ...], np.dtype[Any]], Boxes],
-        chunks: Sequence[Any],
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Boxes:
-        """Return the boxes of a block: a table of what a device has finished, if it has."""
         about, rule = (chunks, dtype, shape.axes, self.order), self.rule
         boxes = kernels.box_lanes(*about, rule, omits_nan=self.omits_nan)
         if boxes is not None:
@@ -188,16 +185,11 @@ class BaseBoxQuestion(QuantileFields, Question, LaneQuestion):
             is_of_runs = isinstance(chunks[0], Runs)  # whose boxes are undefined if empty
             return drawn.without_missing(omits_nan=self.omits_nan) if is_of_runs else drawn
         q, ends = kernels.answers_and_ends(*about, rule.fences, rule.max_fliers)
-        return self.restored(self.boxes(q, ends, dtype), chunks[0].shape, shape)
+        return _restored(self.boxes(q, ends, dtype), chunks[0].shape, shape)
 
-    def restored(self, answers: Boxes, block: Block, shape: AnswerAxes) -> Boxes:
-        return answers.reshape(shape.remaining(block))
-
-    def joined(self, blocks: Sequence[Boxes], axis: int) -> Boxes:
-        return Boxes.concatenated(blocks, axis)
-
-    def divided(self, block: Boxes, n: int, axis: int) -> Sequence[Boxes]:
-        return block.divided(n, axis)
+    @property
+    def blocks(self) -> BlockForm:
+        return BlockForm(_restored, Boxes.concatenated, Boxes.divided)
 
     def boxes(self, q: FloatArray, ends: LaneEnds, dtype: np.dtype[Any]) -> Boxes:
         """Return the box of each lane."""
@@ -209,35 +201,43 @@ class BaseBoxQuestion(QuantileFields, Question, LaneQuestion):
 class BoxQuestion(BaseBoxQuestion, Quantiles):
     """A box plot of all elements, or of every lane, as a question."""
 
-    # Measured in the same way as the cost of quantiles.
-    pass_time: ClassVar[float] = 1.1
+    @property
+    def in_memory(self) -> InMemory:
+        return InMemory(
+            guess=self._guess,
+            guess_there=partial(box_guess, self.rule, self.order),
+            first_ranks=partial(first_ranks, self.rule),
+            # Arrays of 2^22 float32 or 2^20 float64. On an H200 a box of 2^18 normal float32 takes
+            # 1.3 ms instead of 2.3, and of 2^24 2.6 instead of 1.5.
+            whole_times=8,
+            alone=self._alone,
+            of_box=self._of_box,
+        )
 
-    def ranks_of_sample(self, n: int) -> None:  # type: ignore[override]
-        """Return None: a box plot also needs the elements near its fences."""
-
-    def answer_alone(self, values: Any, dtype: np.dtype[Any]) -> Boxes | None:
+    def _alone(self, values: Any, dtype: np.dtype[Any]) -> Boxes | None:
         box = kernels.box_alone(values, dtype, self.order, self.rule)
-        return None if box is None else self.of_box(box)
+        return None if box is None else self._of_box(box)
 
-    def of_box(self, box: LaneBoxes) -> Boxes:
+    def _of_box(self, box: LaneBoxes) -> Boxes:
         return BoxesThere.waiting(box, (), self.source_dtype)
 
-    def guess(self, ordered: Any, rate: float) -> Brackets:
+    def _guess(self, ordered: Any, rate: float) -> Brackets:
         return bracket_from_sample(*valid_in(ordered, rungs_of), rate, self.rule)
-
-    def guess_there(self, size: int, rate: float) -> BoxGuess | None:
-        return box_guess(self.rule, self.order, size, rate)
 
     def resolve(self, brackets: Brackets, tally: Tally) -> Any:
         if tally.n_valid == 0:
             return PartialBox.without_elements(tally, self.rule)
         return resolve(brackets, tally, self.rule)
 
-    def counted(self, counts: ValueCounts, dtype: np.dtype[Any]) -> Boxes:
-        """Return the boxes of lanes by the counts of all their values."""
+    @property
+    def loads(self) -> LaneLoads:
+        # The time was measured in the same way as that of quantiles.
+        return replace(super().loads, pass_time=1.1)
+
+    def _counted(self, counts: ValueCounts) -> Boxes:
         q = self.q_of(counts.order_statistics(self.lane_ranks))
         ends = counts.ends(np.stack(self.rule.fences(q)), self.rule.max_fliers)
-        return self.boxes(q, ends, dtype)
+        return self.boxes(q, ends, self.source_dtype)
 
 
 OF_ROWS = AnswerAxes(2, (1,), keepdims=False, is_scalar=False)  # of a table with a row for each run
@@ -249,18 +249,23 @@ class WeightedBoxQuestion(BaseBoxQuestion, WeightedQuantiles):
 
     lane_answer = WeightedQuantiles.lane_values  # the boxes have their numbers of elements
 
-    def guess(self, ordered: Any, rate: float) -> Brackets:
+    @property
+    def in_memory(self) -> InMemory:
+        first = partial(first_ranks, self.rule)
+        return replace(super().in_memory, first_ranks=first, of_run=self._of_run)
+
+    def _guess(self, ordered: Any, rate: float) -> Brackets:
         shares = ordered.shares(self.q, self.method, rate)
         return guess_box_brackets(ordered, shares, rate, self.rule)
 
-    def guess_inside(self, brackets: Brackets, tally: Tally, sample: Sample) -> Brackets | None:
+    def _guess_inside(self, brackets: Brackets, tally: Tally, sample: Sample) -> Brackets | None:
         if len(tally.candidates) <= weighted.FEW_CANDIDATES:
             return None
         shares = shares_inside(brackets, tally, self.q, self.method)
         ordered, rate = sample()
         return guess_box_brackets(ordered, shares, rate, self.rule, is_inside=True)
 
-    def of_run(self, run: Runs) -> Boxes:
+    def _of_run(self, run: Runs) -> Boxes:
         boxes: Boxes = self.block([run], self.source_dtype, OF_ROWS)
         return boxes.reshape(())
 
@@ -271,6 +276,16 @@ class WeightedBoxQuestion(BaseBoxQuestion, WeightedQuantiles):
             return PartialBox.without_elements(tally, self.rule)
         order = InOrder.of(brackets, tally)
         return resolve_weighted(order, self.rule, self.q_of(self.of_all(order))[:, 0])
+
+
+def _restored(answers: Boxes, block: Block, shape: AnswerAxes) -> Boxes:
+    """Give the boxes of the lanes of a block of that shape the axes of the answer."""
+    return answers.reshape(shape.remaining(block))
+
+
+def _fences(brackets: Brackets, resolved: PartialBox) -> Brackets | None:
+    """Return the brackets of the fences, if these are needed."""
+    return None if resolved.is_complete else bracket_fences(brackets.spared, resolved)
 
 
 def _ends_of(box: PartialBox, sums: Moments, most: int) -> LaneEnds:

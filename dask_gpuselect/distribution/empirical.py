@@ -23,7 +23,7 @@ from dask_gpuselect.distribution.counts import at, count_at_ranks, even_ranks, m
 from dask_gpuselect.engine.asking import Asking, ask, ask_once
 from dask_gpuselect.engine.collection import LazyCollection
 from dask_gpuselect.engine.plans import choose, plan_once
-from dask_gpuselect.engine.questions import OneLoadQuestion, RankQuestion
+from dask_gpuselect.engine.questions import Costs, OneLoadQuestion, RankQuestion
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.finish import unsigned_zero
@@ -119,10 +119,16 @@ def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
     dtype = _checked_dtype(numpy_dtype(x))
     if np.ndim(points) == 0:
         question = EvenRanks(_checked_number(points), dtype)
-        return ask(Asking(x, question, tuple(range(x.ndim))), "ecdf")
+        return _distribution(ask(Asking(x, question, tuple(range(x.ndim))), "ecdf"))
     if isinstance(x, DaskArray):
         choose(plan_once(x))
-    return ask_once(x, CountsAt(_checked_values(points, dtype), dtype), "ecdf")
+    counts = CountsAt(_checked_values(points, dtype), dtype)
+    return _distribution(ask_once(x, counts, "ecdf"))
+
+
+def _distribution(answer: Any) -> Any:
+    """Wrap the task that makes a distribution; return a distribution unchanged."""
+    return LazyDistribution.of(answer) if isinstance(answer, DaskArray) else answer
 
 
 class LazyDistribution(Advising, LazyCollection):
@@ -176,11 +182,9 @@ class EvenRanks(RankQuestion):
     k: int
     source_dtype: np.dtype[Any]
 
-    lazily = staticmethod(LazyDistribution.of)
-
     @property
-    def share(self) -> int:
-        return pivot_share(self.k)
+    def costs(self) -> Costs:
+        return Costs.of_ranks(1, pivot_share(self.k))
 
     def ranks(self, n: int) -> tuple[IntArray, IntArray]:
         ranks = even_ranks(n, self.k)
@@ -215,7 +219,6 @@ class CountsAt(OneLoadQuestion):
     source_dtype: np.dtype[Any]
 
     merge = staticmethod(merge)
-    lazily = staticmethod(LazyDistribution.of)
 
     def measure(self, chunk: Any, dtype: np.dtype[Any]) -> EmpiricalDistribution:
         return of_chunk(chunk, self.values, dtype)

@@ -51,7 +51,7 @@ class Asking:
     array : dask array, or another array
         The result of `arguments.as_array`; or `Grouped`, before `by_group` is applied.
     question : Question
-        What is asked. For groups this may be a `LaneQuestion` alone, which is its own `lanes`.
+        What is asked. For groups this may be a `LaneQuestion` alone.
     axes : tuple of int
         Reduced axes, ascending.
     dtype : dtype or None
@@ -95,7 +95,7 @@ class Asking:
     @property
     def lanes(self) -> LaneQuestion:
         """The question about every lane, or about every group of every lane."""
-        lanes: LaneQuestion = self.question.lanes
+        lanes = lanes_of(self.question)
         if self.grouping is None:
             return lanes
         # The labels are loaded with the data, so no task needs a copy of them.
@@ -121,6 +121,13 @@ class Asking:
         if self.slots is not None:
             return Form((), None, kind)
         return Form(() if self.dtype is None else sizes, self.dtype, kind)
+
+
+def lanes_of(question: Any) -> LaneQuestion:
+    """Return the question about every lane, for reductions along some axes."""
+    if isinstance(question, LaneQuestion):
+        return question
+    raise TypeError(f"{type(question).__name__} is not supported along an axis")
 
 
 def ask(asking: Asking, label: str, strategy: Strategy | None = None) -> Any:
@@ -177,10 +184,7 @@ def _ask_lazily(askings: Sequence[Asking], label: str) -> list[Any]:
         ArrayQuestion(each.array, each.slots or each.question, each.form) for each in wholes
     ]
     wholly = map(_whole, wholes, loads.ask_together(questions, label))
-    return [
-        each.question.lazily(next(wholly) if each.is_whole else _ask_lanes(each, label))
-        for each in lazy
-    ]
+    return [next(wholly) if each.is_whole else _ask_lanes(each, label) for each in lazy]
 
 
 def _whole(asking: Asking, answer: DaskArray) -> DaskArray:
@@ -201,8 +205,8 @@ def by_group(asking: Asking) -> Asking:
         slots = about_slots(asking.question, grouping)
         array = accompanied(array, labels=grouping.codes)
         return replace(asking, array=array, grouping=grouping, slots=slots)
-    lanes = asking.question.lanes
-    if lanes.composes or not (asking.is_whole and are_stretches(lanes, grouping)):
+    lanes = lanes_of(asking.question)
+    if lanes.composed is not None or not (asking.is_whole and are_stretches(lanes, grouping)):
         grouping = grouping.numbered
     axes, codes, is_one_lane = asking.axes, grouping.codes, asking.is_whole
     packed = accompanied(array, labels=codes)
@@ -222,14 +226,14 @@ def are_stretches(question: LaneQuestion, grouping: Grouping) -> bool:
     knowledge of the labels, but groups that are given by labels rather than by windows, and a
     question that order statistics or composed questions answer.
     """
-    is_known = question.by_order or question.composes
+    is_known = question.by_order or question.composed is not None
     return is_known and grouping.windows is None
 
 
 def ask_once(a: Any, question: OneLoadQuestion, label: str) -> Any:
     """Answer a question that takes one load: lazily for a dask array, eagerly for other arrays."""
     if isinstance(a, DaskArray):
-        return question.lazily(loads.ask_once(shuffles.shuffles_apart(a), question, label))
+        return loads.ask_once(shuffles.shuffles_apart(a), question, label)
     return answer_once_now(a, numpy_dtype(a), question)
 
 
@@ -336,8 +340,9 @@ def _answer_only_lane(asking: Asking) -> Any:
     """
     question = asking.question
     is_any = math.prod(asking.array.shape) > 0
-    is_of_ranks = isinstance(question, ElementQuestion) and question.by_order
-    if not (is_any and is_of_ranks) or question.further is not None:
+    is_of_ranks = isinstance(question, ElementQuestion)
+    further = question.loads.further if isinstance(question, LaneQuestion) else None
+    if not (is_any and is_of_ranks) or further is not None:
         return None
     order = question.order
     answer = kernels.answer_only_lane(asking.array, numpy_dtype(asking.array), order)

@@ -19,7 +19,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.partials import Gathered
-from dask_gpuselect.engine.questions import ArrayQuestion, Question
+from dask_gpuselect.engine.questions import ArrayQuestion, Question, answered
 from dask_gpuselect.engine.source import DaskArray, private_copy
 from dask_gpuselect.kernels.values import value_counts
 from dask_gpuselect.maths.cuts import Brackets
@@ -32,7 +32,7 @@ def takes_counts(x: DaskArray, question: Question) -> bool:
     On two threads, 4e7 uint8 in ten chunks took 18 ms in memory (44 ms by a guess), and 22 ms when
     made by tasks (192 ms in two loads). With uint16 it was 28 ms (62 ms) and 25 ms (188 ms).
     """
-    return question.counts_values and is_countable(x.dtype)
+    return question.measures.counts and is_countable(x.dtype)
 
 
 def gathered_bytes(x: DaskArray, most: float) -> int:
@@ -82,12 +82,12 @@ def _answer(parts: list[Any], question: Question, form: Form) -> Any:
 def answer_by_values(counts: ValueCounts, question: Question) -> Any:
     """Answer a question from the counts of all values, as if these were the results of loads."""
     brackets, sums = question.bracket(counts.cuts()), None
-    if question.wants_sums:
-        cells, some = question.summed(brackets), slice(None)
+    if question.measures.sums is not None:
+        cells, some = question.measures.sums(brackets), slice(None)
         if cells is not None:
             some = kernels.in_cells(counts.values, brackets.ends, cells)
         sums = counts.moments(some)
-    return question.answered(brackets, counts.tally, sums)
+    return answered(question, brackets, counts.tally, sums)
 
 
 # --- Brackets and the tally of every chunk --------------------------------------------------------

@@ -7,10 +7,10 @@ their labels if these are not known before. A run is the set of elements of one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from dask_gpuselect.arrays import concatenate, in_kind, like, namespace, to_host
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.companions import concatenated
 from dask_gpuselect.engine.groups import ForGroups, GroupedLanes, Grouping, PerGroup, Piece, taken
-from dask_gpuselect.engine.questions import Block
+from dask_gpuselect.engine.questions import Block, LaneLoad, LaneLoads, of_merged
 from dask_gpuselect.engine.source import itself
 from dask_gpuselect.kernels.companions import Accompanied, CodesOf, each_array, values_of
 from dask_gpuselect.kernels.values import group_value_counts
@@ -58,8 +58,6 @@ class GroupsOfAll(GroupedLanes):
     Counts of every value in each group may answer it, for dtypes of few values.
     """
 
-    by_place: ClassVar[bool] = False
-
     def names_in(self, chunks: Sequence[Accompanied]) -> tuple[Labels | None, CodesOf]:
         """Return the labels in some chunks, and a function from labels to group numbers.
 
@@ -76,11 +74,16 @@ class GroupsOfAll(GroupedLanes):
         return self.grouping.number if names is None else len(names)
 
     @property
-    def counts_values(self) -> bool:  # type: ignore[override]
+    def loads(self) -> LaneLoads:
+        counts = self.of_group.loads.counts
         # Windows may share elements, so counts of elements by group do not work.
-        return self.of_group.counts_values and self.grouping.windows is None
+        if counts is not None and self.grouping.windows is None:
+            finish = of_merged(self._merge_counts, partial(_finished, finish=counts.finish))
+            counts = LaneLoad(self._count_values, self._merge_counts, finish)
+            return replace(super().loads, counts=counts)
+        return super().loads
 
-    def count_values(
+    def _count_values(
         self,
         chunks: Sequence[Accompanied],
         dtype: np.dtype[Any],
@@ -91,16 +94,13 @@ class GroupsOfAll(GroupedLanes):
         n_groups = self.n_groups_of(names)
         return Named(names, group_value_counts(chunks, dtype, codes_of, n_groups))
 
-    def merge_value_counts(self, partials: Sequence[Named]) -> Named:
+    def _merge_counts(self, partials: Sequence[Named]) -> Named:
         names, places = numbered_together(partials)
         values = [part.value for part in partials]
         if names is not None:
             pairs = zip(values, places, strict=True)
             values = [value.spread(at, len(names)) for value, at in pairs]
         return Named(names, ValueCounts.merge(values))
-
-    def counted(self, counts: Named, dtype: np.dtype[Any]) -> Named:
-        return Named(counts.names, self.of_group.counted(counts.value, dtype))
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         if self.grouping.n_groups and self._takes_runs(chunks):
@@ -120,14 +120,14 @@ class GroupsOfAll(GroupedLanes):
             if runs is not None:
                 return ask([runs])
         each = self.pieces(chunks, shape.axes)
-        return self.joined([piece.of_groups(ask(piece.parts)) for piece in each], -1)
+        return self.blocks.joined([piece.of_groups(ask(piece.parts)) for piece in each], -1)
 
-    def restored(self, answers: Any, block: Block, shape: AnswerAxes) -> Any:
+    def _restored(self, answers: Any, block: Block, shape: AnswerAxes) -> Any:
         names = None
         if isinstance(answers, Named):
             names, answers = answers.names, answers.value
         # A table with one row a group, as far as answers depend on it.
-        return self.of_group.restored(answers, (self.n_groups_of(names), 0), shape.of_rows)
+        return self.of_group.blocks.restored(answers, (self.n_groups_of(names), 0), shape.of_rows)
 
     # Each group is a lane of a table.
 
@@ -149,6 +149,11 @@ class GroupsOfAll(GroupedLanes):
         return function(first, *others, **how)
 
     merged = each
+
+
+def _finished(counts: Named, known: None, *, finish: Callable[..., Any]) -> Named:
+    """Return the answers about all groups, from the counts of their values."""
+    return Named(counts.names, finish([counts.value], known))
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,13 +184,13 @@ class GroupedElements(GroupsOfAll):
         return int(pivots.sum()) * (PIVOT_WORK + itemsize)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
-        if self.of_group.further is not None or not self.of_group.by_order:
+        if self.of_group.loads.further is not None or not self.of_group.by_order:
             return self._block_by_group(chunks, dtype, shape)
         names, codes_of = self.names_in(chunks)
         n_groups = self.n_groups_of(names)
         elements = kernels.group_elements(chunks, dtype, codes_of, n_groups, self.ranks)
         answers = self.finished(Named(names, elements))
-        return in_kind(self.restored(answers, (), shape), values_of(chunks[0]))
+        return in_kind(self._restored(answers, (), shape), values_of(chunks[0]))
 
     def edges(self, n_roots: int) -> tuple[int, ...] | None:
         """Return the group numbers that divide groups among several tasks; None for one task."""

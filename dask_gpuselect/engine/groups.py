@@ -20,7 +20,10 @@ from dask_gpuselect.arrays import like, namespace, to_host, transposed
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import (
     Block,
+    BlockForm,
+    Composed,
     LaneLoad,
+    LaneLoads,
     LaneQuestion,
     LaneSlots,
 )
@@ -374,10 +377,6 @@ class GroupedLanes(LaneQuestion):
     def n_answers(self) -> int:
         return self.of_group.n_answers
 
-    @property
-    def n_brackets(self) -> int:
-        return self.of_group.n_brackets
-
     def of_so_many(self, n_groups: int) -> GroupedLanes:
         """Return the question with the number of groups, which was not known before."""
         return replace(self, grouping=replace(self.grouping, n_groups=n_groups))
@@ -400,15 +399,8 @@ class GroupedLanes(LaneQuestion):
         )
 
     @property
-    def pass_time(self) -> float:  # type: ignore[override]
-        return self.of_group.pass_time
-
-    @property
-    def composes(self) -> bool:  # type: ignore[override]
-        return self.of_group.composes
-
-    def partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
-        return self.of_group.partial_bytes(dtype)
+    def composed(self) -> Composed | None:
+        return self.of_group.composed
 
     def task_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         return self.of_group.task_dtype(dtype)
@@ -434,7 +426,7 @@ class GroupedLanes(LaneQuestion):
                 continue
             stacked = _stacked([piece.parts for piece in alike.values()], axis, beside)
             answer = ask([stacked])
-            each = self.of_group.divided(answer, len(alike), one.labels.index(beside))
+            each = self.of_group.blocks.divided(answer, len(alike), one.labels.index(beside))
             answers |= zip(alike, each, strict=True)
         return self.together([answers[i] for i in range(len(answers))], shape)
 
@@ -484,7 +476,7 @@ class GroupedLanes(LaneQuestion):
     ) -> Lanes | None:
         """Select the order statistics of all windows together; None if one by one is faster."""
         is_plain = all(set(chunk.companions) == {"labels"} for chunk in chunks)
-        is_by_order = self.of_group.by_order and self.of_group.further is None
+        is_by_order = self.of_group.by_order and self.of_group.loads.further is None
         is_whole = self.grouping.are_whole(places) and 0 not in chunks[0].shape
         atoms = self.grouping.atoms if is_plain and is_by_order and is_whole else None
         if atoms is None:
@@ -492,15 +484,16 @@ class GroupedLanes(LaneQuestion):
         values = [chunk.values for chunk in chunks]
         return kernels.window_lanes(values, dtype, axes, atoms, self.of_group.order.lane_ranks)
 
-    def joined(self, blocks: Sequence[Any], axis: int) -> Any:
-        return self.of_group.joined(blocks, axis)
+    @property
+    def blocks(self) -> BlockForm:
+        return replace(self.of_group.blocks, restored=self._restored)
 
     def finished(self, resolved: Any) -> Any:
         return self.each(self.of_group.finished, resolved)
 
-    def restored(self, answers: Any, block: Block, shape: AnswerAxes) -> Any:
-        one = shape.of_one_group
-        return self.together([self.of_group.restored(each, block, one) for each in answers], shape)
+    def _restored(self, answers: Any, block: Block, shape: AnswerAxes) -> Any:
+        one, restored = shape.of_one_group, self.of_group.blocks.restored
+        return self.together([restored(each, block, one) for each in answers], shape)
 
     def _of_each(self, *loads: LaneLoad) -> tuple[Any, Any, Any]:
         """Return the functions of a load about all groups, given one for all or one for each."""
@@ -516,26 +509,23 @@ class GroupedLanes(LaneQuestion):
         )
 
     @property
-    def steps(self) -> tuple[LaneLoad, LaneLoad]:
-        narrow, last = (LaneLoad(*self._of_each(load)) for load in self.of_group.steps)
-        return narrow, last
+    def loads(self) -> LaneLoads:
+        loads, further = self.of_group.loads, self.of_group.loads.further
+        if further is not None:
+            known = partial(self.each, further.known)
+            further = LaneLoad(*self._of_each(further), known, "groups", 2)
+        narrow, last = (LaneLoad(*self._of_each(each)) for each in (loads.narrow, loads.last))
+        own: dict[str, Any] = {"tails": self._tails, "counts": None}
+        return replace(loads, narrow=narrow, last=last, further=further, **own)
 
-    def tails(self, n: int) -> LaneLoad | None:
+    def _tails(self, n: int) -> LaneLoad | None:
         del n
-        sizes = self.grouping.sizes or ()
-        of_size = {size: self.of_group.tails(size) for size in set(sizes)}
+        sizes, tails_of = self.grouping.sizes or (), self.of_group.loads.tails
+        of_size = {size: tails_of(size) for size in set(sizes)}
         each = [tails for size in sizes if (tails := of_size[size]) is not None]
         if not each or len(each) < len(sizes):
             return None
         return LaneLoad(*self._of_each(*each), width=sum(tails.width for tails in each))
-
-    @property
-    def further(self) -> LaneLoad | None:
-        further = self.of_group.further
-        if further is None:
-            return None
-        known = partial(self.each, further.known)
-        return LaneLoad(*self._of_each(further), known, "groups", 2)
 
     def pieces(self, chunks: Sequence[Any], axes: tuple[int, ...]) -> Iterator[Piece]:
         """Yield the elements of one group after the other.
@@ -601,7 +591,7 @@ class GroupedLanes(LaneQuestion):
         """Join the answers about each group along the axis of groups."""
         labels = shape.of_one_group.labels
         axis = labels.index(shape.ndim + 1 + shape.axes[0])
-        joined = self.joined(blocks, axis)
+        joined = self.blocks.joined(blocks, axis)
         gone = {i for i, label in enumerate(labels) if label > shape.ndim and i != axis}
         if shape.is_one_lane:
             gone.add(labels.index(0))

@@ -41,7 +41,6 @@ from dask_gpuselect.engine.partials import (
     Gathered,
     Proven,
     gathered,
-    if_summing,
     sums_of,
 )
 from dask_gpuselect.engine.questions import Question
@@ -141,7 +140,7 @@ def why_twice(reads: Reads, questions: Sequence[Question]) -> str:
     Conditions that are cheap to check come first.
     """
     are_few = "chunks are few", lambda: reads.arrays[0].npartitions < FEW_CHUNKS
-    are_not = "too much would be cached", lambda: not all(each.keeps for each in questions)
+    are_not = "too much would be cached", lambda: any(each.keep is None for each in questions)
     return _first_why(reads, dict([are_few, are_not]))
 
 
@@ -262,6 +261,7 @@ def _first(
     is_marked: bool,
     board_name: str,
 ) -> FirstPartial:
+    assert question.keep is not None
     own = board(board_name, question.keep, math.prod(grid), share)
     n = values_of(chunk).size
     guess = own.guess
@@ -284,7 +284,7 @@ def _first(
         cached = Cached.of(guess.brackets, tally, limits)
     if cached is None:
         return FirstPartial(cuts, None, own)
-    sums = sums_of(chunk, cached.brackets, dtype, if_summing(question))
+    sums = sums_of(chunk, cached.brackets, dtype, question.measures.sums)
     marks = marks_of([chunk], ordered=False) if is_marked else NO_MARKS
     return FirstPartial(cuts, replace(cached, sums=sums, marks=marks), own)
 
@@ -338,10 +338,10 @@ def second_loads(
     """Measure every chunk at the proven brackets, for each array, merged in groups of chunks."""
     reads = keeping.reads
     measures = [
-        partial(gathered, dtype=x.dtype, summing=if_summing(question), is_marked=is_marked)
+        partial(gathered, dtype=x.dtype, summed=question.measures.sums, is_marked=is_marked)
         for x, question in zip(reads.arrays, questions, strict=True)
     ]
-    weigh = [question.weighs for question in questions]
+    weigh = [question.measures.weights for question in questions]
     function = partial(_second, measures=measures, weigh=weigh, merge=merge)
     proven = List(*(TaskRef((each.name,)) for each in brackets))
     name = f"{label}-candidates-{tokenize(groups.name, [each.name for each in brackets])}"

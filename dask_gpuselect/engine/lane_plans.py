@@ -193,7 +193,9 @@ class _Lanes:
     def takes_passes(self) -> bool:
         """True if columns can be read in passes: by groups, only those with steps of their own."""
         is_grouped = isinstance(self.question, GroupedLanes)
-        return self.question.slots.are_known and not (is_grouped and self.question.composes)
+        return self.question.slots.are_known and not (
+            is_grouped and self.question.composed is not None
+        )
 
     @property
     def other_axes(self) -> list[int]:
@@ -276,11 +278,13 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
     for slabs in numbers_of_slabs(sum(chunks) * lanes.itemsize, lanes.n_lanes, widest, limit):
         plan = _plan_slab(lanes, lanes.n_lanes // widest * -(-widest // slabs), limit)
         if plan is not None:
-            loads = question.loads_in_passes(plan.loads) if plan.parts else 1
+            loads = _all_loads(question, plan.loads) if plan.parts else 1
             least = min(least, slabs * loads)
             in_slabs = replace(plan, slabs=slabs, loads=slabs * loads)
             # The work: reads of each element, and tasks, which are one for each load of each chunk.
-            work = loads * question.pass_time * question.slots.pass_factor if plan.parts else 1.0
+            work = (
+                loads * question.loads.pass_time * question.slots.pass_factor if plan.parts else 1.0
+            )
             work += slabs * loads * TASK * len(chunks) / (sum(chunks) * lanes.n_lanes)
             plans.append((slabs * loads, work, in_slabs))
         if slabs >= MORE_LOADS * least and not x.is_in_memory:
@@ -296,6 +300,11 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
     room = _room_advice(lanes) if is_often else ""
     advice = _advice(lanes), room, _advice_on_labels(lanes)
     return best and replace(best, advice="; ".join(filter(None, advice)))
+
+
+def _all_loads(question: LaneQuestion, n: int) -> int:
+    """Return the number of all loads in passes, which take `n` for order statistics."""
+    return n * (1 + (question.composed is not None)) + (question.loads.further is not None)
 
 
 # Bytes of a tile, at most: of a year of hourly maps of (721, 1440) float32, five rows of each map.
@@ -388,7 +397,7 @@ def _is_taken_in_place(lanes: _Lanes) -> bool:
     itemsize = max(x.dtype.itemsize, 4)
     # Integers that no float64 holds are mixed on the host, by a copy of the chunks.
     may_copy = x.dtype.kind in "iu" and itemsize == 8
-    may_copy |= question.further is not None and sum(lanes.chunks) * itemsize > BOXED_IN_PLACE
+    may_copy |= question.loads.further is not None and sum(lanes.chunks) * itemsize > BOXED_IN_PLACE
     is_adjacent = axes[-1] - axes[0] < len(axes)
     is_few = len(lanes.chunks) <= MOST_STACKED
     is_in_place = is_plain and not may_copy and is_adjacent and is_few
@@ -412,7 +421,7 @@ def _plan_by_workers(lanes: _Lanes, limit: int) -> LanePlan | None:
     if not (x.is_in_memory and is_fast(x) and x.nbytes >= WORTH_SENDING and lanes.may_write):
         return None
     is_plain = x.made_by.does != "pack" and not (x.dtype.kind in "iu" and x.dtype.itemsize == 8)
-    is_simple = question.by_order and question.further is None and not question.composes
+    is_simple = question.by_order and question.loads.further is None and question.composed is None
     is_one = question.slots.are_known and question.slots.n == 1 and question.slots.windows is None
     if x.is_in_process or not (is_plain and is_simple and is_one):
         return None
@@ -424,7 +433,7 @@ def _plan_by_workers(lanes: _Lanes, limit: int) -> LanePlan | None:
     is_in_place = longest * lanes.itemsize <= MEASURED_IN_PLACE and n_stacked <= MOST_STACKED
     if not (divided and is_in_place):
         return None
-    n_lanes, itemsize, n_brackets = lanes.n_lanes, lanes.itemsize, max(question.n_brackets, 1)
+    n_lanes, itemsize, n_brackets = lanes.n_lanes, lanes.itemsize, max(question.loads.n_brackets, 1)
     given = n_brackets, limit // n_lanes, itemsize
     plans = [plan_one_pass(each, *given, candidate=SENT_CANDIDATE, few=0) for each in divided]
     if None in plans:
@@ -463,7 +472,7 @@ def _plan_groups(lanes: _Lanes, question: GroupedElements) -> LanePlan:
     n_roots, waiting = max(-(-gathered // max(limit, 1)), 1), 0
     narrowing: Narrowing | None
     in_tree = plan_group_narrowing(
-        np.array(sizes), question.slots.n, max(question.n_brackets, 1), itemsize, limit
+        np.array(sizes), question.slots.n, max(question.loads.n_brackets, 1), itemsize, limit
     )
     if in_tree.stretches < n_roots:
         narrowing = in_tree
@@ -471,7 +480,7 @@ def _plan_groups(lanes: _Lanes, question: GroupedElements) -> LanePlan:
         gathered, work = narrowing.gathered * n_roots, narrowing.work * n_roots
     else:
         narrowing, n_roots = None, min(n_roots, question.slots.n)
-    loads = question.loads_in_passes(2)
+    loads = _all_loads(question, 2)
     why = why_groups_twice(Reads(x), len(parts), n_roots, keeps=question.keeps)
     return LanePlan(
         "groups",
@@ -495,7 +504,7 @@ ENDS_BYTES = 144
 
 def _further_bytes(lanes: _Lanes, n_parts: int, n_lanes: int) -> int:
     """Return the bytes of the partial results of a further load in one task, without fliers."""
-    if (further := lanes.question.further) is None:
+    if (further := lanes.question.loads.further) is None:
         return 0
     of_lane = ENDS_BYTES + sums_bytes(selection_dtype(lanes.x.dtype))
     return min(n_parts, further.merge_every) * n_lanes * of_lane
@@ -536,7 +545,7 @@ def _plan_counts_of_groups(lanes: _Lanes) -> LanePlan | None:
     Parts are as large as fits, and well larger than their counts.
     """
     x, question, chunks = lanes.x, lanes.question, lanes.chunks
-    if not question.counts_values or not math.isfinite(question.slots.at_most):
+    if question.loads.counts is None or not math.isfinite(question.slots.at_most):
         return None
     itemsize, total = x.element_bytes(), sum(chunks)
     of_partial = question.slots.at_most * counts_bytes(x.dtype)
@@ -562,7 +571,7 @@ def _plan_counts(
     task merges `TALLIES_EVERY` of these partial results.
     """
     x, question = lanes.x, lanes.question
-    if not (question.counts_values and is_countable(x.dtype)):
+    if question.loads.counts is None or not is_countable(x.dtype):
         return None
     itemsize, n_counted = x.element_bytes(), n_lanes * question.slots.at_most
     of_partial = n_counted * counts_bytes(x.dtype)
@@ -580,7 +589,7 @@ def _plan_counts(
 def _plan_tails(lanes: _Lanes, limit: int) -> LanePlan | None:
     """Plan to keep the tails of lanes, if those of all waiting parts fit the limit."""
     question, chunks, n_lanes = lanes.question, lanes.chunks, lanes.n_lanes
-    tails = question.tails(sum(chunks))
+    tails = question.loads.tails(sum(chunks))
     if tails is None:
         return None
     row_bytes = n_lanes * lanes.itemsize
@@ -607,7 +616,7 @@ def _plan_tails(lanes: _Lanes, limit: int) -> LanePlan | None:
 
 def _advice_on_labels(lanes: _Lanes) -> str:
     """Return advice on how to make passes possible, where groups are not known before."""
-    is_of_use = not lanes.question.slots.are_known and not lanes.question.composes
+    is_of_use = not lanes.question.slots.are_known and lanes.question.composed is None
     return "groups= (the labels that there are) makes passes possible" if is_of_use else ""
 
 
@@ -653,8 +662,8 @@ def _plan_slab(lanes: _Lanes, n_lanes: int, limit: int) -> LanePlan | None:
     if not lanes.takes_passes:
         return None
     n_each = n_lanes * question.slots.n
-    room, n_brackets = limit // n_each, max(question.n_brackets, 1)
-    partial_result = question.partial_bytes(lanes.x.dtype)
+    room, n_brackets = limit // n_each, max(question.loads.n_brackets, 1)
+    partial_result = question.loads.partial_bytes(lanes.x.dtype)
 
     def plan(parts: tuple[tuple[int, int], ...], one_pass: bool) -> tuple[float, LanePlan] | None:
         whole = [sum(chunks[start:stop]) for start, stop in parts]

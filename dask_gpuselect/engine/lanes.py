@@ -18,7 +18,7 @@ from dask_gpuselect.arrays import fitted
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import Blocks, Columns, first_load, side_by_side
 from dask_gpuselect.engine.grid import share_axis, slab_axis
-from dask_gpuselect.engine.group_elements import GroupedElements
+from dask_gpuselect.engine.group_elements import GroupedElements, GroupsOfAll
 from dask_gpuselect.engine.group_stages import stages_of_groups
 from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.lane_plans import LanePlan, plan_lanes
@@ -88,7 +88,7 @@ def ask_lanes(
             n_tiles(x.chunks[i], plan.scratch.tile[i]) if i < x.ndim else [1] for i in shape.labels
         ]
         answer = ask(tiles, label=f"{label}-{plan.name}", marked=False)
-        return joined_tiles(answer, counts, f"{label}-tiles-{plan.name}", question.joined)
+        return joined_tiles(answer, counts, f"{label}-tiles-{plan.name}", question.blocks.joined)
     sources, axis = _sources(x, plan, axes, marked=marked)
     if len(sources) == 1:
         return ask(sources[0], label=f"{label}-{plan.name}", marked=marked)
@@ -97,7 +97,7 @@ def ask_lanes(
     axis = shape.labels.index(axis)
     place_of = partial(_column_of, x=x, shape=shape)
     label = f"{label}-{word}s-{plan.name}"
-    return side_by_side(answers, axis, label, place_of, question.joined, marked=marked)
+    return side_by_side(answers, axis, label, place_of, question.blocks.joined, marked=marked)
 
 
 def _composed(
@@ -107,7 +107,8 @@ def _composed(
     shape: AnswerAxes,
     dtype: np.dtype[Any] | None,
 ) -> DaskArray | None:
-    if not question.composes:
+    composed = question.composed
+    if composed is None:
         return None
     grouped = question if isinstance(question, GroupedElements) else None
     wide = replace(shape, keepdims=True) if grouped is None else shape
@@ -117,8 +118,8 @@ def _composed(
         return ask_lanes(x, about, label, wide, dtype, marked=marked)
 
     if grouped is not None:
-        return grouped.of_group.composed(ask, x, label, None)
-    answer = question.composed(ask, x, label, shape.axes)
+        return composed(ask, x, label, None)
+    answer = composed(ask, x, label, shape.axes)
     return answer if shape.keepdims else answer.squeeze(shape.axes)
 
 
@@ -249,7 +250,14 @@ def _answer_column(
         assert isinstance(question, GroupedLanes)
         question = question.of_so_many(len(names[0]))
     answer = question.block(pieces_of(given), dtype, shape)
-    return KnownChunks(answer, marks_of(given, ordered=question.by_place)) if marked else answer
+    return (
+        KnownChunks(answer, marks_of(given, ordered=_is_by_place(question))) if marked else answer
+    )
+
+
+def _is_by_place(question: LaneQuestion) -> bool:
+    """Return whether the answer depends on the positions of elements in a chunk."""
+    return not isinstance(question, GroupsOfAll)
 
 
 def _flat(nested: Any) -> Iterator[Any]:
@@ -278,7 +286,7 @@ def _in_parts(
         homes=plan.homes,
         is_copy=by_tails,
         about=question if by_tails else question.slots.windows,
-        ordered=question.by_place,
+        ordered=_is_by_place(question),
     )
     blocks = Blocks(shape.answer_place, marked, request.made)
     made = run(columns, stages, label, token, blocks)

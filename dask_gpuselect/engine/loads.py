@@ -49,7 +49,7 @@ from dask_gpuselect.engine.narrowing import (
     proven_by,
     waiting,
 )
-from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered, if_summing
+from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered
 from dask_gpuselect.engine.plans import ElementPlan, choose, plan_each, plan_loads
 from dask_gpuselect.engine.questions import ArrayQuestion, OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import Reads, each_if_needed
@@ -248,7 +248,7 @@ def _second_loads(
     arrays, loads = [each.request.x for each in begun], []
     for each, bracket in zip(begun, brackets, strict=True):
         how: dict[str, Any] = {"is_marked": is_marked, "merge": merge}
-        how["summing"] = if_summing(each.question)
+        how["summed"] = each.question.measures.sums
         # Candidates that are never merged are resolved on the device where they are.
         how["stays"] = is_apart and each.narrowing is None
         if each.settled is None:
@@ -363,7 +363,8 @@ def _resolve(
     assert whole.tally is not None
     resolved = question.resolve(proven.brackets, whole.tally)
     marks = whole.marks if order is None or not len(whole.marks) else whole.marks[order.turns()]
-    return Resolved(resolved, whole.sums, question.more(proven.brackets, resolved), marks)
+    more = None if question.third is None else question.third.brackets(proven.brackets, resolved)
+    return Resolved(resolved, whole.sums, more, marks)
 
 
 def _after_second(
@@ -406,11 +407,12 @@ def _finish_second(parts: list[Gathered], question: Question, form: Form, **abou
 def _after_third(begun: FirstLoad, resolved: DaskArray, label: str) -> DaskArray:
     """Answer a question by a third load, which reads nothing if there are no further brackets."""
     x, question, form = begun.request.x, begun.request.question, begun.request.form
-    label_of_third = f"{label}-{question.third}"
+    assert question.third is not None
+    label_of_third = f"{label}-{question.third.name}"
     name = f"{label_of_third}-{tokenize(x.name, resolved.name)}"
     how = begun.reads, [resolved], _wants_third, Gathered(None)
     third = each_if_needed(_gather_more, name, *how, dtype=x.dtype)
-    if begun.rounds and question.defines("narrower_again"):
+    if begun.rounds and question.third.narrower is not None:
         (third,) = candidates_in_groups([third], begun.rounds.groups, label_of_third)
         third, resolved = narrowed_candidates(
             third, resolved, question, begun.rounds, label_of_third
@@ -453,5 +455,6 @@ def _finish_third(
     answer, last = resolved.answer, Gathered.merge(parts)
     if resolved.more is not None and last.tally is not None:
         check_same(resolved.marks, last.marks, InColumn.of_all(numblocks))
-        answer = question.resolve_again(answer, resolved.more, last.tally)
+        assert question.third is not None
+        answer = question.third.resolve(answer, resolved.more, last.tally)
     return form.made(question.finish(answer, resolved.sums))

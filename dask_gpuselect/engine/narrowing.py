@@ -46,11 +46,10 @@ from dask_gpuselect.engine.partials import (
     Proven,
     Resolved,
     expected_of,
-    if_summing,
     of_chunks,
     sums_of,
 )
-from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.questions import Question, Summed
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.maths.cached import tally_by
 from dask_gpuselect.maths.candidates import HostCandidates
@@ -193,7 +192,7 @@ def narrowed_candidates(
             f"{label}-candidates-narrower-{token}",
             [load],
             [bracket, narrower],
-            summing=if_summing(question),
+            summed=question.measures.sums,
         )
         bracket = narrower
     return load, bracket
@@ -214,15 +213,15 @@ def _narrower_bracket(parts: list[Cuts | None], known: Known, question: Question
 
 
 def _narrower_tally(
-    gathered: Gathered, known: Known, wanted: Known, *, summing: Question | None
+    gathered: Gathered, known: Known, wanted: Known, *, summed: Summed | None
 ) -> Gathered:
     if gathered.tally is None or known.brackets is None or wanted.brackets is None:
         return gathered
     tally = tally_by(known.brackets, gathered.tally, wanted.brackets)
-    if summing is None or summing.summed(wanted.brackets) is None:  # all are summed already
+    if summed is None or summed(wanted.brackets) is None:  # all are summed already
         return replace(gathered, tally=tally)
     before = gathered.tally.candidates.on_host()
-    sums = sums_of(before, wanted.brackets, before.dtype, summing)
+    sums = sums_of(before, wanted.brackets, before.dtype, summed)
     return replace(gathered, tally=tally, sums=merge_any([gathered.sums, sums]))
 
 
@@ -271,7 +270,9 @@ def brackets_of_stretches(groups: DaskArray, question: Question, narrowing: Narr
 def stretches_of(question: Question, narrowing: Narrowing) -> list[Question]:
     """Split a question into one question for each stretch of ranks."""
     n = narrowing.stretches
-    return [question.stretch(i, n) for i in range(n)]
+    stretch = question.costs.stretch
+    assert stretch is not None
+    return [stretch(i, n) for i in range(n)]
 
 
 def waiting(load: DaskArray, narrowing: Narrowing) -> DaskArray:

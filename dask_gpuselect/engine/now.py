@@ -33,7 +33,7 @@ def answer_now(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
     size = math.prod(values.shape)
     n_threads = threads.threads_for(values, size, "elements")
     if n_threads > 1 and (
-        question.ranks_of_sample(size) is None or is_best_counted(values, dtype, question)
+        question.in_memory.ranks_of_sample(size) is None or is_best_counted(values, dtype, question)
     ):
         return _ask_threads(values, question, n_threads)
     return answer_in_memory(values, dtype, question)
@@ -94,7 +94,7 @@ def answer_lanes_now(
     lock = threading.Lock()
 
     def answer(piece: Any, start: int) -> Any:
-        part = question.block_now([piece], dtype, shape)
+        part = question.block([piece], dtype, shape)
         if is_object or len(pieces) == 1:
             return part
         # All threads fill one array. With short lanes, joining the pieces takes twice the time.
@@ -106,7 +106,7 @@ def answer_lanes_now(
         return whole[0]
 
     parts = _in_threads(answer, array, axis, pieces)
-    return question.joined(parts, place) if is_object else parts[0]
+    return question.blocks.joined(parts, place) if is_object else parts[0]
 
 
 def _pieces(array: Any, axes: tuple[int, ...]) -> tuple[int, list[tuple[int, int]]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_gpuselect import kernels
 from dask_gpuselect.engine.marks import NO_MARKS, Marks, joined, marks_of
-from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.questions import Question, Summed
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray, Tally, merge_all, merge_any
 from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.moments import Moments
@@ -99,7 +99,7 @@ class Gathered(Arrays):
     tally : Tally or None
         Counts at brackets, and candidates. None if nothing was asked, or if a guess missed.
     sums : Moments or None
-        Exact sums of the elements that the question selects with `summed`.
+        Exact sums of the elements that `Measures.sums` selects.
     marks : ndarray of uint64
         Fingerprints of the chunks, for a question that may need one load more.
     n_again : int
@@ -163,15 +163,9 @@ class Resolved:
     def narrower(self, question: Question, cuts: Cuts) -> Resolved:
         """Narrow the brackets of the third load by the cuts of all chunks at some candidates."""
         assert self.more is not None
-        return replace(self, more=question.narrower_again(self.answer, self.more, cuts))
-
-
-def if_summing(question: Question) -> Question | None:
-    """Return the question if it wants sums, else None: what the task of a chunk needs to know.
-
-    A question may have thousands of ranks, and it would be copied to the task of every chunk.
-    """
-    return question if question.wants_sums else None
+        assert question.third is not None
+        assert question.third.narrower is not None
+        return replace(self, more=question.third.narrower(self.answer, self.more, cuts))
 
 
 def gathered(
@@ -180,7 +174,7 @@ def gathered(
     place: tuple[int, ...],
     *,
     dtype: np.dtype[Any],
-    summing: Question | None,
+    summed: Summed | None,
     is_marked: bool,
     stays: bool = False,
 ) -> Gathered:
@@ -192,8 +186,8 @@ def gathered(
         The chunk, the brackets, and the chunk's place in the grid.
     dtype : dtype
         Dtype of the elements.
-    summing : Question or None
-        Result of `if_summing`.
+    summed : callable or None
+        As of `Measures.sums`.
     is_marked : bool
         True if a third load may follow, which needs fingerprints.
     stays : bool
@@ -201,19 +195,17 @@ def gathered(
     """
     slots = kernels.in_slots(chunk)
     tally = proven.tally(slots, place, dtype, stays=stays)
-    sums = sums_of(slots, proven.brackets, dtype, summing)
+    sums = sums_of(slots, proven.brackets, dtype, summed)
     return Gathered(tally, sums, marks_of([chunk], ordered=False) if is_marked else NO_MARKS)
 
 
 def sums_of(
-    chunk: Any, brackets: Brackets, dtype: np.dtype[Any], question: Question | None
+    chunk: Any, brackets: Brackets, dtype: np.dtype[Any], summed: Summed | None
 ) -> Moments | None:
-    """Sum the elements of a chunk that a question selects; return None without a question."""
-    if question is None:
-        return None
-    return _sums(chunk, brackets, dtype, question)
+    """Sum the elements of a chunk that `Measures.sums` selects; return None without it."""
+    return None if summed is None else _sums(chunk, brackets, dtype, summed)
 
 
 @over_slots
-def _sums(chunk: Any, brackets: Brackets, dtype: np.dtype[Any], question: Question) -> Moments:
-    return kernels.moments(chunk, brackets.ends, dtype, question.summed(brackets))
+def _sums(chunk: Any, brackets: Brackets, dtype: np.dtype[Any], summed: Summed) -> Moments:
+    return kernels.moments(chunk, brackets.ends, dtype, summed(brackets))

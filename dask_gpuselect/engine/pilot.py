@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import namespace, to_host
 from dask_gpuselect.engine.graphs import each_chunk, reduced
-from dask_gpuselect.engine.partials import Gathered, Resolved, if_summing, sums_of
-from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.partials import Gathered, Resolved, sums_of
+from dask_gpuselect.engine.questions import Question, Summed, everything, fully_resolved
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.candidates import HostCandidates
@@ -52,7 +52,8 @@ def is_worth(size: float, n_chunks: int, question: Question) -> bool:
     Candidates must be few, and chunks large enough that a saved read counts, but not too large.
     """
     # Guesses for weighted elements are narrowed afterwards, which chunks are not.
-    is_guessed = question.defines("guess") and not question.weighs and question.share == 1
+    is_guessed = question.in_memory.guess is not None and not question.measures.weights
+    is_guessed &= question.costs.share == 1
     return is_guessed and PILOT_WORTH * n_chunks <= size <= PILOT_MOST
 
 
@@ -76,7 +77,7 @@ def ask_pilot(x: DaskArray, question: Question, label: str) -> DaskArray:
         rate=rate,
     )
     name = f"{label}-guess-candidates-{tokenize(guess.name)}"
-    gathered = each_chunk(_gather, name, [x], [guess], dtype=x.dtype, summing=if_summing(question))
+    gathered = each_chunk(_gather, name, [x], [guess], dtype=x.dtype, summed=question.measures.sums)
     return reduced(
         gathered,
         f"{label}-guess-merge",
@@ -94,15 +95,17 @@ def _concatenate(parts: list[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _guess_brackets(parts: list[NDArray[Any]], question: Question, rate: float) -> Brackets:
-    return question.guess(np.sort(_concatenate(parts)), rate)
+    guess = question.in_memory.guess
+    assert guess is not None
+    return guess(np.sort(_concatenate(parts)), rate)
 
 
 def _gather(
-    chunk: Any, guess: Brackets, *, dtype: np.dtype[Any], summing: Question | None
+    chunk: Any, guess: Brackets, *, dtype: np.dtype[Any], summed: Summed | None
 ) -> Gathered:
     # In sorted data, one or two chunks have all candidates, so a whole chunk may be candidates.
     tally = kernels.tally(chunk, dtype, guess, most=math.prod(chunk.shape))
-    return Gathered(tally, sums_of(chunk, guess, dtype, summing))
+    return Gathered(tally, sums_of(chunk, guess, dtype, summed))
 
 
 def _settle(
@@ -124,7 +127,7 @@ def settled(
     If the question needs further brackets, `gather` measures the tally there, or returns None.
     """
     try:
-        return None if tally is None else question.resolved(guess, tally, gather)
+        return None if tally is None else fully_resolved(question, guess, tally, gather)
     except ChunksChangedError:  # the brackets do not hold: a miss
         return None
 
@@ -142,17 +145,18 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
 
     If a device has then found all of a box plot, return that.
     """
-    if not question.defines("guess"):
+    ways, measures = question.in_memory, question.measures
+    if ways.guess is None:
         return None
     size = math.prod(values.shape)
-    ranks = question.ranks_of_sample(size)
-    first = ranks or question.first_ranks
-    times = None if question.weighs else question.whole_times
+    ranks = ways.ranks_of_sample(size)
+    first = ranks or ways.first_ranks
+    times = None if measures.weights else ways.whole_times
     if times is not None and kernels.is_best_whole(values, times) and len(first(size)):
         return *kernels.whole(values, dtype, first), None
-    is_few = question.share == 1
+    is_few = question.costs.share == 1
     if kernels.is_on_device(values):
-        is_few |= ranks is not None or (question.weighs and question.n_answers <= MOST_WEIGHTED)
+        is_few |= ranks is not None or (measures.weights and question.n_answers <= MOST_WEIGHTED)
     if not is_few or size < PILOT_WORTH:
         return None
     if ranks is not None:
@@ -160,25 +164,25 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
         return *kernels.pilot(values, dtype, sampled, ranks), None
     sample, rate = kernels.sorted_sample(values, dtype, PILOT_SIZE)
     room = pilot_room(GUESSED, size)
-    sums_all = question.wants_sums and not question.defines("summed")
-    if sums_all and not question.weighs:
-        there = question.guess_there(math.prod(sample.shape), rate)
+    sums_all = measures.sums is everything
+    if sums_all and not measures.weights:
+        there = ways.guess_there(math.prod(sample.shape), rate)
         if there is not None:
             measured = kernels.guess_and_sums(values, dtype, sample, there, room)
             if measured is not None:
                 return measured
-        guess = question.guess(sample, rate)
-        about = values, dtype, guess, room, question.first_ranks
+        guess = ways.guess(sample, rate)
+        about = values, dtype, guess, room, ways.first_ranks
         return guess, *kernels.tally_and_sums(*about)
     later = squares = None
     if sums_all and kernels.is_on_device(values):
         # The device sums while the host guesses brackets.
         later = kernels.weighted_moments_ahead(values, dtype)
-    if question.wants_squares:
+    if measures.squares:
         near = sample.largest[:: max(len(sample.largest) // 64, 1)]
         squares = kernels.weight_squares(values, dtype, near)
-    guess = question.guess(sample, rate)
-    tally = kernels.tally_in_place(values, dtype, guess, room, question.first_ranks)
+    guess = ways.guess(sample, rate)
+    tally = kernels.tally_in_place(values, dtype, guess, room, ways.first_ranks)
     if squares is not None and tally is not None:
         tally = replace(tally, square=squares(tally))
     return *_narrowed(guess, tally, question), later
@@ -197,7 +201,7 @@ def _narrowed(
         inside = Accompanied(tally.candidates.elements, weights=tally.weights)
         sample = partial(kernels.sorted_sample, inside, dtype, NARROWING)
         try:
-            narrow = question.guess_inside(brackets, tally, sample)
+            narrow = question.in_memory.guess_inside(brackets, tally, sample)
         except ChunksChangedError:
             return brackets, None
         if narrow is None:

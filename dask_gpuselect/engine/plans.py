@@ -34,6 +34,7 @@ from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.resident import fit_one_device
 from dask_gpuselect.engine.source import DaskArray, Source, aligned
+from dask_gpuselect.maths import weights
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
     CANDIDATE_COPIES,
@@ -354,7 +355,7 @@ def plan_rest(x: DaskArray, question: Question) -> ElementPlan:
 
 def _plan_resident(x: Source, question: Question) -> ElementPlan:
     n_bytes = _guessed_bytes(x, question)
-    if question.weighs:
+    if question.measures.weights:
         n_bytes = known_bytes(_copied_bytes(x, question))
     in_task = _chunk_bytes(x) if x.is_in_memory else known_bytes(x.size * x.element_bytes())
     return ElementPlan("resident", 1, in_task, n_bytes, share=share_of_one_task(x, question))
@@ -374,7 +375,7 @@ def _plan_guess(x: Source, question: Question) -> ElementPlan:
     n_ends = min(GUESSED_ENDS * question.n_ranges, sampled)
     counts = (graphs.most_merged(x) + 1) * n_ends * TWO_COUNTS  # and the brackets
     n_bytes = int(max(sampled * x.dtype.itemsize, _guessed_bytes(x, question) + counts))
-    return ElementPlan("guess", 1, _chunk_bytes(x), n_bytes, share=question.share)
+    return ElementPlan("guess", 1, _chunk_bytes(x), n_bytes, share=question.costs.share)
 
 
 def _plan_two_loads(
@@ -394,7 +395,7 @@ def _plan_two_loads(
         root_bytes=work,
         waiting_bytes=waiting,
         why=why,
-        share=question.share if narrowing is None else narrowing.share,
+        share=question.costs.share if narrowing is None else narrowing.share,
         narrowing=narrowing,
         keeping=keeping,
         may_end=question.third is not None,
@@ -447,13 +448,13 @@ def share_of_one_task(x: DaskArray, question: Question) -> int:
 
     0 if no task can: with many slots, and with more pivots or copies than `root-limit`.
     """
-    if question.n_slots > 1:
+    if question.costs.n_slots > 1:
         return 0
-    if question.weighs:  # elements and weights are copied together
+    if question.measures.weights:  # elements and weights are copied together
         fits = _copied_bytes(x, question) <= settings.n_bytes("root-limit")
-        return question.share if fits and x.size <= MOST_SORTED else 0
+        return question.costs.share if fits and x.size <= MOST_SORTED else 0
     about, limit, itemsize = _for_root(x, question)
-    return share_of_one_place(*about, question.n_ranges, question.share, itemsize, limit)
+    return share_of_one_place(*about, question.n_ranges, question.costs.share, itemsize, limit)
 
 
 def stays_on_device(arrays: Sequence[DaskArray], questions: Sequence[Question]) -> bool:
@@ -466,8 +467,21 @@ def stays_on_device(arrays: Sequence[DaskArray], questions: Sequence[Question]) 
 
 
 def _copied_bytes(x: DaskArray, question: Question) -> float:
-    n_bytes: float = question.root_bytes(selection_dtype(x.dtype))[1]
+    n_bytes: float = _root_bytes(x, question)[1]
     return n_bytes * float(x.size)
+
+
+def _root_bytes(x: DaskArray, question: Question) -> tuple[int, int]:
+    """Return the bytes of one pivot in the first load, and of one candidate in the second."""
+    itemsize = selection_dtype(x.dtype).itemsize
+    if question.measures.weights:
+        return weights.PIVOT_BYTES, itemsize + weights.WEIGHT_BYTES
+    return PIVOT_BYTES, itemsize
+
+
+def _pivot_work(question: Question) -> int:
+    """Return the peak bytes of the aggregating task for each pivot; see `sizes.PIVOT_WORK`."""
+    return weights.PIVOT_WORK if question.measures.weights else PIVOT_WORK
 
 
 def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> tuple[int, int, int]:
@@ -477,24 +491,25 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
     """
     if math.isnan(x.size):
         return -1, 0, 0
-    for_pivot, for_candidate = question.root_bytes(selection_dtype(x.dtype))
+    for_pivot, for_candidate = _root_bytes(x, question)
     if narrowing is not None:
         gathered, waiting = (
             each * for_pivot // PIVOT_BYTES for each in (narrowing.gathered, narrowing.waiting)
         )
-        return gathered, narrowing.work * question.pivot_work // PIVOT_WORK, waiting
+        return gathered, narrowing.work * _pivot_work(question) // PIVOT_WORK, waiting
     pivots = 0
     for alike in itertools.product(*(Counter(sizes).items() for sizes in x.chunks)):
         size, n = math.prod(size for size, _ in alike), math.prod(n for _, n in alike)
-        pivots += n * pivot_count_of_slots(size, question.share, question.n_slots)
-    candidates = min(question.most_candidates(pivots), x.size)
-    work = question.pivot_work * pivots
+        pivots += n * pivot_count_of_slots(size, question.costs.share, question.costs.n_slots)
+    candidates = min(question.costs.candidates(pivots), x.size)
+    work = _pivot_work(question) * pivots
     gathered = max(for_pivot * pivots, for_candidate * candidates)
-    if question.n_slots > 1:  # whose brackets have bounds for every chunk, also for empty ones
-        of_slot, of_end, of_tally = BOUNDS_OF_WEIGHTS if question.weighs else BOUNDS_OF_COUNTS
+    weighs, n_slots = question.measures.weights, question.costs.n_slots
+    if n_slots > 1:  # whose brackets have bounds for every chunk, also for empty ones
+        of_slot, of_end, of_tally = BOUNDS_OF_WEIGHTS if weighs else BOUNDS_OF_COUNTS
         # Weighted elements have pivots at even steps of the weight, too.
-        n_ends = min(2 * question.n_ranges, pivots * (1 + question.weighs))
-        bounds = x.npartitions * (min(question.n_slots, x.size) * of_slot + n_ends * of_end)
+        n_ends = min(2 * question.n_ranges, pivots * (1 + weighs))
+        bounds = x.npartitions * (min(n_slots, x.size) * of_slot + n_ends * of_end)
         tallies = (graphs.most_merged(x) + 1) * n_ends * of_tally  # and the brackets
         gathered = max(gathered, bounds + tallies + for_candidate * candidates)
     return gathered, max(work, CANDIDATE_COPIES * for_candidate * candidates), 0
@@ -507,12 +522,12 @@ def _for_root(
 
     Bytes are in units of the work for a pivot: of pivots with more columns so many fewer fit.
     """
-    _, for_candidate = question.root_bytes(selection_dtype(x.dtype))
-    limit = settings.n_bytes("root-limit") * PIVOT_WORK // (question.pivot_work * among)
+    (_, for_candidate), work = _root_bytes(x, question), _pivot_work(question)
+    limit = settings.n_bytes("root-limit") * PIVOT_WORK // (work * among)
     size = x.size / max(x.npartitions, 1)
     if math.isnan(size):
         size = settings.chunk_bytes() / selection_dtype(x.dtype).itemsize
-    return (x.npartitions, math.ceil(size)), limit, for_candidate * PIVOT_WORK / question.pivot_work
+    return (x.npartitions, math.ceil(size)), limit, for_candidate * PIVOT_WORK / work
 
 
 def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowing | None:
@@ -529,21 +544,21 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
         If `root-limit` is set to what is no size.
     """
     about, limit, itemsize = _for_root(x, question, among)
-    n_slots = question.n_slots
-    n_pivots = about[0] * pivot_count_of_slots(about[1], question.share, n_slots)
-    candidates = min(question.most_candidates(n_pivots), math.prod(about))
-    fits = fit_one_place(*about, question.share, limit, n_slots)
+    n_slots = question.costs.n_slots
+    n_pivots = about[0] * pivot_count_of_slots(about[1], question.costs.share, n_slots)
+    candidates = min(question.costs.candidates(n_pivots), math.prod(about))
+    fits = fit_one_place(*about, question.costs.share, limit, n_slots)
     if fits and CANDIDATE_COPIES * itemsize * candidates <= limit:
         return None  # returns early: counting a million ranges takes long
     narrowing = plan_narrowing(
         *about,
         question.n_ranges,
-        n_slots * question.share,
+        n_slots * question.costs.share,
         itemsize,
         limit,
         is_known_large=True,
-        halves=1 + question.weighs,
-        can_divide=among == 1 and question.defines("stretch"),
+        halves=1 + question.measures.weights,
+        can_divide=among == 1 and question.costs.stretch is not None,
     )
     if narrowing is None or n_slots == 1:
         return narrowing

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from dask_gpuselect.arrays import concatenate
 from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.source import DaskArray, itself, nothing
 from dask_gpuselect.kernels import elements_at, values
-from dask_gpuselect.maths import weights
 from dask_gpuselect.maths.boxes import BoxGuess
 from dask_gpuselect.maths.coarse import narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
@@ -31,7 +30,7 @@ from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import ElementOrder, LaneOrder
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs
-from dask_gpuselect.maths.sizes import PIVOT_BYTES, PIVOT_WORK, pivot_share
+from dask_gpuselect.maths.sizes import pivot_share
 from dask_gpuselect.maths.tails import TailSizes, lanes_in_tails
 from dask_gpuselect.maths.value_counts import ValueCounts
 
@@ -39,100 +38,183 @@ Block = tuple[int, ...]
 Sample = Callable[[], tuple[Any, float]]
 """Type of a function that takes a sorted sample, and returns it with its rate."""
 
+Summed = Callable[[Brackets], NDArray[np.bool_] | None]
+"""Type of a function that marks the cells of brackets whose elements are summed."""
+
 VERY_MANY = 1 << 50  # elements
 
 
-class BaseQuestion:
-    """A question whose answer may be lazy."""
-
-    def lazily(self, answer: DaskArray) -> Any:
-        """Wrap the lazy answer in the object that the caller gets."""
-        return answer
-
-    @property
-    def further(self) -> LaneLoad | None:
-        """A load after the passes that find the order statistics; None if there is none.
-
-        Its results are the answers, in the form of those of `finished`.
-        """
-        return None
-
-    @property
-    def lanes(self) -> LaneQuestion:
-        """The corresponding question about every lane, for reductions along some axes."""
-        if isinstance(self, LaneQuestion):
-            return self
-        raise TypeError(
-            f"{type(self).__name__} does not define `lanes`: it is not supported along an axis"
-        )
+def everything(brackets: Brackets) -> None:
+    """Return no mask of cells: a question sums all elements."""
 
 
-class Question(BaseQuestion, ABC):
-    """A question about all elements of an array.
+def no_ranks(n: int) -> IntArray:
+    """Return no ranks among `n` elements."""
+    del n
+    return np.empty(0, np.int64)
 
-    Subclasses implement `bracket` and `resolve`. All else is optional: the engine asks `defines`
-    what there is.
+
+@dataclass(frozen=True)
+class Measures:
+    """Measures that the loads of a question take, besides numbers of elements.
+
+    Parameters
+    ----------
+    sums : callable, optional
+        Marks the open cells of brackets whose elements are summed exactly, in the form of
+        `Brackets.wanted`; `everything` to sum all elements. It takes no load more. None without
+        sums.
+    weights : bool
+        True if the elements are weighted: cuts and tallies then measure weights.
+    squares : bool
+        True if `Question.resolve` needs the sum of the squares of all weights.
+    counts : bool
+        True if counts of every value answer the question, for small dtypes.
     """
 
-    wants_sums: ClassVar[bool] = False
-    """True if `finish` needs exact sums of the elements in the cells of `summed`: no load more."""
+    sums: Summed | None = None
+    weights: bool = False
+    squares: bool = False
+    counts: bool = True
 
-    weighs: ClassVar[bool] = False
-    """True if the elements are weighted: cuts and tallies then measure weights."""
 
+@dataclass(frozen=True)
+class Costs:
+    """Costs of a question: numbers on which plans depend.
+
+    Parameters
+    ----------
+    share : int
+        Number of wanted ranks for each pivot; see `sizes.pivot_count`.
+    n_slots : int
+        Most slots that are answered separately; see `slots.OfSlots`.
+    candidates : callable
+        ``(n_pivots)``: about how many candidates there are in all, by the number of pivots in all.
+    stretch : callable, optional
+        ``(i, n)``: the question about the `i`-th of `n` runs of ranks, if the ranges are of ranks.
+    """
+
+    share: int
+    candidates: Callable[[int], int]
     n_slots: int = 1
-    """Most slots that are answered separately; see `slots.OfSlots`."""
+    stretch: Callable[[int, int], Question] | None = None
 
-    third: ClassVar[str | None] = None
-    """Name of the third load, used in the names of its layers. None if there is never one."""
+    @classmethod
+    def of_ranks(cls, n_answers: int, share: int | None = None) -> Self:
+        """Return the costs of a question about so many ranks."""
+        share = share or pivot_share(n_answers)
+        return cls(share, lambda n_pivots: n_pivots * -(-n_answers // share))
 
-    def defines(self, hook: str) -> bool:
-        """Return whether the question has a method of that name, which is optional."""
-        return getattr(type(self), hook) is not getattr(Question, hook)
+
+@dataclass(frozen=True)
+class ThirdLoad:
+    """A third load, where the second leaves too much open.
+
+    Parameters
+    ----------
+    name : str
+        Part of the names of its layers.
+    brackets : callable
+        ``(brackets, resolved)``: the brackets at which it measures, or None if `resolved`, the
+        result of `Question.resolve`, is enough.
+    resolve : callable
+        ``(resolved, more, tally)``: the result, in the form of `Question.resolve`, from the tally
+        at the brackets `more`. Its counts alone prove it, however earlier brackets were found.
+    narrower : callable, optional
+        ``(resolved, more, cuts)``: narrow the brackets, as `Question.narrower` does.
+    """
+
+    name: str
+    brackets: Callable[[Brackets, Any], Brackets | None]
+    resolve: Callable[[Any, Brackets, Tally], Any]
+    narrower: Callable[[Any, Brackets, Cuts], Brackets] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class InMemory:
+    """Ways to answer about data in memory: directly, or by a sample that guesses brackets.
+
+    All answers are in the form of those of `Question.finish`.
+
+    Parameters
+    ----------
+    guess : callable, optional
+        ``(ordered, rate)``: brackets, by a sorted sample on any device, a `WeightedSample` if the
+        elements are weighted. `rate` is the fraction of all elements that it contains.
+    guess_there : callable
+        ``(size, rate)``: how a device can compute `guess` from a sorted sample of `size` elements;
+        None if only the host can.
+    guess_inside : callable
+        ``(brackets, tally, sample)``: narrower brackets, maybe by a sample of the candidates alone.
+        None if the candidates should stay as they are. It raises `ChunksChangedError` if the
+        brackets do not contain all that is needed.
+    ranks_of_sample : callable
+        ``(n)``: a function from a sample's size to the first and last rank of each bracket in it.
+        None unless the question is about ranks among `n` elements alone. The function is hashable,
+        and equal for equal questions.
+    first_ranks : callable
+        ``(n)``: the ranks that `Question.resolve` needs first of `n` elements. Devices may select
+        them.
+    whole_times : int or None
+        Cost of the question among all elements as candidates, over that of ranks. None if it cannot
+        be answered by one bracket of everything.
+    alone : callable
+        ``(values, dtype)``: the answer by a kernel; None if there is none. There is at least one
+        element. It is asked first, before sampling or counting.
+    of_run : callable, optional
+        ``(run)``: the answer from one run of all elements, at least one of which is valid. Where a
+        device sorts fast, nothing has to be guessed.
+    of_box : callable
+        ``(box)``: the answer from a box by a device.
+    """
+
+    guess: Callable[[Any, float], Brackets] | None = None
+    guess_there: Callable[[int, float], BoxGuess | None] = nothing
+    guess_inside: Callable[[Brackets, Tally, Sample], Brackets | None] = nothing
+    ranks_of_sample: Callable[[int], RanksOf | None] = nothing
+    first_ranks: Callable[[int], IntArray] = no_ranks
+    whole_times: int | None = 1
+    alone: Callable[[Any, np.dtype[Any]], Any] = nothing
+    of_run: Callable[[Runs], Any] | None = None
+    of_box: Callable[[LaneBoxes], Any] = nothing
+
+
+@dataclass(frozen=True)
+class BySlot:
+    """A question about each of several slots, and how the answers are combined.
+
+    Parameters
+    ----------
+    question : Question
+        The question about one slot.
+    together : callable
+        ``(answers)``: the answers about all slots, an array ``(n_answers, n_slots)``.
+    """
+
+    question: Question
+    together: Callable[[Sequence[Any]], Any]
+
+
+class Question(ABC):
+    """A question about all elements of an array.
+
+    Subclasses implement `bracket` and `resolve`. All else is optional.
+    """
+
+    @property
+    def measures(self) -> Measures:
+        """Measures that the loads take."""
+        return Measures()
 
     @property
     def n_answers(self) -> int:
         """Number of numbers in the answer."""
         return 1
 
-    counts_values: ClassVar[bool] = True
-    """True if counts of every value answer the question, for small dtypes."""
-
     @property
-    def share(self) -> int:
-        """Number of wanted ranks for each pivot; see `sizes.pivot_count`."""
-        return pivot_share(self.n_answers)
-
-    def root_bytes(self, dtype: np.dtype[Any]) -> tuple[int, int]:
-        """Return the bytes of one pivot in the first load, and of one candidate in the second."""
-        if self.weighs:
-            return weights.PIVOT_BYTES, dtype.itemsize + weights.WEIGHT_BYTES
-        return PIVOT_BYTES, dtype.itemsize
-
-    @property
-    def pivot_work(self) -> int:
-        """Peak bytes of the aggregating task for each pivot; see `sizes.PIVOT_WORK`."""
-        return weights.PIVOT_WORK if self.weighs else PIVOT_WORK
-
-    def most_candidates(self, n_pivots: int) -> int:
-        """Return about how many candidates there are in all, by the number of pivots in all."""
-        return n_pivots * -(-self.n_answers // self.share)
-
-    @abstractmethod
-    def bracket(self, cuts: Cuts) -> Brackets:
-        """Return the brackets at which the second load measures, from the cuts of all chunks."""
-
-    @property
-    def keeps(self) -> bool:
-        """True if a tally at the brackets of `keep` has all that the second load needs."""
-        return not self.wants_sums or not self.defines("summed")
-
-    def keep(self, cuts: Cuts) -> Brackets:
-        """Return the brackets at which the first load may cache, from cuts of some chunks.
-
-        These cuts stand for those of the other chunks; see `maths.chunk_sample`.
-        """
-        return self.bracket(cuts)
+    def costs(self) -> Costs:
+        """Numbers on which plans depend."""
+        return Costs.of_ranks(self.n_answers)
 
     @property
     def n_ranges(self) -> int:
@@ -142,9 +224,18 @@ class Question(BaseQuestion, ABC):
         """
         return 0
 
-    def stretch(self, i: int, n: int) -> Question:
-        """Return the question about the `i`-th of `n` runs of ranks, if the ranges are of ranks."""
-        raise TypeError(f"{type(self).__name__} does not define `stretch`")
+    @abstractmethod
+    def bracket(self, cuts: Cuts) -> Brackets:
+        """Return the brackets at which the second load measures, from the cuts of all chunks."""
+
+    @property
+    def keep(self) -> Callable[[Cuts], Brackets] | None:
+        """Function from cuts of some chunks to the brackets at which the first load may cache.
+
+        These cuts stand for those of the other chunks; see `maths.chunk_sample`. None if a tally
+        there has not all that the second load needs.
+        """
+        return self.bracket if self.measures.sums in (None, everything) else None
 
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
         """Narrow brackets to the candidates that matter.
@@ -153,48 +244,6 @@ class Question(BaseQuestion, ABC):
         """
         return narrower(brackets, self.bracket(cuts))
 
-    def guess(self, ordered: Any, rate: float) -> Brackets:
-        """Guess the brackets at which the only read of data in memory measures.
-
-        Parameters
-        ----------
-        ordered : array or WeightedSample
-            Sorted sample of the elements, on any device; a `WeightedSample` if they are weighted.
-        rate : float
-            Fraction of all elements that the sample contains.
-        """
-        raise TypeError(f"{type(self).__name__} does not define `guess`")
-
-    def guess_there(self, size: int, rate: float) -> BoxGuess | None:
-        """Return how a device can compute `guess` from a sorted sample of `size` elements.
-
-        `rate` is as for `guess`. Return None if only the host can.
-        """
-        return None
-
-    def guess_inside(self, brackets: Brackets, tally: Tally, sample: Sample) -> Brackets | None:
-        """Guess narrower brackets, maybe by a sample of the candidates alone.
-
-        It serves data in memory. Return None if the candidates should stay as they are. Raise
-        `ChunksChangedError` if the brackets do not contain all that is needed.
-        """
-        return None
-
-    def answer_alone(self, values: Any, dtype: np.dtype[Any]) -> Any:
-        """Answer about all elements of an array in memory by a kernel; None if there is none.
-
-        There is at least one element. It is asked first, before sampling or counting.
-        """
-        del values, dtype
-
-    def ranks_of_sample(self, n: int) -> RanksOf | None:
-        """Return a function from a sample's size to the first and last rank of each bracket in it.
-
-        Return None unless the question is about ranks among `n` elements alone. The function is
-        hashable, and equal for equal questions.
-        """
-        return None
-
     @abstractmethod
     def resolve(self, brackets: Brackets, tally: Tally) -> Any:
         """Resolve the question from the tally at the brackets, as far as it can.
@@ -202,87 +251,56 @@ class Question(BaseQuestion, ABC):
         Raises `ChunksChangedError` if the brackets do not contain all that is needed.
         """
 
-    whole_times: ClassVar[int | None] = 1
-    """Cost of the question among all elements as candidates, over that of ranks.
-
-    None if it cannot be answered by one bracket of everything.
-    """
-
-    wants_squares: ClassVar[bool] = False
-    """True if `resolve` needs the sum of the squares of all weights."""
-
-    def of_run(self, run: Runs) -> Any:
-        """Return the answer, in the form of that of `finish`, from one run of all elements.
-
-        At least one of them is valid. Where a device sorts fast, nothing has to be guessed.
-        """
-        raise TypeError(f"{type(self).__name__} does not define `of_run`")
-
-    def of_box(self, box: LaneBoxes) -> Any:
-        """Return the answer, in the form of that of `finish`, from a box by a device."""
-        raise TypeError(f"{type(self).__name__} does not define `of_box`")
-
-    def first_ranks(self, n: int) -> IntArray:
-        """Return the ranks that `resolve` needs first of `n` elements: devices may select them."""
-        return np.empty(0, np.int64)
-
-    def summed(self, brackets: Brackets) -> NDArray[np.bool_] | None:
-        """Mark the open cells of brackets whose elements are summed; None to sum all elements.
-
-        The mask has the form of `Brackets.wanted`.
-        """
+    @property
+    def third(self) -> ThirdLoad | None:
+        """The third load; None if there is never one."""
         return None
-
-    def more(self, brackets: Brackets, resolved: Any) -> Brackets | None:
-        """Return the brackets for a third load, or None if `resolved` is enough."""
-        return None
-
-    def narrower_again(self, resolved: Any, more: Brackets, cuts: Cuts) -> Brackets:
-        """Narrow the brackets of a third load, as `narrower` does those of the second."""
-        raise TypeError(f"{type(self).__name__} does not define `narrower_again`")
-
-    def resolve_again(self, resolved: Any, more: Brackets, tally: Tally) -> Any:
-        """Resolve the question from the tally of a third load, in the form of `resolve`.
-
-        Its counts alone prove the result, however the earlier brackets were found.
-        """
-        raise NotImplementedError
 
     def finish(self, resolved: Any, sums: Moments | None) -> Any:
-        """Return the answer, from the result of `resolve` or `resolve_again`, and the sums.
+        """Return the answer, from the result of `resolve` or of the third load, and the sums.
 
         It is a one-dimensional array on the host, of the promised dtype; or any object.
         """
         return resolved
 
-    def answered(
-        self, brackets: Brackets, measure: Callable[[Brackets], Tally], sums: Moments | None
-    ) -> Any:
-        """Return the answer, by the tallies at proven brackets, which `measure` returns."""
-        return self.finish(self.resolved(brackets, measure(brackets), measure), sums)
-
-    def resolved(
-        self, brackets: Brackets, tally: Tally, measure: Callable[[Brackets], Tally | None]
-    ) -> Any:
-        """Resolve the question from a tally, and from that of a third load if it needs one.
-
-        `measure` returns the latter, or None if there is none; then this returns None.
-        """
-        resolved = self.resolve(brackets, tally)
-        more = self.more(brackets, resolved)
-        if more is None:
-            return resolved
-        last = measure(more)
-        return None if last is None else self.resolve_again(resolved, more, last)
+    @property
+    def in_memory(self) -> InMemory:
+        """Ways to answer about data in memory."""
+        return InMemory()
 
     @property
-    def of_slot(self) -> Question | None:
-        """The question about each of several slots, if `of_slots` combines the answers; or None."""
+    def by_slot(self) -> BySlot | None:
+        """The question about each of several slots; None if that is not supported."""
         return None
 
-    def of_slots(self, answers: Sequence[Any]) -> Any:
-        """Combine the answers of `of_slot` about each slot to an array ``(n_answers, n_slots)``."""
-        raise NotImplementedError
+
+def answered(
+    question: Question,
+    brackets: Brackets,
+    measure: Callable[[Brackets], Tally],
+    sums: Moments | None,
+) -> Any:
+    """Answer a question by the tallies at proven brackets, which `measure` returns."""
+    resolved = fully_resolved(question, brackets, measure(brackets), measure)
+    return question.finish(resolved, sums)
+
+
+def fully_resolved(
+    question: Question,
+    brackets: Brackets,
+    tally: Tally,
+    measure: Callable[[Brackets], Tally | None],
+) -> Any:
+    """Resolve a question from a tally, and from that of a third load if it needs one.
+
+    `measure` returns the latter, or None if there is none; then this returns None.
+    """
+    resolved, third = question.resolve(brackets, tally), question.third
+    more = None if third is None else third.brackets(brackets, resolved)
+    if third is None or more is None:
+        return resolved
+    last = measure(more)
+    return None if last is None else third.resolve(resolved, more, last)
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,7 +344,13 @@ class RankQuestion(Question):
     def n_ranges(self) -> int:
         return len(self.ranks(VERY_MANY)[0])
 
-    def guess(self, ordered: Any, rate: float) -> Brackets:
+    @property
+    def in_memory(self) -> InMemory:
+        return InMemory(guess=self._guess)
+
+    def _guess(self, ordered: Any, rate: float) -> Brackets:
+        """Guess the brackets of the ranks, which are relative, by a sorted sample."""
+        del rate
         size = int(ordered.shape[0])
         take = partial(elements_at, ordered)
         return guess_brackets(take, size, *self.ranks(size))[0]
@@ -338,9 +362,6 @@ class ElementQuestion(RankQuestion):
     So a strategy can select the elements, too.
     """
 
-    by_order: ClassVar[bool] = True
-    """True if elements at the ranks of `order` give the answer."""
-
     @property
     @abstractmethod
     def order(self) -> ElementOrder:
@@ -349,6 +370,10 @@ class ElementQuestion(RankQuestion):
     @abstractmethod
     def ranks_of_sample(self, n: int) -> RanksOf:
         """Return a function from a sample's size to the first and last rank of each bracket."""
+
+    @property
+    def in_memory(self) -> InMemory:
+        return InMemory(guess=self._guess, ranks_of_sample=self.ranks_of_sample)
 
     @abstractmethod
     def answer_by(
@@ -361,7 +386,7 @@ class ElementQuestion(RankQuestion):
         return self.answer_by(tally.n_valid, tally.n_missing, elements_at_ranks)
 
 
-class OneLoadQuestion(BaseQuestion, ABC):
+class OneLoadQuestion(ABC):
     """A question that is answered from one partial result for each chunk, in one load."""
 
     @abstractmethod
@@ -471,17 +496,108 @@ class LaneSlots:
         return math.ceil(n * self.of_element / self.n)
 
 
-class LaneQuestion(BaseQuestion, ABC):
+@dataclass(frozen=True, kw_only=True)
+class LaneLoads:
+    """The loads by which lanes are answered whose chunks no task takes together.
+
+    Parameters
+    ----------
+    narrow, last : LaneLoad
+        Those of passes, which find the order statistics of every lane. The first results in
+        brackets; its `measure` and `merge` also get a number of ranks, `m`. The last one results in
+        order statistics.
+    n_brackets : int
+        Number of brackets that passes narrow, for each lane or for each group in it.
+    partial_bytes : callable
+        ``(dtype)``: the bytes of partial results of passes, as arguments of `sizes.plan_passes`.
+    pass_time : float
+        Time that a load of passes spends on elements, over the time that a whole column takes.
+    further : LaneLoad, optional
+        A load after the passes. Its results are the answers, in the form of those of
+        `LaneQuestion.finished`.
+    tails : callable
+        ``(n)``: how the tails of lanes of `n` elements give the answer; None if they do not.
+    counts : LaneLoad, optional
+        The load that counts every value, if that answers the question for small dtypes. It results
+        in the answers, in the form of those of `LaneQuestion.finished`.
+    """
+
+    narrow: LaneLoad
+    last: LaneLoad
+    n_brackets: int
+    partial_bytes: Callable[[np.dtype[Any]], dict[str, int]]
+    # Measured for quantiles of (3650, 150, 150) float32, with chunks that cost nothing to make.
+    pass_time: float = 0.75
+    further: LaneLoad | None = None
+    tails: Callable[[int], LaneLoad | None] = nothing
+    counts: LaneLoad | None = None
+
+
+def counting(counted: Callable[[ValueCounts], Any]) -> LaneLoad:
+    """Return the load that counts every value; `counted` makes the answers of all counts."""
+    finish = of_merged(ValueCounts.merge, partial(_of_counts, counted=counted))
+    return LaneLoad(_count_values, ValueCounts.merge, finish)
+
+
+def _count_values(
+    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: None
+) -> ValueCounts:
+    return values.lane_value_counts(chunks, dtype, axes)
+
+
+def _of_counts(counts: ValueCounts, known: None, *, counted: Callable[[ValueCounts], Any]) -> Any:
+    return counted(counts)
+
+
+@dataclass(frozen=True)
+class BlockForm:
+    """Functions that make blocks of the answer: arrays, or tables of boxes.
+
+    Parameters
+    ----------
+    restored : callable
+        ``(answers, block, shape)``: give the answers about the lanes of a block of that shape the
+        axes of the answer.
+    joined : callable
+        ``(blocks, axis)``: concatenate blocks of the answer.
+    divided : callable
+        ``(block, n, axis)``: divide a block on the host into `n` of equal size.
+    """
+
+    restored: Callable[[Any, Block, AnswerAxes], Any]
+    joined: Callable[[Sequence[Any], int], Any]
+    divided: Callable[[Any, int, int], Sequence[Any]]
+
+
+def _restored(answers: Any, block: Block, shape: AnswerAxes) -> Any:
+    return shape.restore(answers, block)
+
+
+def _joined(blocks: Sequence[Any], axis: int) -> Any:
+    return concatenate(list(blocks), axis)
+
+
+ARRAYS = BlockForm(_restored, _joined, np.split)
+
+Composed = Callable[[Callable[..., DaskArray], DaskArray, str, "tuple[int, ...] | None"], DaskArray]
+"""Type of a function that composes a lazy answer from other questions.
+
+``(ask, x, label, axes)``: `axes` are those of the lanes, or None for groups of all elements.
+``ask(x, question, marked)`` answers the other questions, with the reduced axes.
+"""
+
+
+class LaneQuestion(ABC):
     """A question about every lane along some axes.
 
     Subclasses implement `order`. All else is optional.
     """
 
-    pass_time: ClassVar[float] = 0.75
-    """Time that a load of passes spends on elements, over the time that a whole column takes.
+    by_order: ClassVar[bool] = True
+    """True if elements at the ranks of `order`, maybe with a further load, give the answer."""
 
-    Measured for quantiles of (3650, 150, 150) float32, with chunks that cost nothing to make.
-    """
+    takes_runs: ClassVar[bool] = False
+    """True if `block` also takes a `maths.runs.Runs`, in which groups are lanes."""
 
     @property
     @abstractmethod
@@ -493,83 +609,47 @@ class LaneQuestion(BaseQuestion, ABC):
         """Number of numbers in the answer, for each lane."""
         return self.order.n_answers
 
-    counts_values: ClassVar[bool] = False
-    """True if counts of every value answer the question, for small dtypes; see `counted`."""
-
-    def count_values(
-        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: None
-    ) -> Any:
-        """Count every value in some chunks of a column."""
-        return values.lane_value_counts(chunks, dtype, axes)
-
-    def merge_value_counts(self, partials: Sequence[Any]) -> Any:
-        """Merge the counts of values of several parts of a column."""
-        return ValueCounts.merge(partials)
-
-    def counted(self, counts: Any, dtype: np.dtype[Any]) -> Any:
-        """Return the answers, in the form of those of `finished`, from the counts of all values."""
-        return self.finished(counts.order_statistics(self.order.lane_ranks))
-
-    by_place: ClassVar[bool] = True
-    """True if the answer depends on the positions of elements in a chunk."""
-
-    by_order: ClassVar[bool] = True
-    """True if elements at the ranks of `order`, maybe with a further load, give the answer."""
-
-    takes_runs: ClassVar[bool] = False
-    """True if `block` also takes a `maths.runs.Runs`, in which groups are lanes."""
-
-    composes: ClassVar[bool] = False
-    """True if `composed` answers by other questions, without `steps`."""
-
     @property
-    def steps(self) -> tuple[LaneLoad, LaneLoad]:
-        """The loads of passes that find the order statistics of every lane.
-
-        The first results in brackets; its `measure` and `merge` also get a number of ranks, `m`.
-        The last one results in order statistics.
-        """
+    def loads(self) -> LaneLoads:
+        """The loads by which lanes are answered whose chunks no task takes together."""
         merge, finish = kernels.merge_lane_tallies, kernels.order_statistics_of_lanes
         bracketed = partial(kernels.narrowed_lane_brackets, order=self.order)
         answers = partial(kernels.answers_of_tally, order=self.order)
-        return (
-            LaneLoad(kernels.lane_cuts, kernels.merge_lane_cuts, bracketed),
-            LaneLoad(kernels.lane_tally, merge, of_merged(merge, finish), answers=answers),
+        return LaneLoads(
+            narrow=LaneLoad(kernels.lane_cuts, kernels.merge_lane_cuts, bracketed),
+            last=LaneLoad(kernels.lane_tally, merge, of_merged(merge, finish), answers=answers),
+            n_brackets=self.n_answers,
+            partial_bytes=self._partial_bytes,
         )
+
+    def _partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
+        return {"itemsize": selection_dtype(self.task_dtype(dtype)).itemsize}
+
+    @property
+    def composed(self) -> Composed | None:
+        """Function that composes the lazy answer, where columns have to be read in passes.
+
+        None if passes find the answer.
+        """
+        return None
 
     def finished(self, resolved: Any) -> Any:
         """Convert the result of passes to answers ``(n_answers, n_lanes)`` on the host."""
         return self.order.lane_answer(resolved)
 
-    def restored(self, answers: Any, block: Block, shape: AnswerAxes) -> Any:
-        """Give the answers about the lanes of a block of that shape the axes of the answer."""
-        return shape.restore(answers, block)
-
-    def tails(self, n: int) -> LaneLoad | None:
-        """Return how the tails of lanes of `n` elements give the answer; None if they do not."""
-        return None
-
     @property
-    def n_brackets(self) -> int:
-        """Number of brackets that passes narrow, for each lane or for each group in it."""
-        return self.n_answers
+    def blocks(self) -> BlockForm:
+        """Functions that make blocks of the answer."""
+        return ARRAYS
 
     @property
     def slots(self) -> LaneSlots:
         """The slots of every lane."""
         return LaneSlots()
 
-    def partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
-        """Return the bytes of partial results of passes, as arguments of `sizes.plan_passes`."""
-        return {"itemsize": selection_dtype(self.task_dtype(dtype)).itemsize}
-
     def task_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype in which a task holds elements of the given dtype."""
         return dtype
-
-    def loads_in_passes(self, loads: int) -> int:
-        """Return the number of loads of all passes, given the number for the order statistics."""
-        return loads * (1 + self.composes) + (self.further is not None)
 
     def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
         """Compute the answers ``(n_answers, n_lanes)`` of all chunks together, in kind."""
@@ -587,36 +667,10 @@ class LaneQuestion(BaseQuestion, ABC):
         They are in kind. Return None if groups have to be answered one after the other. `places`
         returns, for each group, the positions of its elements in every lane.
         """
-        if self.further is not None or not self.by_order:
+        if self.loads.further is not None or not self.by_order:
             return None
         return kernels.answer_group_lanes(chunks, dtype, axes, self.order, places)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         """Compute a block of the answer from the chunks of its column."""
         return shape.restore(self.answer(chunks, dtype, shape.axes), chunks[0].shape)
-
-    def block_now(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
-        """Compute the answer for an array in memory; it may stay where the array is."""
-        return self.block(chunks, dtype, shape)
-
-    def joined(self, blocks: Sequence[Any], axis: int) -> Any:
-        """Concatenate blocks of the answer along an axis."""
-        return concatenate(list(blocks), axis)
-
-    def divided(self, block: Any, n: int, axis: int) -> Sequence[Any]:
-        """Divide a block of the answer on the host into `n` of equal size along an axis."""
-        return np.split(block, n, axis)
-
-    def composed(
-        self,
-        ask: Callable[[DaskArray, LaneQuestion, bool], DaskArray],
-        x: DaskArray,
-        label: str,
-        axes: tuple[int, ...] | None,
-    ) -> DaskArray:
-        """Compose the lazy answer from other questions, where columns have to be read in passes.
-
-        ``ask(x, question, marked)`` answers these, with the reduced axes. `axes` are those of the
-        lanes; None for groups of all elements.
-        """
-        raise NotImplementedError

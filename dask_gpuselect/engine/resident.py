@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,14 +14,15 @@ from dask_gpuselect.devices import memory_bytes
 from dask_gpuselect.engine import graphs, pilot, settings
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.counting import answer_by_values
-from dask_gpuselect.engine.partials import Proven, if_summing, sums_of
-from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.partials import Proven, sums_of
+from dask_gpuselect.engine.questions import Question, answered
 from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.kernels.companions import parts_of
 from dask_gpuselect.kernels.values import value_counts
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, merge
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import MOST_SORTED, pilot_room
 from dask_gpuselect.maths.value_counts import is_countable
 
@@ -64,9 +65,9 @@ def is_best_counted(values: Any, dtype: np.dtype[Any], question: Question) -> bo
     `Several` are read in place: on an H100, a box plot of 2^28 uint16 in 8 chunks took 10 ms more
     by counts, because the host waits for each of them.
     """
-    if len(parts_of(values)) > 1 or not (question.counts_values and is_countable(dtype)):
+    if len(parts_of(values)) > 1 or not (question.measures.counts and is_countable(dtype)):
         return False
-    is_about_ranks = question.ranks_of_sample(math.prod(values.shape)) is not None
+    is_about_ranks = question.in_memory.ranks_of_sample(math.prod(values.shape)) is not None
     # The median of 2^29 uint16 takes 1.0 ms by a sample and one read on an H200, and 2.1 by counts,
     # which take two reads; for uint8 both take as long.
     return not is_about_ranks or not kernels.is_on_device(values)
@@ -81,13 +82,13 @@ def answer_in_place(
     with the pivots of a `share`: by default the question's own. A device sorts what it cannot
     guess.
     """
-    alone = question.answer_alone(values, dtype) if math.prod(values.shape) else None
+    alone = question.in_memory.alone(values, dtype) if math.prod(values.shape) else None
     if alone is not None:
         return alone
     guessed = pilot.guess_now(values, dtype, question)
     sums: Moments | None = None
     if isinstance(guessed, LaneBoxes):
-        return question.of_box(guessed)
+        return question.in_memory.of_box(guessed)
     if guessed is not None:
         guess, tally, later = guessed
         room = pilot_room(pilot.GUESSED, math.prod(values.shape))
@@ -95,25 +96,28 @@ def answer_in_place(
         resolved = pilot.settled(guess, tally, question, gather)
         sums = later() if callable(later) else later
         if resolved is not None:
-            sums = sums or sums_of(values, guess, dtype, if_summing(question))
+            sums = sums or sums_of(values, guess, dtype, question.measures.sums)
             return question.finish(resolved, sums)
     parts = parts_of(values)
-    if question.defines("of_run") and math.prod(values.shape) <= MOST_SORTED:
-        answer = _answer_sorted(parts, dtype, question)
+    of_run = question.in_memory.of_run
+    if of_run is not None and math.prod(values.shape) <= MOST_SORTED:
+        answer = _answer_sorted(parts, dtype, of_run)
         if answer is not None:
             return answer
-    cuts: Cuts = merge([kernels.cuts(part, dtype, share or question.share) for part in parts])
+    cuts: Cuts = merge([kernels.cuts(part, dtype, share or question.costs.share) for part in parts])
     brackets = question.bracket(cuts)
-    sums = sums or sums_of(values, brackets, dtype, if_summing(question))
-    return question.answered(brackets, partial(_tally, parts, dtype, cuts), sums)
+    sums = sums or sums_of(values, brackets, dtype, question.measures.sums)
+    return answered(question, brackets, partial(_tally, parts, dtype, cuts), sums)
 
 
-def _answer_sorted(parts: Sequence[Any], dtype: np.dtype[Any], question: Question) -> Any | None:
+def _answer_sorted(
+    parts: Sequence[Any], dtype: np.dtype[Any], of_run: Callable[[Runs], Any]
+) -> Any | None:
     """Answer a question by sorting all elements on their device; None elsewhere."""
     if not kernels.is_on_device(parts[0]):
         return None
     run = kernels.sorted_runs(parts, dtype, 1)
-    return None if run is None or not run.n_valid[0] else question.of_run(run)
+    return None if run is None or not run.n_valid[0] else of_run(run)
 
 
 def _tally(parts: Sequence[Any], dtype: np.dtype[Any], cuts: Cuts, brackets: Brackets) -> Tally:

@@ -8,14 +8,13 @@ ones.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
-from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import fitted, in_kind
@@ -23,7 +22,7 @@ from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.groups import Grouping
 from dask_gpuselect.engine.lane_plans import one_lane_limit
-from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.questions import Costs, Measures, Question, ThirdLoad
 from dask_gpuselect.engine.source import DaskArray, Source, TaskRef, merged
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.moments import Moments
@@ -52,7 +51,7 @@ class OfSlots(Question):
     Parameters
     ----------
     of_each : Question
-        Question about one slot: a `Question.of_slot`.
+        Question about one slot: that of a `Question.by_slot`.
     n_slots : int
         Most slots that there can be, for plans.
     """
@@ -60,28 +59,20 @@ class OfSlots(Question):
     of_each: Question
     n_slots: int
 
-    counts_values: ClassVar[bool] = False
-    keeps = False
+    keep = None
 
     @property
-    def wants_sums(self) -> bool:  # type: ignore[override]
-        return self.of_each.wants_sums
-
-    @property
-    def weighs(self) -> bool:  # type: ignore[override]
-        return self.of_each.weighs
-
-    @property
-    def third(self) -> str | None:  # type: ignore[override]
-        return self.of_each.third
+    def measures(self) -> Measures:
+        return replace(self.of_each.measures, counts=False)
 
     @property
     def n_answers(self) -> int:
         return self.n_slots * self.of_each.n_answers
 
     @property
-    def share(self) -> int:
-        return self.of_each.share
+    def costs(self) -> Costs:
+        each = self.of_each.costs.share
+        return replace(Costs.of_ranks(self.n_answers, each), n_slots=self.n_slots)
 
     def bracket(self, cuts: Cuts) -> Brackets:
         return over_slots(self.of_each.bracket)(cuts)
@@ -93,30 +84,37 @@ class OfSlots(Question):
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
         return over_slots(self.of_each.narrower)(brackets, cuts)
 
-    def summed(self, brackets: Brackets) -> NDArray[np.bool_] | None:
-        return self.of_each.summed(brackets)
-
     def resolve(self, brackets: Brackets, tally: Tally) -> Any:
         return over_slots(self.of_each.resolve)(brackets, tally)
 
-    def more(self, brackets: Brackets, resolved: Any) -> Any:
-        more = over_slots(self._more)(brackets, resolved)
-        return more if any(map(_is_some, every(more))) else None
-
-    def _more(self, brackets: Brackets, resolved: Any) -> Brackets:
-        """Return the brackets of a slot's third load, which are empty if it needs none."""
-        more = self.of_each.more(brackets, resolved)
-        return Brackets(brackets.ends[:0], np.zeros(1, np.bool_)) if more is None else more
-
-    def resolve_again(self, resolved: Any, more: Brackets, tally: Tally) -> Any:
-        return over_slots(self._resolve_again)(resolved, more, tally)
-
-    def _resolve_again(self, resolved: Any, more: Brackets, tally: Tally) -> Any:
-        """Resolve a slot from the third load, if it needs one."""
-        return self.of_each.resolve_again(resolved, more, tally) if _is_some(more) else resolved
+    @property
+    def third(self) -> ThirdLoad | None:
+        of_each = self.of_each.third
+        if of_each is None:
+            return None
+        functions = _brackets_if_any, over_slots(_resolved_again)
+        return ThirdLoad(of_each.name, *(partial(each, of_each=of_each) for each in functions))
 
     def finish(self, resolved: Any, sums: Moments | None) -> Any:
         return over_slots(self.of_each.finish)(resolved, sums)
+
+
+def _brackets_if_any(brackets: Any, resolved: Any, *, of_each: ThirdLoad) -> Any:
+    """Return the brackets of the third load of all slots; None if no slot needs one."""
+    more = _brackets_of_slot(brackets, resolved, of_each=of_each)
+    return more if any(map(_is_some, every(more))) else None
+
+
+@over_slots
+def _brackets_of_slot(brackets: Brackets, resolved: Any, *, of_each: ThirdLoad) -> Brackets:
+    """Return the brackets of a slot's third load, which are empty if it needs none."""
+    more = of_each.brackets(brackets, resolved)
+    return Brackets(brackets.ends[:0], np.zeros(1, np.bool_)) if more is None else more
+
+
+def _resolved_again(resolved: Any, more: Brackets, tally: Tally, *, of_each: ThirdLoad) -> Any:
+    """Resolve a slot from the third load, if it needs one."""
+    return of_each.resolve(resolved, more, tally) if _is_some(more) else resolved
 
 
 def _is_some(brackets: Brackets) -> bool:
@@ -141,10 +139,10 @@ def _can_be_slots(x: Any, question: Question, grouping: Grouping) -> bool:
     The host answers about all groups without weights together: medians of 18 groups of 2^24 float32
     take 0.33 s so, and 0.45 as slots; 64 groups 0.48 and 0.59; three groups 0.34 and 0.30.
     """
-    is_one = isinstance(question, Question) and question.of_slot is not None
+    is_one = isinstance(question, Question) and question.by_slot is not None
     if not is_one or grouping.windows is not None:
         return False
-    return question.weighs or _is_on_device(x)
+    return question.measures.weights or _is_on_device(x)
 
 
 def _is_on_device(x: Any) -> bool:
@@ -172,14 +170,15 @@ def _is_lazy(x: Any) -> bool:
 
 def about_slots(question: Question, grouping: Grouping) -> OfSlots:
     """Return the question about each group of all elements as a slot."""
-    of_each = question.of_slot
-    assert of_each is not None
-    return OfSlots(of_each, int(max(min(grouping.at_most, MOST), 1)))
+    assert question.by_slot is not None
+    return OfSlots(question.by_slot.question, int(max(min(grouping.at_most, MOST), 1)))
 
 
 def together(answers: Slots, n: int, *, question: OfSlots, shape: AnswerAxes, kind: Any) -> Any:
     """Combine the answers about `n` slots in an array of a kind; box plots stay as they are."""
-    answer = question.of_each.of_slots([answers[slot] for slot in range(n)])
+    by_slot = question.of_each.by_slot
+    assert by_slot is not None
+    answer = by_slot.together([answers[slot] for slot in range(n)])
     if kind is None:
         return answer
     return in_kind(answer[0, ...] if shape.is_scalar else answer, kind)

@@ -160,24 +160,20 @@ class LaneRequest:
     shape: AnswerAxes
     kind: Any
 
-    def counted(self, partials: Sequence[Any], known: None) -> Any:
-        """Compute the answers from the counts of all values."""
-        return self.question.counted(self.question.merge_value_counts(partials), self.dtype)
-
     def answered(self, partials: Sequence[Any], known: Any, *, last: LaneLoad) -> Any:
         """Compute the answers from the last pass, or what a further load needs to know."""
         merged = last.merge(partials)
-        made = None if self.question.further else last.answers(merged, known)
+        made = None if self.question.loads.further else last.answers(merged, known)
         return self.resolved(last.finish([merged], known)) if made is None else made
 
     def resolved(self, order: Any) -> Any:
         """Compute the answers from order statistics, or what a further load needs to know."""
-        further = self.question.further
+        further = self.question.loads.further
         return self.question.finished(order) if further is None else further.known(order)
 
     def made(self, answers: Any, block: Block) -> Any:
         """Return the block of the answer for a block of data of that shape."""
-        made = self.question.restored(answers, block, self.shape)
+        made = self.question.blocks.restored(answers, block, self.shape)
         return made if self.kind.dtype.hasobject else in_kind(made, self.kind)
 
 
@@ -185,13 +181,14 @@ def stages_by_counts(
     x: DaskArray, request: LaneRequest, plan: LanePlan, label: str, token: str
 ) -> list[Stage]:
     """Count all values; questions about the same lanes or groups share the counts."""
-    question = request.question
+    question, counts = request.question, request.question.loads.counts
+    assert counts is not None  # the plan has checked that
     return [
         Stage(
             name=f"value-counts-{question.slots.at_most:.0f}",
-            measure=question.count_values,
-            reduce=merging(question.merge_value_counts, TALLIES_EVERY),
-            settle=request.counted,
+            measure=counts.measure,
+            reduce=merging(counts.merge, TALLIES_EVERY),
+            settle=counts.finish,
         )
     ]
 
@@ -200,7 +197,7 @@ def stages_by_tails(
     x: DaskArray, request: LaneRequest, plan: LanePlan, label: str, token: str
 ) -> list[Stage]:
     """Keep the tails of every lane, and answer from the merged tails."""
-    tails = request.question.tails(sum(lane_sizes(x, request.shape.axes)))
+    tails = request.question.loads.tails(sum(lane_sizes(x, request.shape.axes)))
     assert tails is not None  # the plan has checked that
     return [
         Stage(
@@ -216,23 +213,23 @@ def stages_in_passes(
     x: DaskArray, request: LaneRequest, plan: LanePlan, label: str, token: str
 ) -> list[Stage]:
     """Narrow the brackets of each column load by load; then make the question's further load."""
-    narrow, last_load = request.question.steps
+    loads = request.question.loads
     passes = [
         Stage(
             name="quantile-lane-cuts",
-            measure=narrow.measure,
+            measure=loads.narrow.measure,
             arguments={"m": m},
-            reduce=merging(partial(narrow.merge, m=m), plan.passes.merge_every),
-            settle=narrow.finish,
+            reduce=merging(partial(loads.narrow.merge, m=m), plan.passes.merge_every),
+            settle=loads.narrow.finish,
             finds=f"bracket-{load}",
         )
         for load, m in enumerate(plan.passes.widths, 1)
     ]
     last = Stage(
         name=f"{label}-candidates",
-        measure=last_load.measure,
-        reduce=merging(last_load.merge, TALLIES_EVERY),
-        settle=partial(request.answered, last=last_load),
+        measure=loads.last.measure,
+        reduce=merging(loads.last.merge, TALLIES_EVERY),
+        settle=partial(request.answered, last=loads.last),
         finds="order",
     )
     return [*passes, last, *further_stages(request, label)]
@@ -240,7 +237,7 @@ def stages_in_passes(
 
 def further_stages(request: LaneRequest, label: str) -> list[Stage]:
     """Return the stage of the question's further load, if there is one."""
-    further = request.question.further
+    further = request.question.loads.further
     if further is None:
         return []
     return [

@@ -9,17 +9,22 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.arrays import as_type, like, namespace, to_host
-from dask_gpuselect.engine.questions import LaneLoad, LaneQuestion, of_merged
+from dask_gpuselect.engine.questions import (
+    LaneLoad,
+    LaneLoads,
+    LaneQuestion,
+    counting,
+    of_merged,
+)
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes
+from dask_gpuselect.maths.value_counts import ValueCounts
 
 
 @dataclass(frozen=True)
 class LaneCounts(LaneQuestion):
     """Number of elements of every lane that take part and are not NaN or NaT, as a question."""
-
-    counts_values = True
 
     @property
     def order(self) -> Any:
@@ -34,9 +39,6 @@ class LaneCounts(LaneQuestion):
         none = np.empty((0, len(n)), np.int64)
         return none, none
 
-    def partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
-        return {"itemsize": 8}
-
     def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
         return like(_counted(chunks, dtype, axes)[None], values_of(chunks[0]))
 
@@ -44,9 +46,17 @@ class LaneCounts(LaneQuestion):
         """Return None: each group is counted by itself."""
 
     @property
-    def steps(self) -> tuple[LaneLoad, LaneLoad]:
-        last = LaneLoad(_counted, _sum, of_merged(_sum, _without_elements))
-        return LaneLoad(_counted, _sum, _sum), last
+    def loads(self) -> LaneLoads:
+        return LaneLoads(
+            narrow=LaneLoad(_counted, _sum, _sum),
+            last=LaneLoad(_counted, _sum, of_merged(_sum, _without_elements)),
+            n_brackets=1,
+            partial_bytes=lambda dtype: {"itemsize": 8},
+            counts=counting(self._by_values),
+        )
+
+    def _by_values(self, counts: ValueCounts) -> Any:
+        return self.finished(counts.order_statistics(self.lane_ranks))
 
     def finished(self, lanes: Lanes) -> Any:
         return lanes.n_valid[None]

@@ -192,7 +192,9 @@ def grouping_by_labels(kinds: Sequence[LabelKind], groups: Any) -> tuple[Groupin
 
 def _lazy_groups(given: DaskArray, kinds: Sequence[LabelKind]) -> tuple[Grouping, DaskArray]:
     """Return the groups of lazy labels and their names, which are found while computing."""
-    names = ask_once(given, DistinctLabels(given.dtype), "group-labels")
+    found = ask_once(given, DistinctLabels(), "group-labels")
+    about = {"new_axis": 0, "chunks": ((math.nan,),), "meta": np.empty(0, given.dtype)}
+    names: DaskArray = map_blocks(itself, found, dtype=given.dtype, **about)
     grouping = Grouping(given, math.nan, names=names, most=_most_labels(given.dtype))
     if not all(kind.is_plain for kind in kinds):
         grouping = grouping.numbered
@@ -335,8 +337,6 @@ def _as_moment(value: Any) -> Any:
 class DistinctLabels(OneLoadQuestion):
     """The distinct labels of an array in ascending order, as a question."""
 
-    dtype: np.dtype[Any]
-
     def measure(self, chunk: Any, dtype: np.dtype[Any]) -> Labels:
         return kernels.distinct_labels(chunk)
 
@@ -346,17 +346,6 @@ class DistinctLabels(OneLoadQuestion):
 
     def answer(self, partial_result: Labels) -> Labels:
         return partial_result
-
-    def lazily(self, answer: DaskArray) -> DaskArray:
-        labels: DaskArray = map_blocks(
-            itself,
-            answer,
-            new_axis=0,
-            chunks=((math.nan,),),
-            dtype=self.dtype,
-            meta=np.empty(0, self.dtype),
-        )
-        return labels
 
 
 def _check_distinct(names: Sequence[Hashable]) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import masked
+from dask_gpuselect.engine.questions import Measures, everything
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
@@ -67,7 +68,7 @@ Described = tuple[int, float, float, NDArray[Any] | None]
 class Description(ColumnQuantiles):
     """Quantiles of a column, with its number of elements, mean and sample deviation."""
 
-    wants_sums: ClassVar[bool] = True
+    measures: ClassVar[Measures] = Measures(sums=everything)
 
     def resolve(self, brackets: Brackets, tally: Tally) -> Any:
         return tally.n_valid, super().resolve(brackets, tally)

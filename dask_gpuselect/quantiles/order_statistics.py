@@ -189,7 +189,7 @@ class OrderStatistics(ElementQuestion):
         ranks = np.minimum(np.array(self.k, np.int64)[:, None], n - 1)
         return Ranks(ranks, ranks, np.zeros(ranks.shape))
 
-    def guess(self, ordered: NDArray[Any], rate: float) -> Brackets:
+    def _guess(self, ordered: NDArray[Any], rate: float) -> Brackets:
         ranks = _ranks_of_sample(self.k, rate, len(ordered))
         return guess_brackets(ordered.take, len(ordered), *ranks)[0]
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import as_dtype, masked
-from dask_gpuselect.engine.questions import ElementQuestion, LaneLoad, LaneQuestion
+from dask_gpuselect.engine.questions import (
+    ElementQuestion,
+    LaneLoad,
+    LaneLoads,
+    LaneQuestion,
+    counting,
+)
 from dask_gpuselect.maths.cuts import IntArray, RanksOf
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
@@ -27,6 +33,7 @@ from dask_gpuselect.maths.ranks import (
     remembered,
 )
 from dask_gpuselect.maths.tails import TailSizes
+from dask_gpuselect.maths.value_counts import ValueCounts
 
 EMPTY = "an empty array has no quantiles"
 FILL = "quantile, percentile and their nan-variants take fill_value=, the answer in this case"
@@ -209,10 +216,16 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
         wanted = ranks_of(self.q, self._method, int(n[0]))
         return Ranks(wanted.lower[:, None], wanted.upper[:, None], wanted.weight[:, None])
 
-    def tails(self, n: int) -> LaneLoad | None:
-        if not self.q or self.further is not None:
-            return None
-        return LaneLoad.of_tails(TailSizes.of_quantiles(n, self.q), self.order)
+    @property
+    def loads(self) -> LaneLoads:
+        return replace(super().loads, tails=self._tails, counts=counting(self._counted))
+
+    def _tails(self, n: int) -> LaneLoad | None:
+        return LaneLoad.of_tails(TailSizes.of_quantiles(n, self.q), self.order) if self.q else None
+
+    def _counted(self, counts: ValueCounts) -> Any:
+        """Return the answers about lanes, from the counts of all values."""
+        return self.finished(counts.order_statistics(self.order.lane_ranks))
 
     def _is_missing(self, n_valid: int, n_missing: int) -> bool:
         """Return whether all answers are NaN or NaT, with NumPy's warning or error."""

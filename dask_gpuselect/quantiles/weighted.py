@@ -12,7 +12,11 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import as_dtype
 from dask_gpuselect.engine.questions import (
+    BySlot,
+    InMemory,
+    LaneLoads,
     LaneQuestion,
+    Measures,
     Question,
     Sample,
 )
@@ -88,8 +92,6 @@ class WeightedQuantiles(QuantileFields, Question, LaneQuestion):
     is_of_slot: bool = field(default=False, kw_only=True)
     """True if the question is about one of several slots, whose answers are those of lanes."""
 
-    weighs: ClassVar[bool] = True
-    counts_values: ClassVar[bool] = False
     by_order: ClassVar[bool] = False
     takes_runs: ClassVar[bool] = True
 
@@ -98,13 +100,17 @@ class WeightedQuantiles(QuantileFields, Question, LaneQuestion):
         return self
 
     @property
-    def wants_squares(self) -> bool:  # type: ignore[override]
-        return self.method == "linear"
+    def measures(self) -> Measures:
+        return Measures(weights=True, squares=self.method == "linear", counts=False)
 
-    def guess(self, ordered: Any, rate: float) -> Brackets:
+    @property
+    def in_memory(self) -> InMemory:
+        return InMemory(guess=self._guess, guess_inside=self._guess_inside)
+
+    def _guess(self, ordered: Any, rate: float) -> Brackets:
         return guess_share_brackets(ordered, *ordered.shares(self.q, self.method, rate))
 
-    def guess_inside(self, brackets: Brackets, tally: Tally, sample: Sample) -> Brackets | None:
+    def _guess_inside(self, brackets: Brackets, tally: Tally, sample: Sample) -> Brackets | None:
         if len(tally.candidates) <= FEW_CANDIDATES or tally.n_missing and not self.skips_missing:
             return None
         first, last = shares_inside(brackets, tally, self.q, self.method)
@@ -141,10 +147,10 @@ class WeightedQuantiles(QuantileFields, Question, LaneQuestion):
         return Quantiles(**(own | changes))
 
     @property
-    def of_slot(self) -> Question:
-        return replace(self, is_of_slot=True)
+    def by_slot(self) -> BySlot:
+        return BySlot(replace(self, is_of_slot=True), self._together)
 
-    def of_slots(self, answers: Sequence[Any]) -> Any:
+    def _together(self, answers: Sequence[Any]) -> Any:
         if not answers:
             return np.empty((self.n_answers, 0), self.dtype)
         return self.finished(join(answers))
@@ -188,10 +194,10 @@ class WeightedQuantiles(QuantileFields, Question, LaneQuestion):
         return chosen, replace(order, lower=lower, upper=lower)
 
     @property
-    def n_brackets(self) -> int:
-        return self.wanted.n_brackets
+    def loads(self) -> LaneLoads:
+        return replace(super().loads, n_brackets=self.wanted.n_brackets)
 
-    def partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
+    def _partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
         itemsize = selection_dtype(dtype).itemsize
         # A pivot by count and one by weight, each with two bounds; four sums of about 128 bits, and
         # the candidates between them.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -16,7 +16,16 @@ from dask_gpuselect import kernels
 from dask_gpuselect.arrays import masked, namespace
 from dask_gpuselect.engine.graphs import places_of
 from dask_gpuselect.engine.marks import InColumn, KnownChunks, changed, marks_of
-from dask_gpuselect.engine.questions import LaneQuestion, Question
+from dask_gpuselect.engine.questions import (
+    Composed,
+    Costs,
+    InMemory,
+    LaneLoads,
+    LaneQuestion,
+    Question,
+    ThirdLoad,
+    counting,
+)
 from dask_gpuselect.engine.source import DaskArray, blockwise, computed_once, map_blocks
 from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.maths.boxes import rungs_of
@@ -65,10 +74,7 @@ class DeviationQuestion(Question, LaneQuestion):
     distances: Quantiles
     scale: float
 
-    third: ClassVar[str] = "distances"
-    whole_times: ClassVar[int | None] = None  # it needs shells
     by_order: ClassVar[bool] = False
-    composes: ClassVar[bool] = True
     takes_runs: ClassVar[bool] = True
 
     @classmethod
@@ -92,7 +98,12 @@ class DeviationQuestion(Question, LaneQuestion):
     def dtype(self) -> np.dtype[Any]:
         return self.distances.dtype
 
-    def guess(self, ordered: Any, rate: float) -> Brackets:
+    @property
+    def in_memory(self) -> InMemory:
+        # It needs shells, so all elements cannot be candidates.
+        return InMemory(guess=self._guess, first_ranks=self._first_ranks, whole_times=None)
+
+    def _guess(self, ordered: Any, rate: float) -> Brackets:
         del rate  # the wanted ranks are relative, the same in the sample
         return bracket_from_sample(*valid_in(ordered, rungs_of), self.dtype)
 
@@ -103,17 +114,22 @@ class DeviationQuestion(Question, LaneQuestion):
     def n_ranges(self) -> int:
         return 5  # one of the median, and two for each of two shells
 
-    def most_candidates(self, n_pivots: int) -> int:
-        return max(ROOM * n_pivots, LEAST_ROOM)
+    @property
+    def costs(self) -> Costs:
+        return Costs(1, lambda n_pivots: max(ROOM * n_pivots, LEAST_ROOM))
 
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
         return narrower_deviations(brackets, cuts, self.dtype)
 
-    def keep(self, cuts: Cuts) -> Brackets:
+    @property
+    def keep(self) -> Callable[[Cuts], Brackets]:
+        return self._keep
+
+    def _keep(self, cuts: Cuts) -> Brackets:
         # The median is uncertain before the second load, and the shells more so.
         return bracket_from_cuts(cuts, self.dtype, most_cached(cuts))
 
-    def first_ranks(self, n: int) -> IntArray:
+    def _first_ranks(self, n: int) -> IntArray:
         return np.unique(self.median.ranks(n))
 
     def resolve(self, brackets: Brackets, tally: Tally) -> ResolvedMedian:
@@ -126,16 +142,21 @@ class DeviationQuestion(Question, LaneQuestion):
             return median, None
         return median, self._deviation(median, brackets, tally)
 
-    def more(self, brackets: Brackets, resolved: ResolvedMedian) -> Brackets | None:
+    @property
+    def third(self) -> ThirdLoad:
+        functions = self._more, self._resolve_again, self._narrower_again
+        return ThirdLoad("distances", *functions)
+
+    def _more(self, brackets: Brackets, resolved: ResolvedMedian) -> Brackets | None:
         median, deviation = resolved
         if deviation is not None:
             return None
         return bracket_known(brackets.spared, median[0])
 
-    def narrower_again(self, resolved: ResolvedMedian, more: Brackets, cuts: Cuts) -> Brackets:
+    def _narrower_again(self, resolved: ResolvedMedian, more: Brackets, cuts: Cuts) -> Brackets:
         return narrower_about(more, cuts, resolved[0][0])
 
-    def resolve_again(
+    def _resolve_again(
         self, resolved: ResolvedMedian, more: Brackets, tally: Tally
     ) -> ResolvedMedian:
         median, _ = resolved
@@ -176,7 +197,11 @@ class DeviationQuestion(Question, LaneQuestion):
         deviations = kernels.answer_lanes(distances, self.dtype, axes, self.distances)
         return _finished(deviations, median, self)
 
-    def counted(self, counts: ValueCounts, dtype: np.dtype[Any]) -> Any:
+    @property
+    def loads(self) -> LaneLoads:
+        return replace(super().loads, counts=counting(self.counted))
+
+    def counted(self, counts: ValueCounts) -> Any:
         """Return the deviations of lanes, by the counts of all values that occur."""
         median = self.median.lane_answer(counts.order_statistics(self.median.lane_ranks))
         (centres,) = np.ma.getdata(median)
@@ -188,7 +213,11 @@ class DeviationQuestion(Question, LaneQuestion):
         )
         return _finished(deviations, median, self)
 
-    def composed(
+    @property
+    def composed(self) -> Composed:
+        return self._composed
+
+    def _composed(
         self,
         ask: Callable[[DaskArray, LaneQuestion, bool], DaskArray],
         x: DaskArray,

@@ -20,7 +20,15 @@ from dask_gpuselect.arguments import (
 )
 from dask_gpuselect.arrays import in_kind, numpy_dtype, to_host
 from dask_gpuselect.engine.asking import Asking, ask
-from dask_gpuselect.engine.questions import LaneLoad, LaneQuestion, RankQuestion, of_merged
+from dask_gpuselect.engine.questions import (
+    LaneLoad,
+    LaneLoads,
+    LaneQuestion,
+    Measures,
+    RankQuestion,
+    counting,
+    of_merged,
+)
 from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
@@ -222,6 +230,15 @@ class CutElements(Quantiles):
         return np.asarray(np.floor(self.proportion * n), np.int64)
 
 
+def _between_cuts(brackets: Brackets) -> NDArray[np.bool_]:
+    """Mark the open cells between the brackets of both cuts."""
+    if brackets.summed is not None:  # narrowed ones have more cells
+        return brackets.summed
+    between = ~brackets.wanted
+    between[[0, -1]] = False
+    return between
+
+
 @dataclass(frozen=True)
 class TrimmedMean(RankQuestion, LaneQuestion):
     """The trimmed mean of all elements, or of every lane.
@@ -242,9 +259,8 @@ class TrimmedMean(RankQuestion, LaneQuestion):
     cuts: CutElements
     mean: Quantiles
 
-    wants_sums: ClassVar[bool] = True
+    measures: ClassVar[Measures] = Measures(sums=_between_cuts)
     n_answers = 1
-    n_brackets = 2
 
     @property
     def order(self) -> CutElements:
@@ -255,14 +271,7 @@ class TrimmedMean(RankQuestion, LaneQuestion):
 
     def bracket(self, cuts: Cuts) -> Brackets:
         brackets = super().bracket(cuts)
-        return replace(brackets, summed=self.summed(brackets))
-
-    def summed(self, brackets: Brackets) -> NDArray[np.bool_]:
-        if brackets.summed is not None:  # narrowed ones have more cells
-            return brackets.summed
-        between = ~brackets.wanted
-        between[[0, -1]] = False
-        return between
+        return replace(brackets, summed=_between_cuts(brackets))
 
     def resolve(self, brackets: Brackets, tally: Tally) -> Any:
         n = tally.n_valid
@@ -284,11 +293,15 @@ class TrimmedMean(RankQuestion, LaneQuestion):
         return means(n, total + sums.total, self.mean.dtype)
 
     @property
-    def further(self) -> LaneLoad:
-        """The sums of the elements of every lane, clipped at its cuts, which are known."""
+    def loads(self) -> LaneLoads:
+        # The further load sums the elements of every lane, clipped at its cuts, which are known.
         merge = partial(LaneEnds.merge, most=1)
         functions = self.measure_clipped, merge, of_merged(merge, self.means_by_ends)
-        return LaneLoad(*functions, name="clipped", merge_every=8)
+        further, counts = (
+            LaneLoad(*functions, name="clipped", merge_every=8),
+            counting(self.counted),
+        )
+        return replace(super().loads, n_brackets=2, further=further, counts=counts)
 
     def measure_clipped(
         self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Lanes
@@ -318,7 +331,8 @@ class TrimmedMean(RankQuestion, LaneQuestion):
             pieces.append(self.means(self.clipped_ends(parts, dtype, axes, own), own))
         return in_kind(self.mean.lane_answer(join(pieces)), values_of(chunks[0]))
 
-    def counted(self, counts: ValueCounts, dtype: np.dtype[Any]) -> Any:
+    def counted(self, counts: ValueCounts) -> Any:
+        """Return the means of lanes, by the counts of all values that occur."""
         cuts = self.cuts.lane_answer(counts.order_statistics(self.cuts.lane_ranks))
         clipped = counts.mapped(lambda values, lanes: kernels.clipped(values, *cuts[:, lanes]))
         ends = clipped.ends(_no_bounds(cuts), 1)

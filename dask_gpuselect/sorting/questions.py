@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.questions import Costs, Question
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.finish import order_statistics
@@ -35,18 +36,9 @@ class SplitterQuestion(Question):
         return self.wanted.n_chunks - 1
 
     @property
-    def share(self) -> int:
-        return share_of_ranks(self.wanted.n_chunks)
-
-    @property
-    def keeps(self) -> bool:
-        """Whether the first load caches elements.
-
-        It does unless there are too many splitters. If a quarter of n elements in random order has
-        been read, it would cache about 7 / sqrt(n) of them around each splitter.
-        """
-        sizes = self.wanted.sizes
-        return sizes is None or MANY * self.wanted.n_chunks <= math.sqrt(sum(sizes))
+    def costs(self) -> Costs:
+        n = self.n_answers, share_of_ranks(self.wanted.n_chunks)
+        return replace(Costs.of_ranks(*n), stretch=self._stretch)
 
     def bracket(self, cuts: Cuts) -> Brackets:
         ranks = self._ranks(cuts)
@@ -61,10 +53,18 @@ class SplitterQuestion(Question):
     def n_ranges(self) -> int:
         return self.n_answers
 
-    def stretch(self, i: int, n: int) -> SplitterQuestion:
+    def _stretch(self, i: int, n: int) -> SplitterQuestion:
         return SplitterQuestion(replace(self.wanted, part=(i, n)))
 
-    def keep(self, cuts: Cuts) -> Brackets:
+    @property
+    def keep(self) -> Callable[[Cuts], Brackets] | None:
+        # If a quarter of n elements in random order has been read, the first load would cache about
+        # 7 / sqrt(n) of them around each splitter.
+        sizes = self.wanted.sizes
+        are_few = sizes is None or MANY * self.wanted.n_chunks <= math.sqrt(sum(sizes))
+        return self._keep if are_few else None
+
+    def _keep(self, cuts: Cuts) -> Brackets:
         # These cuts have only about as many elements as the array.
         n, sizes = int(cuts.n_valid.sum()) + int(cuts.n_missing.sum()), self.wanted.sizes
         if sizes is None:

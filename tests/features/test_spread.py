@@ -57,11 +57,11 @@ def by_steps(parts: list[NDArray[Any]], dtype: np.dtype[Any], n_pivots: int) -> 
     gathered = tally(brackets)
     most = len(gathered.candidates)
     results = question.resolve(brackets, gathered)
-    more = question.more(brackets, results)
+    more = question.third.brackets(brackets, results)
     if more is not None:
         gathered = tally(more)
         most = max(most, len(gathered.candidates))
-        results = question.resolve_again(results, more, gathered)
+        results = question.third.resolve(results, more, gathered)
     return question.finish(results, None)[0], most
 
 

@@ -349,7 +349,7 @@ def test_a_device_guesses_boxes_by_a_sample(
     question = BoxQuestion.of(Rule(**described), np.dtype(dtype), omits_nan=True)
     x = CUPY.asarray(a)
     sample, rate = kernels.sorted_sample(x, x.dtype, 1 << 15)
-    there = question.guess_there(sample.size, rate)
+    there = question.in_memory.guess_there(sample.size, rate)
     assert there is not None
     (right,) = describe_boxplot(a, **rule).tables
     for is_known in (True, False):  # by the device, or by the host from the tally
@@ -361,7 +361,7 @@ def test_a_device_guesses_boxes_by_a_sample(
             return
         if isinstance(measured, LaneBoxes):
             assert is_known
-            box = question.of_box(measured)
+            box = question.in_memory.of_box(measured)
         else:
             assert not is_known or dtype[0] != "f"
             brackets, tally, sums = measured

@@ -26,7 +26,7 @@ def test_places_follow_from_the_elements_that_are_no_nan(size: int, n_missing: i
 @pytest.mark.parametrize("whis", [0.0, 1.5, 3.0, (0.05, 0.95)])
 def test_what_a_device_is_told(whis: Any, size: int) -> None:
     rule = Rule(whis, autorange=False, max_fliers=10, method="weibull")
-    guess = BoxQuestion.of(rule, np.dtype("f4"), omits_nan=True).guess_there(size, 0.01)
+    guess = BoxQuestion.of(rule, np.dtype("f4"), omits_nan=True).in_memory.guess_there(size, 0.01)
     if isinstance(whis, tuple) or size <= 100:
         assert guess is None
         return
