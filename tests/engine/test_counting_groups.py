@@ -68,7 +68,7 @@ def test_reports_take_what_explain_says(monkeypatch: pytest.MonkeyPatch) -> None
     def size(_: Any, question: Any, partials: Any) -> int:
         return sum(partial.__sizeof__() for partial in partials)
 
-    sizes = noted(monkeypatch, GroupedElements, "merge_value_counts", size)
+    sizes = noted(monkeypatch, GroupedElements, "_merge_counts", size)
     x = da.arange(1 << 20, chunks=1 << 17).astype("u2")
     grouped = groupby(x, np.arange(1 << 20) % 3)
     compute(grouped.median())
