@@ -204,6 +204,7 @@ VARIANTS: dict[str, tuple[Callable[[Maps], da.Array], Callable[[da.Array], Any]]
     "a median": (as_it_is, median),
     "two quantiles": (as_it_is, lambda x: quantile(x, [0.1, 0.9], axis=0)),
     "nine quantiles": (as_it_is, lambda x: quantile(x, np.linspace(0.1, 0.9, 9), axis=0)),
+    "99 quantiles": (as_it_is, lambda x: quantile(x, np.linspace(0.01, 0.99, 99), axis=0)),
     "mad": (as_it_is, lambda x: mad(x, axis=0)),
     "box plots": (as_it_is, boxes),
     "whis=(5, 95)": (as_it_is, lambda x: boxes(x, whis=(5, 95))),
@@ -303,7 +304,8 @@ def variant(maps: Maps, name: str, limit: str | None) -> Iterator[tuple[list[flo
 
 def variants(maps: Maps, options: argparse.Namespace) -> None:
     """Print medians of some turns, in each of which every variant has one; ratios are of a turn."""
-    names = [name for name in VARIANTS if any(part in name for part in options.only.split(";"))]
+    some = options.only.split(";")
+    names = [name for name in VARIANTS if any(part in f"^{name}$" for part in some)]
     turns = {name: variant(maps, name, options.limit) for name in names}
     times: dict[str, list[Any]] = {name: [] for name in names}
     for _ in range(options.repeat):
@@ -398,7 +400,7 @@ def main() -> None:
     parser.add_argument("--store", type=Path)
     parser.add_argument("--shape", type=int, nargs=2, default=KINDS["store"][0], help="of a map")
     parser.add_argument("--limit", help="the column limit")
-    parser.add_argument("--only", default="", help="parts of the names of contenders")
+    parser.add_argument("--only", default="", help='parts of names; "^box plots$" of variants')
     parser.add_argument("--repeat", type=int, default=1)
     given = parser.parse_args()
     say(machine())

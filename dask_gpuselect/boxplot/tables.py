@@ -157,7 +157,8 @@ class Boxes(Arrays):
         mean, std = ends.moments.mean_and_std()
         sides = ends.beyond_low, ends.beyond_high
         inside = [ends.low, ends.high]
-        if ends.low.dtype.kind == "f":  # nothing is inside a fence of infinite quartiles
+        # Nothing is inside a fence of infinite quartiles.
+        if ends.low.dtype.kind == "f" and not np.isfinite(q).all():
             inside = [
                 np.where(np.isnan(fence), fence, nearest).astype(nearest.dtype)
                 for fence, nearest in zip(rule.fences(q), inside, strict=True)

@@ -65,13 +65,16 @@ class SortedLanes(Arrays):
         """
         n_lanes, n = rows.shape
         n_missing = np.zeros(n_lanes, np.int64)
+        last: Any = (slice(None), -1)
         if n_left_out is None:
             n_left_out = np.zeros(n_lanes, np.int64)
+        else:
+            last = np.arange(n_lanes), np.maximum(n - 1 - n_left_out, 0)
         # Floats and dates that are left out are NaN or NaT.
         if rows.size and rows.dtype.kind in "fMm":
-            touched = np.isnan(rows[np.arange(n_lanes), np.maximum(n - 1 - n_left_out, 0)])
-            if touched.any():
-                some = rows if touched.all() else rows[touched]
+            touched = np.flatnonzero(np.isnan(rows[last]))
+            if touched.size:
+                some = rows if touched.size == n_lanes else rows[touched]
                 n_missing[touched] = np.count_nonzero(np.isnan(some), axis=1) - n_left_out[touched]
         return cls(rows, n - n_missing - n_left_out, n_missing, n_left_out)
 

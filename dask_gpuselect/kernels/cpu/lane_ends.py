@@ -228,6 +228,13 @@ def _list_outermost(
         left, row, begin = min(n_beyond[i], most), rows[i], size
         if left == 0:
             continue
+        if n_runs == 1 and not by_value:
+            last = valid[i, 0] - 1
+            for k in range(left):
+                elements[size + k] = row[last - k if is_high else k]
+            size += left
+            sizes[i] = left
+            continue
         for r in range(n_runs):
             heads[r] = r * length + (valid[i, r] - 1 if is_high else 0)
         while left > 0:
