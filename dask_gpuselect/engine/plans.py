@@ -35,6 +35,7 @@ from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.resident import fit_one_device
 from dask_gpuselect.engine.source import DaskArray, Source, aligned
 from dask_gpuselect.maths import weights
+from dask_gpuselect.maths.exact_sums import sums_bytes
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
     CANDIDATE_COPIES,
@@ -503,7 +504,8 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
         pivots += n * pivot_count_of_slots(size, question.costs.share, question.costs.n_slots)
     candidates = min(question.costs.candidates(pivots), x.size)
     work = _pivot_work(question) * pivots
-    gathered = max(for_pivot * pivots, for_candidate * candidates)
+    second = for_candidate * candidates + _summed_bytes(x, question)
+    gathered = max(for_pivot * pivots, second)
     weighs, n_slots = question.measures.weights, question.costs.n_slots
     if n_slots > 1:  # whose brackets have bounds for every chunk, also for empty ones
         of_slot, of_end, of_tally = BOUNDS_OF_WEIGHTS if weighs else BOUNDS_OF_COUNTS
@@ -513,6 +515,13 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
         tallies = (graphs.most_merged(x) + 1) * n_ends * of_tally  # and the brackets
         gathered = max(gathered, bounds + tallies + for_candidate * candidates)
     return gathered, max(work, CANDIDATE_COPIES * for_candidate * candidates), 0
+
+
+def _summed_bytes(x: DaskArray, question: Question) -> int:
+    """Return the bytes of the exact sums of a second load in one task; 0 if none are wanted."""
+    if question.measures.sums is None or question.costs.n_slots > 1:  # slots state bounds
+        return 0
+    return graphs.most_merged(x) * sums_bytes(selection_dtype(x.dtype))
 
 
 def _for_root(

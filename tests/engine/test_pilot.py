@@ -85,11 +85,6 @@ def plan(answer: da.Array) -> str:
     return "pilot" if any("-guess-" in name for name in names_of(answer)) else "two loads"
 
 
-def compute(backend: Backend, answer: Any) -> Any:
-    computed = answer.compute(scheduler="sync") if isinstance(answer, da.Array) else answer
-    return backend.to_numpy(computed)
-
-
 def forms(backend: Backend, values: Any) -> list[Any]:
     """In chunks in order, in sorted chunks of uneven sizes, and plain."""
     ordered = np.sort(values)
@@ -106,7 +101,8 @@ def test_a_miss_falls_back_to_the_guaranteed_plan(
 ) -> None:
     values = FLOATS[name](N)
     for form in forms(backend, values):
-        result = compute(backend, quantile(form, Q, method="lower"))
+        (answer,) = da.compute(quantile(form, Q, method="lower"), scheduler="sync")
+        result = backend.to_numpy(answer)
         np.testing.assert_array_equal(result, np.quantile(values, Q, method="lower") + 0.0)
     assert misses == [False] * 3
 

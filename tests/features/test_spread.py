@@ -71,11 +71,6 @@ def by_steps(parts: list[NDArray[Any]], dtype: np.dtype[Any], n_pivots: int) -> 
 # --- Loads, and what is gathered ------------------------------------------------------------------
 
 
-def lost_in_rounding(u: NDArray[Any]) -> NDArray[Any]:
-    """Half of the elements differ by less than their distance from the others is rounded by."""
-    return np.where(u < 0.5, -1e8 - u, u * 1e-20)
-
-
 SHAPES: dict[str, tuple[Callable[[NDArray[Any]], NDArray[Any]], int]] = {
     "uniform": (lambda u: u, 2),
     "exponential": (lambda u: -np.log1p(-u), 2),
@@ -91,7 +86,7 @@ SHAPES: dict[str, tuple[Callable[[NDArray[Any]], NDArray[Any]], int]] = {
     "infinite": (lambda u: np.where(u < 0.1, -np.inf, np.where(u > 0.8, np.inf, u)), 2),
     "no distance": (lambda u: np.where(u < 0.6, np.inf, u), 2),
     "two halves": (two_halves, 3),
-    "lost in rounding": (lost_in_rounding, 3),
+    "lost in rounding": (lambda u: np.where(u < 0.5, -1e8 - u, u * 1e-20), 3),
 }
 
 

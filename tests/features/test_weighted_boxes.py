@@ -50,19 +50,6 @@ def test_sums_that_no_float64_holds() -> None:
 # --- Loads ----------------------------------------------------------------------------------------
 
 
-def heaviest_first(u: NDArray[Any]) -> NDArray[Any]:
-    return 1 / (0.01 + u)
-
-
-def behind_a_gap(u: NDArray[Any]) -> NDArray[Any]:
-    """The third quartile; so the fence is far away, where much else is."""
-    return cluster_at_the_fence(u + 0.008)
-
-
-def nearly_equal(u: NDArray[Any]) -> NDArray[Any]:
-    return 1 + u / 10_000
-
-
 @pytest.mark.few(4)
 @pytest.mark.parametrize("loads", [2, 3])
 @pytest.mark.parametrize("method", WEIGHTED)
@@ -70,8 +57,9 @@ def nearly_equal(u: NDArray[Any]) -> NDArray[Any]:
 def test_two_loads_and_a_third_where_it_is_needed(
     method: str, loads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shapes = (np.exp, heaviest_first) if loads == 2 else (behind_a_gap, nearly_equal)
-    if loads == 3:
+    shapes: tuple[Any, ...] = np.exp, lambda u: 1 / (0.01 + u)  # the heaviest first
+    if loads == 3:  # the fence is far away, where much else is; or all weigh nearly the same
+        shapes = (lambda u: cluster_at_the_fence(u + 0.008), lambda u: 1 + u / 10_000)
         monkeypatch.setattr(boxes, "ROOM", 0)
         monkeypatch.setattr(boxes, "LEAST_ROOM", 8)
     source, weights = (Shaped(9_000, shape) for shape in shapes)

@@ -369,8 +369,9 @@ def test_lanes_fit_into_their_kernels(dtype: str, side_by_side: bool, shared: in
         long, room = long_lane_kernel(kind, n_answers, shared, side_by_side=side_by_side)
         assert long.shared + STATIC <= shared
         assert room > 30
-        if shared > 1 << 17:  # two blocks
-            assert 2 * (long.shared + STATIC) <= shared
+        if shared > 1 << 17:  # two blocks, unless too little room is left on an A100
+            is_alone = 2 * (long.shared + STATIC) > shared
+            assert is_alone == (side_by_side and dtype == "f8" and n_answers > 4 and shared < 2e5)
             assert room > 128
         assert long.lanes * n_answers <= long.threads
 

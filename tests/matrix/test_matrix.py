@@ -63,6 +63,14 @@ def test_strategies_send_what_is_stated(strategy: str) -> None:
         assert problem_of(case, "bytes") is None
 
 
+@pytest.mark.any_dask
+def test_boxes_send_the_sums_that_are_stated() -> None:
+    values = np.resize(10.0 ** np.linspace(-300, 300, 24), 48)
+    asked = {"whis": 1.5, "method": "linear", "nan_policy": "propagate", "autorange": False}
+    case = made_by_tasks("describe_boxplot", values, ((6,) * 8,), asked | {"max_fliers": 5})
+    assert problem_of(case, "bytes") is None
+
+
 MANY = np.where(np.arange(100) % 10, np.arange(100.0), np.nan)
 ROLLING = {"center": True, "min_periods": None, "boundary": None, "closed": "right", "step": 1}
 TURNED = ROLLING | {"boundary": "wrap", "closed": "neither", "step": 3, "window": (3, 2)}
