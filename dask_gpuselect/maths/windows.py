@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
@@ -117,7 +117,8 @@ class Frame:
             )
 
 
-class Sides(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Sides:
     """Slices and padding that windows of a chunk need along an axis.
 
     Parameters
@@ -137,7 +138,90 @@ class Sides(NamedTuple):
     behind: Any = None
     n_before: int = 0
     n_behind: int = 0
-    needed: slice = slice(None)
+    needed: slice = field(default_factory=lambda: slice(None))
+
+
+class Piecewise(NamedTuple):
+    """Map the elements of a padded chunk to those of the chunk, along an axis.
+
+    Parameters
+    ----------
+    size : int
+        Number of elements of the padded chunk.
+    low, high : int
+        Those before `low` and from `high` on stand for none.
+    shift : int
+        What is added to the number of an element before those are counted that stand before or
+        behind the chunk's.
+    before, n : int
+        Number of elements that stand before those of the chunk, and of these.
+    first_before, step_before, first_behind, step_behind : int
+        The elements of the chunk that those before and behind it stand for.
+    """
+
+    size: int
+    low: int
+    high: int
+    shift: int
+    before: int
+    n: int
+    first_before: int
+    step_before: int
+    first_behind: int
+    step_behind: int
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def of(cls, side: Sides, n: int) -> Piecewise:
+        """Describe the sides of a chunk of n elements along an axis."""
+        start, stop, _ = side.needed.indices(side.n_before + n + side.n_behind)
+        low = side.outside[0]
+        high = low + stop - start
+        ends = [_progression(side.before), _progression(side.behind)]
+        before, behind = ((first - side.n_before, step) for first, step in ends)
+        about = (start - low, side.n_before, n)
+        return cls(high + side.outside[1], low, high, *about, *before, *behind)
+
+    def outside(self, start: int, stop: int) -> tuple[int, int]:
+        """Count the elements from `start` to before `stop` that stand for none, at both ends."""
+        before = min(stop, self.low) - min(start, self.low)
+        return before, max(stop, self.high) - max(start, self.high)
+
+    def within(self, start: int, stop: int) -> tuple[IntArray, slice, IntArray]:
+        """Return what the elements from `start` to before `stop` stand for, if for any.
+
+        They are those before the chunk's, in the chunk and behind it.
+        """
+        start, stop = max(start, self.low), min(stop, self.high)
+        begin = min(max(self.before - self.shift, start), max(start, stop))
+        end = min(max(self.before + self.n - self.shift, begin), max(begin, stop))
+        before = np.arange(start, begin) + self.shift
+        behind = np.arange(end, stop) + self.shift - self.before - self.n
+        ahead = self.shift - self.before
+        return (
+            self.first_before + self.step_before * before,
+            slice(begin + ahead, end + ahead),
+            self.first_behind + self.step_behind * behind,
+        )
+
+    def places(self) -> IntArray:
+        """Return what all elements stand for; none stands for nothing."""
+        before, inner, behind = self.within(0, self.size)
+        return np.concatenate([before, np.arange(inner.start, inner.stop), behind])
+
+
+def _progression(places: slice | None) -> tuple[int, int]:
+    """Return the first of some places, and the step between them; a step of 0 repeats one place."""
+    if places is None:
+        return 0, 0
+    is_one = places.stop == places.start + 1
+    return places.start, 0 if is_one else places.step or 1
+
+
+@lru_cache(maxsize=16)
+def unpadded(shape: Shape) -> tuple[Piecewise, ...]:
+    """Return the padding of an array that has none."""
+    return tuple(Piecewise.of(Sides((0, 0)), n) for n in shape)
 
 
 @dataclass(frozen=True, eq=False)

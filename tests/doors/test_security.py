@@ -27,6 +27,7 @@ re statistics string textwrap threading types typing uuid warnings weakref
 """
 # And what does, by the module that may: why it is there.
 REACHING = {
+    ("ctypes", "kernels/cpu/window_code.py"): "calls machine code that LLVM has made",
     ("ctypes", "kernels/cuda/launch.py"): "puts addresses of arguments where a kernel finds them",
     ("importlib", "engine/expressions.py"): "dask.array and dask_array, by their names",
     ("importlib", "neighbors/__init__.py"): "a module of this package, by its name",

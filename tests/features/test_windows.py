@@ -132,8 +132,8 @@ def test_networks_find_every_rank(seed: int, is_full: bool, ranks: set[int], siz
     n_windows = 4000 - size[-1] + 1
     every = np.sort([x[row, i : i + n_windows] for row, i in np.argwhere(flat)], axis=0)
     for rank in wanted:
-        row, moved = made.places[rank]
-        same(rows[row][moved:][:n_windows], every[rank])
+        number, moved = made.answers[rank]
+        same(rows[made.rows[number]][moved:][:n_windows], every[rank])
 
 
 NETWORKS = [((1, 9), 700), ((3, 3), 5000), ((5, 4), 129), ((7, 1), 64)]

@@ -47,10 +47,9 @@ from dask_gpuselect.kernels.cuda.source import (
     tally_memory,
 )
 from dask_gpuselect.kernels.cuda.source import kernels as heads
-from dask_gpuselect.kernels.cuda.window_axes import piecewise
 from dask_gpuselect.kernels.cuda.window_networks import networks
 from dask_gpuselect.kernels.cuda.window_tiles import MOST_HELD, tiling
-from dask_gpuselect.maths.windows import Frame, Shape, Sides
+from dask_gpuselect.maths.windows import Frame, Piecewise, Shape, Sides, unpadded
 from dask_gpuselect.windows.questions import WindowQuestion
 from tests.data import INTEGER_DTYPES
 
@@ -220,7 +219,7 @@ def of_weighted_lanes(dtype: str, arch: str) -> Sources:
 
 def of_network(size: Shape, dtype: str, masks: Any) -> tuple[Any, ...]:
     """The definitions of medians of windows of an image with less at its ends."""
-    sides, own = (piecewise(Sides((3, 0)), 64),) * 2, np.dtype(dtype)
+    sides, own = (Piecewise.of(Sides((3, 0)), 64),) * 2, np.dtype(dtype)
     question = WindowQuestion((0.5,), "linear", True, own, np.dtype(float), np.dtype(float))
     made: Any = networks(sides, Frame(size, (1, 1)), question, own, is_masked=bool(masks))
     return ("DEVIATES", 0), *made.defined
@@ -245,7 +244,7 @@ def of_windows(dtype: str, arch: str) -> Sources:
 def test_tiles_of_windows_fit_a_block(padded: Shape, size: Shape, itemsize: int) -> None:
     frame = Frame(size, (1,) * len(size))
     for shared in SHARED.values():
-        tiles = tiling(tuple(piecewise(Sides((0, 0)), n) for n in padded), frame, itemsize, shared)
+        tiles = tiling(unpadded(padded), frame, itemsize, shared)
         if tiles is None:  # then the host answers
             assert size == (10_001,)
             assert shared < 200_000

@@ -276,8 +276,8 @@ ROWS = {
     ),
     "networks leave the last window of a row as it is": (
         "kernels/cpu/window_networks.py",
-        "run = first + start, stop + reach\n            compare_run(words",
-        "run = first + start, stop + reach - 1\n            compare_run(words",
+        "n = shape[-1] - first - n_behind\n",
+        "n = shape[-1] - first - n_behind - 1\n",
     ),
     "histograms of columns keep an element that leaves them": (
         "kernels/cpu/window_columns.py",

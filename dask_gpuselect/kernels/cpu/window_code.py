@@ -2,37 +2,73 @@
 
 A network is a list of minima and maxima without branches. Numba would take seconds to compile a
 function of Python for each network; LLVM alone makes its code in some hundredths of a second. The
-code goes along rows by one vector of windows at a time. A value that only one stage of a network
-needs stays in registers: it writes a fifth to a third of what it would if each comparison were a
-loop.
+code goes along rows by one vector of windows at a time, and reads and writes elements as they are.
+A value that only one stage of a network needs stays in registers: it writes a fifth to a third of
+what it would if each comparison were a loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from dask_gpuselect.kernels.compiling import by_types, intrinsic, numba, ready, types
 
 if TYPE_CHECKING:
     from dask_gpuselect.kernels.cpu.window_networks import Network
+    from dask_gpuselect.maths.window_networks import Node, Step
 
 VECTOR = 64  # bytes that are compared together; LLVM divides them where registers are smaller
+ROW = 4096  # bytes of windows in a row that are answered together
+N_ARGUMENTS = 7  # of code; see `Code`
 
 
-def address_of(made: Network, itemsize: int, width: int) -> int:
-    """Return the address of the code of a network, for rows of `width` keys one behind the other.
+class Code(NamedTuple):
+    """The code of a network for elements of a dtype.
 
-    The code takes the address of the first row, and the bytes of each row that it goes along, a
-    multiple of `VECTOR`.
+    Its arguments are integers: the address of a table that has the addresses of the rows of the
+    first window of each row of windows, the number of rows and of windows in each, the address of
+    scratch, that of the answers, and the bytes between those of two rows and of two ranks.
+
+    Parameters
+    ----------
+    run : callable
+        The code for callers in Python. It lets other threads run.
+    address : int
+        Where the code lies.
+    n_scratch : int
+        Bytes of scratch.
+    n_beyond : int
+        Bytes behind the first element of a row's last window that it may read.
+    owner : object
+        What keeps the code.
     """
-    key = ("network", *made.key, itemsize, width)
-    return int(ready(key, partial(_compiled, made, itemsize, width))())
+
+    run: Callable[..., None]
+    address: int
+    n_scratch: int
+    n_beyond: int
+    owner: Any
 
 
-def _compiled(made: Network, itemsize: int, width: int) -> Callable[[], int]:
-    """Compile a network; the result returns the address, which is valid as long as it exists."""
+def code_of(made: Network, ranks: tuple[int, ...], dtype: np.dtype[Any]) -> Code:
+    """Return the code that finds elements of some ranks, none of which is missing.
+
+    Zeros are positive.
+    """
+    key = ("network", *made.key, ranks, dtype)
+    build: Any = partial(_compiled, made, ranks, dtype)
+    code: Code = ready(key, build)  # type: ignore[assignment]
+    return code
+
+
+def _compiled(made: Network, ranks: tuple[int, ...], dtype: np.dtype[Any]) -> Code:
+    """Compile a network."""
     numba()
     from llvmlite import binding
 
@@ -41,78 +77,177 @@ def _compiled(made: Network, itemsize: int, width: int) -> Callable[[], int]:
     target = binding.Target.from_default_triple()
     features = binding.get_host_cpu_features().flatten()
     machine = target.create_target_machine(cpu=binding.get_host_cpu_name(), features=features)
-    module = binding.parse_assembly(str(_module(made, itemsize, width)))
-    engine = binding.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
-    return partial(engine.get_function_address, "run")
+    n_beyond = VECTOR + 2 * made.reach * dtype.itemsize
+    width = -(-(ROW + VECTOR + n_beyond) // VECTOR) * VECTOR
+    module = binding.parse_assembly(str(_module(made, ranks, dtype, width)))
+    owner = binding.create_mcjit_compiler(module, machine)
+    owner.finalize_object()
+    address = owner.get_function_address("run")
+    n_scratch = (made.n_rows - made.n_window_rows) * width + (1 + len(ranks)) * VECTOR
+    run = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * N_ARGUMENTS)(address)
+    return Code(run, address, n_scratch, n_beyond, owner)
 
 
-def _module(made: Network, itemsize: int, width: int) -> Any:
-    """Write the function `run`: a loop for each stage of a network.
+def _module(made: Network, ranks: tuple[int, ...], dtype: np.dtype[Any], width: int) -> Any:
+    """Write the function `run`: for each run of windows in a row, a loop for each stage.
 
-    Keys of eight bytes are compared as signed integers: vectors have no minimum of unsigned ones.
+    Less than a vector of answers at the end of a run is copied, so that nothing behind is written.
     """
     from llvmlite import ir
 
-    module, byte, size = ir.Module(), ir.IntType(8), ir.IntType(64)
-    vector = ir.VectorType(ir.IntType(8 * itemsize), VECTOR // itemsize)
-    of_run = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), size])
-    run = ir.Function(module, of_run, "run")
+    module, size = ir.Module(), ir.IntType(64)
+    pointer = ir.IntType(8).as_pointer()
+    copy = module.declare_intrinsic("llvm.memcpy", [pointer, pointer, size])
+    run = ir.Function(module, ir.FunctionType(ir.VoidType(), [size] * N_ARGUMENTS), "run")
     builder = ir.IRBuilder(run.append_basic_block())
-    compare = builder.icmp_signed if itemsize == 8 else builder.icmp_unsigned
-    for stage in made.stages:
-        before, body, behind = builder.block, *(run.append_basic_block() for _ in range(2))
-        builder.branch(body)
-        builder.position_at_end(body)
-        place = builder.phi(size)
-        place.add_incoming(size(0), before)
-        start = builder.gep(run.args[0], [place])
-        known: dict[tuple[int, int], Any] = {}
+    table, n_rows, length, room, out, pitch, gap = run.args
+    scratch = builder.and_(builder.add(room, size(VECTOR - 1)), size(-VECTOR))
+    tails = builder.add(scratch, size((made.n_rows - made.n_window_rows) * width))
+    n_bytes = builder.mul(length, size(dtype.itemsize))
 
-        def at(
-            number: int, moved: int, start: Any = start, builder: Any = builder
-        ) -> Any:  # where a vector of a row lies
-            offset = (made.rows[number] * width + moved) * itemsize
-            return builder.bitcast(builder.gep(start, [size(offset)]), vector.as_pointer())
-
-        for first, moved, second, also_moved, low, high in stage:
-            pair = (first, moved), (second, also_moved)
-            for node in pair:
-                if node not in known:
-                    known[node] = builder.load(at(*node), align=itemsize)
-            a, b = (known[node] for node in pair)
-            is_less = compare("<", a, b)
-            for number, values in ((low, (a, b)), (high, (b, a))):
-                if number >= 0:
-                    known[number, 0] = builder.select(is_less, *values)
-                if number in made.rows:
-                    builder.store(known[number, 0], at(number, 0), align=itemsize)
-        following = builder.add(place, size(VECTOR))
-        place.add_incoming(following, body)
-        builder.cbranch(builder.icmp_unsigned("<", following, run.args[1]), body, behind)
-        builder.position_at_end(behind)
+    with _loop(builder, n_rows, 1) as row, _loop(builder, n_bytes, ROW) as start:
+        left = builder.sub(n_bytes, start)
+        stop = builder.select(builder.icmp_unsigned("<", left, size(ROW)), left, size(ROW))
+        first = builder.mul(row, size(8 * made.n_window_rows))
+        rows = []
+        for i in range(made.n_window_rows):
+            entry = builder.add(builder.add(table, first), size(8 * i))
+            address = builder.load(builder.inttoptr(entry, size.as_pointer()))
+            rows.append(builder.add(address, start))
+        n_others = made.n_rows - made.n_window_rows
+        rows += [builder.add(scratch, size(i * width)) for i in range(n_others)]
+        vectors = _Vectors(builder, made, dtype, rows)
+        end = builder.add(stop, size(made.reach * dtype.itemsize))
+        for stage in made.stages[:-1]:
+            with _loop(builder, end, VECTOR) as place:
+                vectors.compare(stage, place)
+        first = builder.add(builder.add(out, builder.mul(row, pitch)), start)
+        ends = []
+        for i in range(len(ranks)):
+            answers = builder.add(first, builder.mul(gap, size(i)))
+            ends.append((answers, builder.add(tails, size(i * VECTOR))))
+        with _loop(builder, stop, VECTOR) as place:
+            known = vectors.compare(made.stages[-1], place, is_last=True)
+            is_whole = builder.icmp_unsigned("<=", builder.add(place, size(VECTOR)), stop)
+            for rank, (answers, tail) in zip(ranks, ends, strict=True):
+                node = made.answers[rank]
+                value = known[node] if node in known else vectors.load(node, place)
+                to = builder.select(is_whole, builder.add(answers, place), tail)
+                vectors.store(vectors.left(value), to)
+        rest = builder.and_(stop, size(VECTOR - 1))
+        for answers, tail in ends:
+            behind = builder.sub(builder.add(answers, stop), rest)
+            given = (builder.inttoptr(each, pointer) for each in (behind, tail))
+            builder.call(copy, [*given, rest, ir.IntType(1)(0)])
     builder.ret_void()
     return module
 
 
-def _call(context: Any, address: Any, first: Any, n_bytes: Any) -> Any:
+@contextmanager
+def _loop(builder: Any, stop: Any, step: int) -> Iterator[Any]:
+    """Write a loop over numbers from 0 to before `stop`, which is not 0."""
+    before, body = builder.block, builder.append_basic_block()
+    builder.branch(body)
+    builder.position_at_end(body)
+    place = builder.phi(stop.type)
+    place.add_incoming(stop.type(0), before)
+    yield place
+    following = builder.add(place, stop.type(step))
+    place.add_incoming(following, builder.block)
+    behind = builder.append_basic_block()
+    builder.cbranch(builder.icmp_unsigned("<", following, stop), body, behind)
+    builder.position_at_end(behind)
+
+
+class _Vectors:
+    """Vectors of elements at a place of each row, which a network compares.
+
+    Vectors have no minimum of unsigned words of eight bytes: those are compared as signed ones.
+    """
+
+    def __init__(self, builder: Any, made: Network, dtype: np.dtype[Any], rows: list[Any]) -> None:
+        from llvmlite import ir
+
+        self.builder, self.made, self.dtype, self.rows = builder, made, dtype, rows
+        own = ir.IntType(8 * dtype.itemsize)
+        if dtype.kind == "f":
+            own = ir.DoubleType() if dtype.itemsize == 8 else ir.FloatType()
+        self.type = ir.VectorType(own, VECTOR // dtype.itemsize)
+        is_wide = dtype.kind == "u" and dtype.itemsize == 8
+        zero = 0.0 if dtype.kind == "f" else 1 << 63 if is_wide else 0
+        self.sign = self.type([zero] * self.type.count)
+        self.is_wide, is_signed = is_wide, dtype.kind == "i" or is_wide
+        self.less = builder.icmp_signed if is_signed else builder.icmp_unsigned
+        if dtype.kind == "f":
+            self.less = builder.fcmp_ordered
+
+    def address(self, node: tuple[int, int], place: Any) -> Any:
+        number, moved = node
+        start = self.builder.add(self.rows[self.made.rows[number]], place)
+        return self.builder.add(start, place.type(moved * self.dtype.itemsize))
+
+    def load(self, node: tuple[int, int], place: Any) -> Any:
+        """Load what is compared of a value."""
+        pointer = self.type.as_pointer()
+        address = self.builder.inttoptr(self.address(node, place), pointer)
+        vector = self.builder.load(address, align=1)
+        is_flipped = self.is_wide and node[0] < self.made.n_window_rows
+        return self.builder.xor(vector, self.sign) if is_flipped else vector
+
+    def left(self, vector: Any) -> Any:
+        """Turn what is compared into elements, whose zeros are positive."""
+        if self.dtype.kind == "f":
+            return self.builder.fadd(vector, self.sign)
+        return self.builder.xor(vector, self.sign) if self.is_wide else vector
+
+    def store(self, vector: Any, address: Any) -> None:
+        pointer = self.builder.inttoptr(address, self.type.as_pointer())
+        self.builder.store(vector, pointer, align=1)
+
+    def compare(self, stage: list[Step], place: Any, *, is_last: bool = False) -> dict[Node, Any]:
+        """Make the comparisons of a stage, and return the values that are known."""
+        known: dict[Node, Any] = {}
+        for *reads, low, high in stage:
+            pair = [(reads[i], reads[i + 1]) for i in (0, 2)]
+            for node in pair:
+                if node not in known:
+                    known[node] = self.load(node, place)
+            a, b = (known[node] for node in pair)
+            is_less = self.less("<", a, b)
+            for number, values in ((low, (a, b)), (high, (b, a))):
+                if number >= 0:
+                    known[number, 0] = self.builder.select(is_less, *values)
+                if number in self.made.rows and not is_last:
+                    self.store(known[number, 0], self.address((number, 0), place))
+        return known
+
+
+def _call(context: Any, address: Any, given: Any) -> Any:
     """Call the code of a network."""
-    del context, address, first, n_bytes
+    del context
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         from llvmlite import ir
 
-        address, first, n_bytes = arguments
-        byte = ir.IntType(8).as_pointer()
-        run = ir.FunctionType(ir.VoidType(), [byte, n_bytes.type]).as_pointer()
-        builder.call(builder.inttoptr(address, run), [builder.inttoptr(first, byte), n_bytes])
+        size = ir.IntType(64)
+        run = ir.FunctionType(ir.VoidType(), [size] * N_ARGUMENTS).as_pointer()
+        own = [builder.extract_value(arguments[1], i) for i in range(N_ARGUMENTS)]
+        builder.call(builder.inttoptr(arguments[0], run), own)
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64, types.int64), generate
+    return types.void(address, given), generate
 
 
 @by_types
-def run_code(address: Any, first: Any, n_bytes: Any) -> Any:
-    """Run the code of a network; see `address_of`."""
+def run_code(address: Any, rows: Any, length: Any, scratch: Any, found: Any) -> Any:
+    """Run the code of a network over one row of windows, whose rows are at some addresses.
+
+    There is a row of `found` for each rank.
+    """
     call = intrinsic(_call)
-    return lambda address, first, n_bytes: call(address, first, n_bytes)
+
+    def run(address: Any, rows: Any, length: Any, scratch: Any, found: Any) -> None:
+        room = scratch.ctypes.data, found.ctypes.data, 0, found.shape[1] * found.itemsize
+        call(address, (rows.ctypes.data, 1, length, room[0], room[1], room[2], room[3]))
+
+    return run

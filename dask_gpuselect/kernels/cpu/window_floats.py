@@ -13,34 +13,19 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import called_by_kernels, kernel_of
 from dask_gpuselect.kernels.cpu import typed as t
-from dask_gpuselect.kernels.cpu.bits import as_floats
 from dask_gpuselect.kernels.cpu.scalars import mean_of
-from dask_gpuselect.kernels.cpu.window_code import run_code
-from dask_gpuselect.kernels.cpu.window_networks import (
-    ROUND,
-    ROW,
-    Network,
-    aligned,
-    as_code,
-    as_ordered,
-    flip_of,
-    key_of,
-    per_byte,
-    place_of,
-    places_of,
-    starts_of,
-    word_of,
-)
-from dask_gpuselect.maths.windows import Frame, WindowOrder, ranks_by_count
+from dask_gpuselect.kernels.cpu.window_code import ROW, code_of, run_code
+from dask_gpuselect.kernels.cpu.window_networks import Network, found_of, per_byte
+from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.windows import Frame, Shape, WindowOrder, ranks_by_count, strides_of
 
 RARE = 256  # one of as many windows may have fewer elements than its network assumes
 FEWEST = 9  # elements of windows whose networks are short for any number of missing ones
 
 
 def answers(
-    words: NDArray[Any],
+    values: NDArray[Any],
     keeps: NDArray[np.bool_] | None,
-    coding: tuple[Any, Any],
     frame: Frame,
     order: WindowOrder,
     *,
@@ -52,12 +37,10 @@ def answers(
 
     Parameters
     ----------
-    words : ndarray
-        Words of floats, which are answers.
+    values : ndarray
+        Floats, which are answers.
     keeps : ndarray, optional
         Their mask.
-    coding : tuple
-        The bit of the sign, and infinity.
     frame, order : Frame, WindowOrder
         The windows, and the question.
     may_lack : bool
@@ -70,114 +53,120 @@ def answers(
     # A network of few ranks is short.
     assumed = needed if n <= FEWEST else max(needed, n * 3 // 4)
     assumed = assumed if order.skips_missing and may_lack else n
-    made = Network.fitting(words, frame, order, None if assumed == n else np.full(1, assumed))
+    n_valid = None if assumed == n else np.full(1, assumed)
+    made = Network.fitting(values.shape, values.itemsize, frame, order, n_valid)
     if made is None:
         return None
-    shape = frame.shape(words.shape)
-    out = np.empty((order.n_answers, math.prod(shape)), words.dtype)
-    about = (np.array(shape), *places_of(words.shape, frame), frame.size[-1] - 1)
+    out = np.empty((order.n_answers, math.prod(frame.shape(values.shape))), values.dtype)
     lower, upper, weights = ranks_by_count(order, n)
+    of = found_of(made, n)
+    ranks = lower, upper, of[lower], of[upper], weights, len(made.ranks)
     marks = np.empty(0, np.uint8) if keeps is None else keeps.reshape(-1).view(np.uint8)
     rules = needed, assumed, order.mixes, order.skips_missing
-    given = words.reshape(-1), marks, *coding
-    network = as_code(made, words, frame)
-    is_answered = _answer_floats(*given, about, network, (lower, upper, weights), rules, out)
+    layout = *layout_of(values.shape, frame), frame.size[-1] - 1
+    code = code_of(made, made.ranks, values.dtype)[1:4]
+    is_answered = _answer_floats(values.reshape(-1), marks, layout, code, ranks, rules, out)
     return out if is_answered else None
 
 
-@kernel_of("u8 u4")
+def layout_of(padded: Shape, frame: Frame) -> tuple[IntArray, IntArray, int]:
+    """Return where rows of windows begin, where their other rows lie from there, and a length.
+
+    The length is the number of windows in a row.
+    """
+    *strides, _ = strides_of(padded).tolist()
+    *others, length = frame.shape(padded)
+    begins = rows = np.zeros((), np.int64)
+    for stride, n, size, step in zip(strides, others, frame.size, frame.step, strict=False):
+        begins = np.add.outer(begins, np.arange(n) * (stride * step))
+        rows = np.add.outer(rows, np.arange(size) * stride)
+    return begins.reshape(-1), rows.reshape(-1), length
+
+
+@kernel_of("f8 f4")
 def _answer_floats(
-    words: t.Values,
+    values: t.Values,
     keeps: t.Marks,
-    sign: t.Value,
-    infinity: t.Value,
-    layout: tuple[t.Places, t.Places, t.Places, int],
-    network: tuple[int, int, int, t.IntRows],
-    ranks: tuple[t.IntRows, t.IntRows, t.RealRows],
+    layout: tuple[t.Places, t.Places, int, int],
+    code: tuple[int, int, int],
+    ranks: tuple[t.IntRows, t.IntRows, t.IntRows, t.IntRows, t.RealRows, int],
     rules: tuple[int, int, int, bool],
     out: t.Table,
 ) -> Any:
     """Run a network over windows in runs, and answer them by the elements that they have.
 
-    `rules` says how many elements a window needs, how many are assumed if it has as many, how two
-    of them make an answer, and whether missing ones are left out. A few windows with fewer than are
-    assumed, such as those at the ends, are sorted. Return False, unfinished, if there are more.
+    Missing elements are infinite there. `rules` says how many elements a window needs, how many are
+    assumed if it has as many, how two of them make an answer, and whether missing ones are left
+    out. A few windows with fewer than are assumed, such as those at the ends, are sorted. Return
+    False, unfinished, if there are more.
     """
-    shape, strides, row_places, reach = layout
-    address, width, n_rows, places = network
-    lower, upper, weights = ranks
+    begins, places, length, reach = layout
+    lower, upper, of_lower, of_upper, weights, n_found = ranks
     needed, assumed, mixes, skips = rules
-    d = shape.size
-    compared = as_ordered(out)
-    flip = flip_of(compared)
-    room, turn = per_byte(words, ROW), per_byte(words, ROUND)
-    rows = aligned(n_rows * width, compared)
-    as_key, last = compared.dtype.type, ~words.dtype.type(0)
-    from_lower, from_upper = starts_of(lower, places, width), starts_of(upper, places, width)
-    keys, some = np.empty((2, width), compared.dtype), np.empty((2, width), words.dtype)
-    lacks, counts = np.empty(width, compared.dtype), np.empty(width, compared.dtype)
-    values = as_floats(some)
-    answers = as_floats(out)
     kind = values.dtype.type
-    size = row_places.size * (reach + 1)
-    length = shape[d - 1]
+    infinity = kind(np.inf)
+    room = per_byte(values, ROW)
+    width = room + per_byte(values, code[2])
+    n_rows = places.size
+    rows, found = np.empty((n_rows, width), values.dtype), np.empty((n_found, room), values.dtype)
+    row_places = np.int64(rows.ctypes.data) + np.arange(n_rows) * (width * values.itemsize)
+    scratch = np.empty(code[1], np.uint8)
+    lacks, counts = np.empty(width, np.int32), np.empty(room, np.int32)
+    chosen = np.empty((2, room), values.dtype)
+    size = n_rows * (reach + 1)
     n_left = out.shape[1] // RARE + 4 * size  # windows that may be sorted
-    window = np.empty(size, words.dtype)
-    for row in range(out.shape[1] // length):
-        first = place_of(row, shape, strides)
+    window = np.empty(size, values.dtype)
+    for row in range(begins.size):
         for start in range(0, length, room):
             stop = min(room, length - start)
-            n = (stop + reach + turn - 1) // turn * turn
-            lacks[: stop + reach] = 0
-            for i in range(row_places.size):
-                begin = first + row_places[i] + start
-                source, own = words[begin : begin + stop + reach], rows[i * width :]
-                for j in range(source.size):
-                    is_nan = (source[j] & ~sign) > infinity
-                    key = last if is_nan else key_of(source[j], 1, sign)
-                    own[j] = as_key(key) ^ flip
+            n = stop + reach
+            lacks[:n] = 0
+            for i in range(n_rows):
+                first = begins[row] + places[i] + start
+                source, own = values[first : first + n], rows[i]
+                for j in range(n):
+                    is_nan = source[j] != source[j]
+                    own[j] = infinity if is_nan else source[j]
                     lacks[j] += is_nan
                 if keeps.size > 0:
-                    marks = keeps[begin : begin + stop + reach]
-                    for j in range(source.size):
+                    marks = keeps[first : first + n]
+                    for j in range(n):
                         is_left_out = marks[j] == 0
-                        lacks[j] += is_left_out and (source[j] & ~sign) <= infinity
-                        own[j] = as_key(last) ^ flip if is_left_out else own[j]
-            fewest, most = _count(lacks[: stop + reach], size, counts[:stop])
+                        lacks[j] += is_left_out and source[j] == source[j]
+                        own[j] = infinity if is_left_out else own[j]
+            fewest, most = _count(lacks[:n], size, counts[:stop])
             has_few = skips and fewest < assumed
             for j in range(stop if has_few else 0):
                 n_left -= needed <= counts[j] < assumed
             if n_left < 0:
                 return False
-            run_code(address, rows.ctypes.data, n * words.itemsize)
+            run_code(code[0], row_places, stop, scratch, found)
             to = row * length + start
             fewest, most = max(fewest, assumed), max(most, assumed)
             for question in range(lower.shape[0]):
                 is_one = fewest == most and not has_few
-                is_one &= from_lower[question, most] == from_upper[question, most]
+                is_one &= of_lower[question, most] == of_upper[question, most]
                 how = 0 if is_one else mixes
                 for side in range(1 + (how > 0)):
-                    begins, own = (from_upper if side else from_lower)[question], keys[side]
-                    own[:stop] = rows[begins[fewest] : begins[fewest] + stop]
+                    of, own = (of_upper if side else of_lower)[question], chosen[side]
+                    own[:stop] = found[of[fewest], :stop]
                     if most - fewest < FEWEST:  # vectors of all counts take less than gathering
                         for count in range(fewest + 1, most + 1):
-                            if begins[count] == begins[count - 1]:
+                            if of[count] == of[count - 1]:
                                 continue
-                            some_keys, at_least = rows[begins[count] :], as_key(count)
+                            some, at_least = found[of[count]], np.int32(count)
                             for j in range(stop):
-                                own[j] = some_keys[j] if counts[j] >= at_least else own[j]
+                                own[j] = some[j] if counts[j] >= at_least else own[j]
                     else:
                         for j in range(stop):
-                            own[j] = rows[begins[max(counts[j], assumed)] + j]
+                            own[j] = found[of[max(counts[j], assumed)], j]
                     for j in range(stop if has_few else 0):
                         if needed <= counts[j] < assumed:
-                            layout_of = first + start + j, row_places, reach
-                            _sort_window(words, keeps, (sign, infinity), layout_of, window)
+                            first = begins[row] + start + j
+                            _sort_window(values, keeps, first, places, reach, window)
                             rank = (upper if side else lower)[question, counts[j]]
-                            own[j] = as_key(window[rank]) ^ flip
-                    for j in range(stop):
-                        some[side, j] = word_of(own[j] ^ flip, sign)
-                a, b = values[0], values[1]
+                            own[j] = window[rank] + kind(0)  # no negative zero
+                a, b = chosen[0], chosen[1]
                 if how == 1:
                     for j in range(stop):
                         a[j] = mean_of(a[j], b[j])
@@ -186,7 +175,7 @@ def _answer_floats(
                         if a[j] != b[j]:
                             weight = weights[question, counts[j]]
                             a[j] = kind(between(np.float64(a[j]), np.float64(b[j]), weight))
-                own_answers = answers[question, to : to + stop]
+                own_answers = out[question, to : to + stop]
                 enough = needed if skips else size
                 for j in range(stop):
                     own_answers[j] = a[j] if counts[j] >= enough else kind(np.nan)
@@ -194,23 +183,20 @@ def _answer_floats(
 
 
 @called_by_kernels
-def _sort_window(words: Any, keeps: Any, coding: Any, layout: Any, window: Any) -> None:
-    """Sort the keys of the valid elements of one window by insertion."""
-    sign, infinity = coding
-    first, row_places, reach = layout
+def _sort_window(values: Any, keeps: Any, first: Any, places: Any, reach: Any, window: Any) -> None:
+    """Sort the valid elements of one window by insertion."""
     n = 0
-    for i in range(row_places.size):
-        begin = first + row_places[i]
+    for i in range(places.size):
+        begin = first + places[i]
         for place in range(begin, begin + reach + 1):
-            is_left_out = keeps.size > 0 and keeps[place] == 0
-            if is_left_out or (words[place] & ~sign) > infinity:
+            value = values[place]
+            if value != value or (keeps.size > 0 and keeps[place] == 0):
                 continue
-            key = key_of(words[place], 1, sign)
             j = n
-            while j > 0 and window[j - 1] > key:
+            while j > 0 and window[j - 1] > value:
                 window[j] = window[j - 1]
                 j -= 1
-            window[j] = key
+            window[j] = value
             n += 1
 
 

@@ -7,28 +7,34 @@ vectors. See `maths.window_networks` for the comparisons.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import by_types, called_by_kernels, kernel_of, types
+from dask_gpuselect.kernels.compiling import by_types, kernel_of
 from dask_gpuselect.kernels.cpu import typed as t
-from dask_gpuselect.kernels.cpu.bits import as_floats
 from dask_gpuselect.kernels.cpu.scalars import mean_of
-from dask_gpuselect.kernels.cpu.window_blocks import Outs, Ranks
-from dask_gpuselect.kernels.cpu.window_code import VECTOR, address_of, run_code
+from dask_gpuselect.kernels.cpu.window_blocks import Outs
+from dask_gpuselect.kernels.cpu.window_code import ROW, Code, code_of, run_code
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.window_networks import Node, Step, comparisons
-from dask_gpuselect.maths.windows import Frame, WindowOrder, WindowRanks, ranks_by_count, strides_of
+from dask_gpuselect.maths.windows import (
+    Frame,
+    Piecewise,
+    Shape,
+    WindowOrder,
+    WindowRanks,
+    ranks_by_count,
+    unpadded,
+)
 
 MOST = 121  # elements of a window
 MOST_WORK = 1800  # bytes written for an answer of a window, twice as many for several sides
 FEW = 4  # numbers of valid elements that share a network
 LEAST_RUN = 16  # windows in a row; with fewer, blocks are faster
-ROW = 4096  # bytes of elements that are compared together
-ROUND = 2 * VECTOR  # bytes to whose multiples a run is rounded
 
 
 # --- Networks -------------------------------------------------------------------------------------
@@ -51,22 +57,38 @@ class Network(NamedTuple):
         The rows of such values. The first rows are those of the window.
     n_rows : int
         Number of rows.
-    places : ndarray
-        For each rank, its row and shift.
+    n_window_rows : int
+        Number of those of the window.
+    reach : int
+        How far a window reaches beyond its first element in each of them.
+    answers : dict
+        For each rank, its value and shift; of a row, or of the last stage without a shift.
     """
 
     key: tuple[Any, ...]
     stages: list[list[Step]]
     rows: dict[int, int]
     n_rows: int
-    places: IntArray
+    n_window_rows: int
+    reach: int
+    answers: dict[int, Node]
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that the network finds."""
+        return tuple(self.answers)
 
     @classmethod
     def fitting(
-        cls, keys: NDArray[Any], frame: Frame, order: WindowOrder, n_valid: IntArray | None
+        cls,
+        padded: Shape,
+        itemsize: int,
+        frame: Frame,
+        order: WindowOrder,
+        n_valid: IntArray | None,
     ) -> Network | None:
-        """Return the network for windows of some keys; None if other kernels are faster."""
-        is_short = frame.shape(keys.shape)[-1] < LEAST_RUN
+        """Return the network for windows of a padded array; None if other kernels are faster."""
+        is_short = frame.shape(padded)[-1] < LEAST_RUN
         if not 1 <= frame.n <= MOST or frame.step[-1] != 1 or is_short:
             return None
         if order.deviates and n_valid is not None:
@@ -74,7 +96,7 @@ class Network(NamedTuple):
         least = frame.n
         if n_valid is not None:  # rounded, so that few networks are made
             least = max(int(n_valid.min(initial=least)) // FEW * FEW, 1)
-        return _fitting(frame, order, least, keys.itemsize)
+        return _fitting(frame, order, least, itemsize)
 
     @classmethod
     def laid(
@@ -83,7 +105,7 @@ class Network(NamedTuple):
         steps: list[Step],
         answers: dict[int, Node],
         key: tuple[Any, ...],
-        n: int,
+        reach: int,
     ) -> Network:
         """Divide comparisons into stages, and give a row to each value that one leaves for later.
 
@@ -114,10 +136,12 @@ class Network(NamedTuple):
                     n_rows += 1
                 rows[number] = free.pop()
             free += [rows[number] for number in rows if last[number] == i and of_value[number] < i]
-        places = np.full((n, 2), -1, np.int64)
-        for rank, (number, moved) in answers.items():
-            places[rank] = rows[number], moved
-        return cls(key, stages, rows, n_rows, places)
+        ends = answers.values()
+        if not stages or any(
+            moved and of_value[number] == len(stages) - 1 for number, moved in ends
+        ):
+            stages.append([])  # a stage reads no shifted value that it makes
+        return cls(key, stages, rows, n_rows, n_window_rows, reach, answers)
 
 
 @lru_cache(maxsize=64)  # slabs ask the same again and again
@@ -140,73 +164,169 @@ def network(
 ) -> Network:
     """Return the shortest network that is known for some ranks of a window."""
     n_rows, steps, answers = comparisons(size, footprint, wanted)
-    n = math.prod(size) if footprint is None else sum(footprint)
-    return Network.laid(n_rows, steps, answers, (size, footprint, wanted), n)
+    return Network.laid(n_rows, steps, answers, (size, footprint, wanted), size[-1] - 1)
 
 
 # --- Windows --------------------------------------------------------------------------------------
 
 
-def elements(
+def whole_elements(
     made: Network,
     words: NDArray[Any],
-    coding: tuple[int, Any],
+    padding: tuple[Piecewise, ...],
     frame: Frame,
     order: WindowOrder,
-    n_valid: IntArray | None,
 ) -> list[NDArray[Any]]:
-    """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``.
+    """Find the two elements of each answer in windows that lack none, ``(n_answers, n_windows)``.
 
-    There is one array if both elements always are one. For distances they hold their words.
+    There is one array if both elements always are one.
 
     Parameters
     ----------
     made : Network
         That of `fitting`.
     words : ndarray
-        Words of the elements, or their keys; masked and missing ones have the last key.
-    coding : tuple
-        How words become keys; see `key_of`.
+        The elements, none of which is missing, or their keys.
+    padding : tuple of Piecewise
+        What the elements that windows reach stand for along each axis.
     frame : Frame
         The windows.
     order : WindowOrder
         The wanted ranks.
+    """
+    ranks = WindowRanks.of(order, frame.n, is_whole=True)
+    sides = (ranks.lower, ranks.upper)[: 1 + ranks.has_upper]
+    wanted = tuple(int(rank) for side in sides for rank in side[:, -1])
+    code, last = code_of(made, wanted, words.dtype), padding[-1]
+    shape = frame.shape(tuple(each.size for each in padding))
+    out = np.empty((len(wanted), math.prod(shape[:-1]), shape[-1]), words.dtype)
+    scratch = np.empty(code.n_scratch, np.uint8)
+    room = address_of(scratch)
+    first, n_behind, start, columns = _ends(last, made.reach)
+    n = shape[-1] - first - n_behind
+    parts = [(words, start, [(0, first, n)])] if n else []
+    if columns.size:
+        ends = np.take(words, columns, axis=-1)
+        moved = first + made.reach if first else 0
+        behind = (moved, shape[-1] - n_behind, n_behind)
+        parts.append((ends, 0, [each for each in ((0, 0, first), behind) if each[-1]]))
+    for own, column, runs in parts:
+        rows, owner = rows_of(code, own, padding[:-1], frame, column)
+        for moved, begin, n in runs:
+            to = out[..., begin : begin + n]
+            rows += moved * words.itemsize
+            code.run(address_of(rows), len(rows), n, room, address_of(to), *to.strides[1::-1])
+        del owner
+    flat = out.reshape(len(wanted), -1)
+    return [flat[i : i + order.n_answers] for i in range(0, len(wanted), order.n_answers)]
+
+
+def elements(
+    made: Network, words: NDArray[Any], frame: Frame, order: WindowOrder, n_valid: IntArray | None
+) -> list[NDArray[Any]]:
+    """Find the two elements of each answer in windows of a padded array; see `whole_elements`.
+
+    Parameters
+    ----------
+    made, words, frame, order
+        See there. Masked and missing elements have the last key. Distances need floats.
     n_valid : ndarray, optional
         Number of valid elements of each window; all of them by default.
     """
-    shape = frame.shape(words.shape)
+    padding = unpadded(words.shape)
+    if n_valid is None and not order.deviates:
+        return whole_elements(made, words, padding, frame, order)
     ranks = WindowRanks.of(order, frame.n, is_whole=n_valid is None)
+    shape = frame.shape(words.shape)
     outs = ranks.room(math.prod(shape), words.dtype)
-    sizes = np.empty(0, np.int64) if n_valid is None else np.ascontiguousarray(n_valid)
-    about = (np.array(shape), *places_of(words.shape, frame), frame.size[-1] - 1)
-    flat = [each.reshape(-1) for each in outs]
-    given = words.reshape(-1), *coding
-    network = as_code(made, words, frame)
+    flat = outs[0].reshape(-1), outs[-1].reshape(-1)
+    code = code_of(made, made.ranks, words.dtype)
+    rows, owner = rows_of(code, words, padding[:-1], frame, 0)
+    given = owner, rows, shape[-1], code[1:3]
     if order.deviates:
-        _deviate(*given, about, network, tuple(ranks), (flat[0], flat[-1]))
+        reached = ranks.lower[0, -1] + 1, ranks.upper[0, -1] + 1
+        _deviate(*given, len(made.ranks), reached, flat)
     else:
-        _compare_windows(*given, about, sizes, network, tuple(ranks), (flat[0], flat[-1]))
+        of = found_of(made, frame.n)
+        of_ranks = of[ranks.lower], of[ranks.upper], ranks.has_upper, len(made.ranks)
+        _choose(*given, np.ascontiguousarray(n_valid), of_ranks, flat)
     return outs
 
 
-def as_code(
-    made: Network, words: NDArray[Any], frame: Frame
-) -> tuple[int, int, int, NDArray[np.int64]]:
-    """Return the address of a network's code, the width and the number of its rows, and places.
+def found_of(made: Network, n: int) -> IntArray:
+    """Return the number of each rank among those that a network finds in windows of n elements."""
+    numbers = np.full(n, -1, np.int64)
+    numbers[list(made.ranks)] = range(len(made.ranks))
+    return numbers
 
-    All rows begin where a vector does.
+
+def rows_of(
+    code: Code,
+    words: NDArray[Any],
+    padding: Sequence[Piecewise],
+    frame: Frame,
+    column: int,
+) -> tuple[IntArray, NDArray[Any]]:
+    """Return the addresses of the rows of windows, ``(n, n_window_rows)``, and what owns them.
+
+    Rows behind which code may read elements that are not there are copied. `padding` is that of all
+    axes but the last, along which windows begin at a column.
     """
-    size = words.itemsize
-    width = -(-(ROW + ROUND + 2 * (frame.size[-1] - 1) * size) // VECTOR) * VECTOR // size
-    return address_of(made, size, width), width, made.n_rows, made.places
+    n_row = words.shape[-1] * words.itemsize
+    most = words.nbytes - n_row - code.n_beyond
+    places, is_last, first = _places(tuple(padding), words.strides, frame.size, frame.step, most)
+    rest = words.reshape(-1)[first // words.itemsize :]
+    copied = np.empty(rest.size + code.n_beyond // words.itemsize, words.dtype)
+    copied[: rest.size] = rest
+    moved = column * words.itemsize
+    own, others = address_of(words) + moved, address_of(copied) + moved - first
+    return places + np.where(is_last, others, own), copied
 
 
-@lru_cache(maxsize=16)
-def places_of(padded: tuple[int, ...], frame: Frame) -> tuple[IntArray, IntArray]:
-    """Return the distances of neighbouring windows, and the places of the rows of the first."""
-    strides = strides_of(padded)
-    rows = np.array(list(np.ndindex(*frame.size[:-1])), np.int64) @ strides[:-1]
-    return strides * frame.step, rows
+def address_of(array: NDArray[Any]) -> int:
+    """Return where an array lies; `ctypes` takes ten times as long."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+@lru_cache(maxsize=32)
+def _places(
+    padding: tuple[Piecewise, ...], strides: Shape, size: Shape, step: Shape, most: int
+) -> tuple[IntArray, NDArray[np.bool_], int]:
+    """Return where the rows of windows are, which lie behind `most`, and the first of these."""
+    rows = np.zeros((1, 1), np.int64)
+    for axis, stride, n, each in zip(padding, strides, size, step, strict=False):
+        firsts = np.arange(0, axis.size - n + 1, each)
+        along = axis.places()[firsts[:, None] + np.arange(n)] * stride
+        rows = (rows[:, None, :, None] + along[:, None]).reshape(len(rows) * len(along), -1)
+    is_last = rows > most
+    n_bytes = strides[0] * padding[0].n if padding else 0
+    return rows, is_last, int(rows.min(where=is_last, initial=n_bytes))
+
+
+@lru_cache(maxsize=32)
+def _ends(axis: Piecewise, reach: int) -> tuple[int, int, int, IntArray]:
+    """Divide windows along an axis into those that reach padding, before and behind, and others.
+
+    Returns
+    -------
+    first, n_behind : int
+        Numbers of windows that reach padding before and behind.
+    start : int
+        The element at which the first of them begins.
+    columns : ndarray
+        The elements that windows before reach, then those of windows behind.
+    """
+    before, inner, behind = axis.within(0, axis.size)
+    n = max(axis.size - reach, 0)
+    first = min(len(before), n)
+    n_behind = min(len(behind), n - first)
+    places = axis.places()
+    parts = (
+        places[: first + reach if first else 0],
+        places[n - n_behind if n_behind else axis.size :],
+    )
+    return first, n_behind, inner.start, np.concatenate(parts)
 
 
 @by_types
@@ -216,186 +336,64 @@ def per_byte(keys: Any, n_bytes: Any) -> Any:
     return lambda keys, n_bytes: n_bytes // size
 
 
-@by_types
-def as_ordered(keys: Any) -> Any:
-    """View keys in the dtype in which they are compared: vectors of uint64 have no minimum."""
-    if keys.dtype == types.uint64:
-        return lambda keys: keys.view(np.int64)
-    return lambda keys: keys
-
-
-@by_types
-def flip_of(keys: Any) -> Any:
-    """Return what turns keys into those that are compared, and back, by exclusive or."""
-    flip = np.int64(-(1 << 63)) if keys.dtype == types.int64 else keys.dtype(0)
-    return lambda keys: flip
-
-
-@called_by_kernels
-def aligned(n: Any, like: Any) -> Any:
-    """Make zeros that begin where a vector does: a sixth less time than anywhere."""
-    every = np.zeros(n + per_byte(like, VECTOR), like.dtype)
-    ahead = -every.ctypes.data % VECTOR // like.itemsize
-    return every[ahead : ahead + n]
-
-
-@called_by_kernels
-def key_of(word: Any, kind: Any, sign: Any) -> Any:
-    """Return the key of a word, as `radix.keys_of` has them; not of NaN.
-
-    `kind` is -1 for keys, 0 for integers, 1 for floats, and more for dates.
-    """
-    last = word | ~word
-    if kind < 0:
-        return word
-    if kind == 0:
-        return word ^ sign
-    if kind == 1:
-        key = ~word if word & sign else word | sign
-        return sign if word == sign else key
-    return (word ^ sign) + last  # minus one
-
-
-@called_by_kernels
-def word_of(key: Any, sign: Any) -> Any:
-    """Return the word of the float that has a key."""
-    return key ^ sign if key & sign else ~key
-
-
-@called_by_kernels
-def starts_of(ranks: Any, places: Any, width: Any) -> Any:
-    """Return where the row of each rank begins, by the question and the number of elements."""
-    starts = np.empty_like(ranks)
-    for question in range(ranks.shape[0]):
-        for n in range(ranks.shape[1]):
-            row, moved = places[ranks[question, n]]
-            starts[question, n] = row * width + moved
-    return starts
-
-
-@called_by_kernels
-def place_of(row: Any, shape: Any, strides: Any) -> Any:
-    """Return the place of the first window of a row."""
-    place = 0
-    for a in range(shape.size - 2, -1, -1):
-        place += row % shape[a] * strides[a]
-        row //= shape[a]
-    return place
-
-
-@called_by_kernels
-def compare_run(
-    words: Any, coding: Any, row_places: Any, network: Any, rows: Any, run: Any
-) -> None:
-    """Run a network over windows in a row; a run begins at a place, and reaches some elements."""
-    kind, sign, flip = coding
-    address, width, _, _ = network
-    first, length = run
-    as_key, turn = rows.dtype.type, per_byte(words, ROUND)
-    n = (length + turn - 1) // turn * turn
-    for i in range(row_places.size):
-        begin = first + row_places[i]
-        source, own = words[begin : begin + length], rows[i * width :]
-        for j in range(source.size):
-            own[j] = as_key(key_of(source[j], kind, sign)) ^ flip
-    run_code(address, rows.ctypes.data, n * words.itemsize)
-
-
 @kernel_of("u8 u4 u2 u1")
-def _compare_windows(
+def _choose(
     words: t.Values,
-    kind: int,
-    sign: t.Value,
-    layout: tuple[t.Places, t.Places, t.Places, int],
+    rows: t.IntRows,
+    length: int,
+    code: tuple[int, int],
     sizes: t.Places,
-    network: tuple[int, int, int, t.IntRows],
-    ranks: Ranks,
+    of_ranks: tuple[t.IntRows, t.IntRows, int, int],
     outs: Outs,
 ) -> None:
-    """Run a network over windows in runs along the last axis, and take the elements of two ranks.
-
-    Windows of a run reach `reach` elements beyond it.
-    """
-    shape, strides, row_places, reach = layout
-    _, width, n_rows, places = network
-    lower, upper, has_upper = ranks
-    d = shape.size
-    out_lower, out_upper = as_ordered(outs[0]), as_ordered(outs[1])
-    flip = flip_of(out_lower)
+    """Run a network over windows in runs, and take the elements of two ranks by windows' sizes."""
+    of_lower, of_upper, has_upper, n_found = of_ranks
     room = per_byte(words, ROW)
-    rows = aligned(n_rows * width, out_lower)
-    from_lower, from_upper = starts_of(lower, places, width), starts_of(upper, places, width)
-    length, total = shape[d - 1], out_lower.size // lower.shape[0]
-    for row in range(total // length):
-        first = place_of(row, shape, strides)
+    found, scratch = np.empty((n_found, room), words.dtype), np.empty(code[1], np.uint8)
+    for row in range(rows.shape[0]):
         for start in range(0, length, room):
             stop = min(room, length - start)
-            run = first + start, stop + reach
-            compare_run(words, (kind, sign, flip), row_places, network, rows, run)
+            own_rows = rows[row] + start * words.itemsize
+            run_code(code[0], own_rows, stop, scratch, found)
             to = row * length + start
-            for question in range(lower.shape[0]):
-                place = question * total + to
-                lows, highs = out_lower[place : place + stop], out_upper[place : place + stop]
-                if sizes.size > 0:
-                    counts = sizes[to : to + stop]
+            counts = sizes[to : to + stop]
+            for question in range(of_lower.shape[0]):
+                for side in range(1 + has_upper):
+                    of = (of_upper if side else of_lower)[question]
+                    out = (outs[1] if side else outs[0])[question * rows.shape[0] * length + to :]
                     for j in range(stop):
-                        lows[j] = rows[from_lower[question, counts[j]] + j] ^ flip
-                        if has_upper:
-                            highs[j] = rows[from_upper[question, counts[j]] + j] ^ flip
-                    continue
-                own = rows[from_lower[question, lower.shape[1] - 1] :]
-                for j in range(stop):
-                    lows[j] = own[j] ^ flip
-                if has_upper:
-                    own = rows[from_upper[question, lower.shape[1] - 1] :]
-                    for j in range(stop):
-                        highs[j] = own[j] ^ flip
+                        out[j] = found[of[counts[j]], j]
 
 
-@kernel_of("u8 u4")
+@kernel_of("f8 f4")
 def _deviate(
-    keys: t.Values,
-    kind: int,
-    sign: t.Value,
-    layout: tuple[t.Places, t.Places, t.Places, int],
-    network: tuple[int, int, int, t.IntRows],
-    ranks: Ranks,
+    values: t.Values,
+    rows: t.IntRows,
+    length: int,
+    code: tuple[int, int],
+    size: int,
+    reached: tuple[int, int],
     outs: Outs,
 ) -> None:
     """Sort windows in runs, and find how far as many elements as two ranks say reach.
 
     The n nearest elements are neighbours in sorted order: of all n neighbours, they reach least.
     """
-    shape, strides, row_places, reach = layout
-    _, width, n_rows, places = network
-    lower, upper, _ = ranks
-    counts = lower[0, lower.shape[1] - 1] + 1, upper[0, lower.shape[1] - 1] + 1
-    compared = as_ordered(outs[0])
-    flip = flip_of(compared)
-    room = per_byte(keys, ROW)
-    rows = aligned(n_rows * width, compared)
-    size, length = places.shape[0], shape[shape.size - 1]
-    words = np.empty((size, width), keys.dtype)
-    values, centres = as_floats(words), as_floats(np.empty(width, keys.dtype))
-    as_value = values.dtype.type
-    for row in range(compared.size // length):
-        first = place_of(row, shape, strides)
+    room, kind = per_byte(values, ROW), values.dtype.type
+    found, scratch = np.empty((size, room), values.dtype), np.empty(code[1], np.uint8)
+    centres = np.empty(room, values.dtype)
+    for row in range(rows.shape[0]):
         for start in range(0, length, room):
             stop = min(room, length - start)
-            run = first + start, stop + reach
-            compare_run(keys, (kind, sign, flip), row_places, network, rows, run)
-            for rank in range(size):
-                own, to_words = rows[places[rank, 0] * width + places[rank, 1] :], words[rank]
-                for j in range(stop):
-                    to_words[j] = word_of(own[j] ^ flip, sign)
-            low, high = values[(size - 1) // 2], values[size // 2]
+            run_code(code[0], rows[row] + start * values.itemsize, stop, scratch, found)
+            low, high = found[(size - 1) // 2], found[size // 2]
             for j in range(stop):
-                centre = as_value(mean_of(low[j], high[j]))
-                centres[j] = centre if np.isfinite(centre) else as_value(np.nan)
-            for side in range(1 + (counts[0] < counts[1])):
-                own = as_floats(outs[side])[row * length + start :]
-                for i in range(size - counts[side] + 1):
-                    low, high = values[i], values[i + counts[side] - 1]
+                centre = kind(mean_of(low[j], high[j]))
+                centres[j] = centre if np.isfinite(centre) else kind(np.nan)
+            for side in range(1 + (reached[0] < reached[1])):
+                own = (outs[1] if side else outs[0])[row * length + start :]
+                for i in range(size - reached[side] + 1):
+                    low, high = found[i], found[i + reached[side] - 1]
                     for j in range(stop):
                         down, up = centres[j] - low[j], high[j] - centres[j]
                         distance = up if down < up else down

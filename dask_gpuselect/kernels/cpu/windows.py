@@ -8,16 +8,15 @@ differ. They find elements by their keys.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied, each_array, values_of
-from dask_gpuselect.kernels.compiling import kernel_of, until_compiled
+from dask_gpuselect.kernels.compiling import called_by_kernels, kernel_of, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu import (
     window_blocks,
@@ -28,77 +27,53 @@ from dask_gpuselect.kernels.cpu import (
 )
 from dask_gpuselect.kernels.cpu.scalars import mean_of
 from dask_gpuselect.kernels.cpu.window_floats import between
-from dask_gpuselect.kernels.cpu.window_networks import key_of
 from dask_gpuselect.kernels.reference import windows as reference
+from dask_gpuselect.kernels.reference.windows import Bordered
 from dask_gpuselect.maths.keys import are_float64, selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
-from dask_gpuselect.maths.windows import Frame, RowWindows, Sides, WindowOrder, ranks_by_count
+from dask_gpuselect.maths.windows import (
+    Frame,
+    RowWindows,
+    WindowOrder,
+    ranks_by_count,
+)
+
+padded = reference.bordered
 
 SLAB = 1 << 21  # bytes of windows' elements that are answered together: they stay in the cache
 ENDS = 1 << 13  # elements of windows at the ends that NumPy sorts
 MIXED = 32  # bytes of a window where answers are made of elements
 
 
-@dataclass(frozen=True, eq=False)
-class Edged(Accompanied):
-    """A chunk that ends within its windows; parts of it are padded as they are taken.
-
-    Parameters
-    ----------
-    outside : sequence of tuple of int
-        Number of elements beyond the ends along each axis, which are left out.
-    """
-
-    outside: Sequence[tuple[int, int]] = ()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        sizes = zip(self.values.shape, self.outside, strict=True)
-        return tuple(n + sum(more) for n, more in sizes)
-
-    def __getitem__(self, index: Any) -> Any:
-        """Return a part by the slices of places, with its padding."""
-        inner, outside = [], []
-        for each, n, (before, _) in zip(index, self.values.shape, self.outside, strict=True):
-            start, stop = each.start - before, each.stop - before
-            own = slice(min(max(start, 0), n), min(max(stop, 0), n))
-            inner.append(own)
-            outside.append((min(own.start, stop) - start, stop - max(own.stop, start)))
-        part = self.values[tuple(inner)]
-        if self.keeps is not None:
-            part = Accompanied(part, self.keeps[tuple(inner)])
-        return reference.with_outside(part, outside)
-
-
-def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
-    """Pad a chunk by what its windows reach; see `reference.windows.padded`."""
-    outside = [each.outside for each in sides]
-    if fill is not None or not any(map(any, outside)):
-        return reference.padded(chunk, sides, fill)
-    chunk = reference.padded(chunk, [each._replace(outside=(0, 0)) for each in sides])
-    keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
-    return Edged(values_of(chunk), keeps, outside=outside)
-
-
 def valid_counts(chunk: Any, frame: Frame) -> Any:
     """Count the valid elements of each window; see `reference.windows.valid_counts`."""
-    every = tuple(slice(0, n) for n in chunk.shape)
-    return reference.valid_counts(chunk[every], frame)
+    return reference.valid_counts(_whole(chunk), frame)
+
+
+def _whole(chunk: Any) -> Any:
+    """Return a chunk with all of its padding."""
+    return (
+        reference.padded(chunk, chunk.sides, chunk.fill) if isinstance(chunk, Bordered) else chunk
+    )
 
 
 @until_compiled(reference.answer)
 def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
     """Answer a question for each window, in kind; see `reference.windows.answer`."""
     if order.deviates and (order.dtype.itemsize < 4 or not are_float64(values_of(chunk))):
-        return reference.answer(chunk, dtype, frame, order)
-    if isinstance(chunk, Edged):
-        most = max(SLAB // max(dtype.itemsize, order.dtype.itemsize), frame.n)
-        n_ends = 1 if order.deviates else sum(map(any, chunk.outside))
-        is_long = math.prod(frame.shape(chunk.shape)) > most // (64 if order.deviates else 4)
-        has_few_ends = is_long and n_ends == 1
-        slabs = frame.slabs(chunk.shape, most, chunk.outside if has_few_ends else None)
-        return reference.in_slabs(_answer_end, chunk, dtype, frame, order, slabs)
-    return _answer_part(chunk, dtype, frame, order)
+        return reference.answer(_whole(chunk), dtype, frame, order)
+    if not isinstance(chunk, Bordered):
+        return _answer_part(chunk, dtype, frame, order)
+    if not (chunk.is_masked or any(map(any, chunk.outside)) or order.deviates):
+        answers = _answer_in_place(chunk, dtype, frame, order)
+        if answers is not None:
+            return answers
+    most = max(SLAB // max(dtype.itemsize, order.dtype.itemsize), frame.n)
+    n_ends = 1 if order.deviates else sum(map(any, chunk.outside))
+    is_long = math.prod(frame.shape(chunk.shape)) > most // (64 if order.deviates else 4)
+    has_few_ends = chunk.is_masked and is_long and n_ends == 1
+    slabs = frame.slabs(chunk.shape, most, chunk.outside if has_few_ends else None)
+    return reference.in_slabs(_answer_end, chunk, dtype, frame, order, slabs)
 
 
 def _answer_end(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
@@ -126,14 +101,14 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
             n = frame.shape(tuple(chunk.shape))[-1]
             answers = _answer_part(chunk, dtype, every, order)[..., ::step]
             return np.ascontiguousarray(answers[..., :n])
-    answers, is_in_place = None, _is_in_place(dtype, frame, order)
-    if is_in_place:  # then no slabs need to limit scratch
-        answers = _answer_whole(chunk, dtype, frame, order)
+    answers = _answer_in_place(chunk, dtype, frame, order)
     if answers is None:
         answers = _answer_floats(chunk, dtype, frame, order)
     if answers is not None:
         return answers
-    is_plain = is_in_place and (dtype.kind in "biu" or sum(n > 1 for n in frame.size) > 1)
+    is_plain = _is_in_place(dtype, frame, order) and (
+        dtype.kind in "biu" or sum(n > 1 for n in frame.size) > 1
+    )
     itemsize = dtype.itemsize if is_plain else MIXED
     # A mask is often of the ends alone: then few slabs have one.
     n_bytes = SLAB // (4 if is_plain else 2) if isinstance(chunk, Accompanied) else SLAB
@@ -155,8 +130,8 @@ def _without_gaps(chunk: Any, frame: Frame) -> tuple[Any, Frame]:
 
 def _fits(shape: tuple[int, ...], dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> bool:
     """Return whether a network answers whole windows of an array."""
-    like = np.broadcast_to(np.empty((), f"u{dtype.itemsize}"), shape)
-    return window_networks.Network.fitting(like, frame, order, None) is not None
+    fitting = window_networks.Network.fitting
+    return fitting(shape, dtype.itemsize, frame, order, None) is not None
 
 
 def _turned(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
@@ -191,25 +166,40 @@ def _is_in_place(dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> bool
     return bool(lower[0, -1] == upper[0, -1])
 
 
+def _answer_in_place(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
+    """Answer windows by `_answer_whole` if no slabs need to limit scratch."""
+    return _answer_whole(chunk, dtype, frame, order) if _is_in_place(dtype, frame, order) else None
+
+
 def _answer_whole(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
     """Answer windows by a network that reads a chunk as it is.
 
     Return None if there is none, or if some element is missing or masked.
     """
-    if isinstance(chunk, Accompanied) or order.deviates:
+    own = order.dtype if order.deviates else dtype  # distances are of that
+    shape, padding = tuple(chunk.shape), None
+    if isinstance(chunk, Bordered):
+        chunk, padding = chunk.values, chunk.padding
+    if isinstance(chunk, Accompanied) or (own.kind == "f" and own.itemsize < 4):
         return None
-    words = _words(chunk, dtype)
-    network = window_networks.Network.fitting(words, frame, order, None)
-    if network is None or _has_missing(words, dtype):
+    network = window_networks.Network.fitting(shape, own.itemsize, frame, order, None)
+    if network is None or _has_missing(chunk, dtype):
         return None
-    chosen = window_networks.elements(network, words, _kind_of(dtype)[:2], frame, order, None)
-    is_element = len(chosen) == 1 and dtype.kind in "iuf"
-    if is_element and order.dtype == dtype.newbyteorder("=") and frame.n >= order.least:
-        answers = order.finished(_elements_of(chosen[0], dtype), None)
+    native = own.newbyteorder("=")
+    compared = {"b": "u1", "m": "i8", "M": "i8"}.get(own.kind, native)
+    words = np.ascontiguousarray(chunk.astype(native, copy=False)).view(compared)
+    if padding is None:
+        chosen = window_networks.elements(network, words, frame, order, None)
     else:
-        counted = _counts(words, None, frame, has_missing=False)
-        answers = _finished(chosen, counted, dtype, order, frame.n)
-    return answers.reshape(-1, *frame.shape(words.shape))
+        chosen = window_networks.whole_elements(network, words, padding, frame, order)
+    found = [_viewed(each, own) for each in chosen]
+    is_element = len(found) == 1 and dtype.kind in "iuf"
+    if is_element and order.dtype == dtype.newbyteorder("=") and frame.n >= order.least:
+        answers = order.finished(found[0], None)
+    else:
+        counted = _counts(shape, None, None, frame)
+        answers = _finished(found, counted, own, order, frame.n)
+    return answers.reshape(-1, *frame.shape(shape))
 
 
 def _answer_floats(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
@@ -218,19 +208,16 @@ def _answer_floats(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: Window
     is_half &= order.dtype == dtype.newbyteorder("=") and not order.deviates  # them is a float32
     if not (is_half or _is_plain_float(dtype, order)):
         return None
-    words = _words(chunk, dtype)
     keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
-    may_lack = keeps is not None or _has_missing(words, dtype)
-    if is_half:
-        dtype = np.dtype(np.float32)
-        words = _words(values_of(chunk).astype(dtype), dtype)
+    may_lack = keeps is not None or _has_missing(values_of(chunk), dtype)
+    own = np.dtype(np.float32) if is_half else dtype.newbyteorder("=")
+    values = np.ascontiguousarray(values_of(chunk).astype(own, copy=False))
     keeps = None if keeps is None else np.ascontiguousarray(keeps)
-    coding = _kind_of(dtype)[1:]
-    answers = window_floats.answers(words, keeps, coding, frame, order, may_lack=may_lack)
+    answers = window_floats.answers(values, keeps, frame, order, may_lack=may_lack)
     if answers is None:
         return None
-    answers = answers.view(dtype.newbyteorder("=")).astype(order.dtype, copy=False)
-    return order.finished(answers, None).reshape(-1, *frame.shape(words.shape))
+    answers = answers.astype(order.dtype, copy=False)
+    return order.finished(answers, None).reshape(-1, *frame.shape(values.shape))
 
 
 def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
@@ -242,19 +229,22 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     if answers is not None:
         return answers
     keys, keeps, has_missing = _keys(chunk, dtype)
-    counted = _counts(keys, keeps, frame, has_missing=has_missing)
+    is_missing = keys == ~keys.dtype.type(0) if has_missing else None
+    counted = _counts(keys.shape, is_missing, keeps, frame)
     n_valid = counted[0]
     is_whole = 0 in n_valid.strides
-    about = frame, order, None if is_whole else n_valid
-    network = window_networks.Network.fitting(keys, *about)
+    about = frame, order, None if is_whole else np.ascontiguousarray(n_valid, np.int64)
+    fitting = window_networks.Network.fitting
+    network = None if order.deviates else fitting(keys.shape, keys.itemsize, *about)
     if network is not None:
         keys = keys if keeps is None else np.where(keeps, keys, ~keys.dtype.type(0))
-        chosen = window_networks.elements(network, keys, _kind_of(keys.dtype)[:2], *about)
+        chosen = window_networks.elements(network, keys, *about)
     elif window_columns.takes(keys, frame):
         chosen = window_columns.elements(keys, keeps, frame, order)
     else:
         chosen = window_blocks.elements(keys, keeps, has_missing, frame, order, is_whole=is_whole)
-    return _finished(chosen, counted, dtype, order, frame.n).reshape(-1, *shape)
+    found = _found(chosen, dtype, order)
+    return _finished(found, counted, dtype, order, frame.n).reshape(-1, *shape)
 
 
 @until_compiled(reference.answer_rows)
@@ -268,26 +258,24 @@ def answer_rows(
     n_missing = windows.sums(keys == ~keys.dtype.type(0) if has_missing else np.zeros(len(keys)))
     counted = (windows.ends - windows.begins - n_missing, n_missing)
     chosen = window_rows.elements(keys, windows, order, counted[0])
-    return _finished(chosen, counted, dtype, order, windows.n)
+    found = _found(chosen, dtype, order)
+    return _finished(found, counted, dtype, order, windows.n)
 
 
 def _finished(
-    chosen: list[NDArray[Any]],
+    found: list[NDArray[Any]],
     counted: tuple[NDArray[Any], NDArray[Any]],
     dtype: np.dtype[Any],
     order: WindowOrder,
     n: int,
 ) -> Any:
-    """Answer windows of at most n elements by the keys of their order statistics."""
-    of = np.ndarray.view if order.deviates else _elements_of
-    lower = upper = of(chosen[0], dtype).T
-    if len(chosen) > 1:
-        upper = of(chosen[1], dtype).T
+    """Answer windows of at most n elements by their order statistics."""
+    lower, upper = found[0].T, found[-1].T
     known = [_known(each) for each in counted]
     if not _is_plain_float(dtype, order):
         return order.finished(order.lane_values(Lanes(lower, upper, *known)), counted[0])
     counts = (np.ascontiguousarray(each, np.int64) for each in known)
-    how = ranks_by_count(order, n)[2], order.mixes if len(chosen) > 1 else 0, order.skips_missing
+    how = ranks_by_count(order, n)[2], order.mixes if len(found) > 1 else 0, order.skips_missing
     _to_answers(lower.T, upper.T, *counts, *how)
     return order.finished(lower.T, counted[0])
 
@@ -299,14 +287,13 @@ def _is_plain_float(dtype: np.dtype[Any], order: WindowOrder) -> bool:
 
 
 def _counts(
-    keys: NDArray[Any], keeps: NDArray[np.bool_] | None, frame: Frame, *, has_missing: bool
+    shape: tuple[int, ...],
+    is_missing: NDArray[np.bool_] | None,
+    keeps: NDArray[np.bool_] | None,
+    frame: Frame,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Count the valid and the missing elements of each window; see `reference.windows.counts`.
-
-    The last of all keys stands for NaN.
-    """
-    n = math.prod(frame.shape(keys.shape))
-    is_missing = keys == ~keys.dtype.type(0) if has_missing else None
+    """Count the valid and the missing elements of each window; see `reference.windows.counts`."""
+    n = math.prod(frame.shape(shape))
     return reference.counted(
         is_missing,
         keeps,
@@ -354,14 +341,14 @@ def _words(chunk: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(values).view(f"u{dtype.itemsize}")
 
 
-def _has_missing(words: NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Return whether there are NaN or NaT among words."""
-    return dtype.kind in "fmM" and bool(_any_missing(words.reshape(-1), *_kind_of(dtype)))
+def _has_missing(values: Any, dtype: np.dtype[Any]) -> bool:
+    """Return whether there are NaN or NaT among values; the largest would be one."""
+    return bool(dtype.kind in "fmM" and values.size and (most := values.max()) != most)
 
 
 def _lacks(chunk: Any, dtype: np.dtype[Any]) -> bool:
     """Return whether some element is missing, or may be masked."""
-    return isinstance(chunk, Accompanied) or _has_missing(_words(chunk, dtype), dtype)
+    return isinstance(chunk, Accompanied) or _has_missing(chunk, dtype)
 
 
 def _keys(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None, bool]:
@@ -375,16 +362,24 @@ def _keys(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bo
     return keys, keeps, has_last and dtype.kind in "fmM"
 
 
-def _elements_of(keys: NDArray[Any], dtype: np.dtype[Any]) -> Any:
-    """Turn keys into elements in place, in the dtype in which they are selected."""
-    if dtype.kind not in "bu":
+def _found(
+    chosen: list[NDArray[Any]], dtype: np.dtype[Any], order: WindowOrder
+) -> list[NDArray[Any]]:
+    """Turn keys of elements, or words of distances, into what they stand for, in place."""
+    if dtype.kind not in "bu" and not order.deviates:
         kind, sign, _ = _kind_of(dtype)
-        _from_keys(keys.reshape(-1), kind, sign)
+        for keys in chosen:
+            _from_keys(keys.reshape(-1), kind, sign)
+    return [_viewed(each, dtype) for each in chosen]
+
+
+def _viewed(words: NDArray[Any], dtype: np.dtype[Any]) -> Any:
+    """View words of elements in the dtype in which they are selected."""
     wide = selection_dtype(dtype)
-    native = wide if dtype.kind in "bmM" else dtype.newbyteorder("=")
-    return keys.view(native)
+    return words.view(wide if dtype.kind in "bmM" else dtype.newbyteorder("="))
 
 
+@lru_cache(maxsize=32)
 def _kind_of(dtype: np.dtype[Any]) -> tuple[int, Any, Any]:
     """Return the kind of elements for kernels, the bit of their sign, and infinity.
 
@@ -398,6 +393,20 @@ def _kind_of(dtype: np.dtype[Any]) -> tuple[int, Any, Any]:
     return coding, sign, infinity
 
 
+@called_by_kernels
+def _key_of(word: Any, kind: Any, sign: Any) -> Any:
+    """Return the key of a word, as `radix.keys_of` has them; not of NaN.
+
+    `kind` is 0 for integers, 1 for floats, and more for dates.
+    """
+    if kind == 0:
+        return word ^ sign
+    if kind == 1:
+        key = ~word if word & sign else word | sign
+        return sign if word == sign else key
+    return (word ^ sign) + (word | ~word)  # minus one
+
+
 @kernel_of("u8 u4 u2 u1")
 def _to_keys(words: t.Values, kind: int, sign: t.Value, infinity: t.Value, keys: t.Out) -> Any:
     """Write keys of words, as `radix.keys_of` has them; return whether the last of all is there."""
@@ -406,18 +415,9 @@ def _to_keys(words: t.Values, kind: int, sign: t.Value, infinity: t.Value, keys:
     last = as_word(~largest)  # which Numba takes for a wider integer
     for i in range(words.size):
         is_nan = kind == 1 and (words[i] & ~sign) > infinity
-        keys[i] = last if is_nan else key_of(words[i], kind, sign)
+        keys[i] = last if is_nan else _key_of(words[i], kind, sign)
         largest = as_word(max(largest, keys[i]))
     return largest == last
-
-
-@kernel_of("u8 u4 u2 u1")
-def _any_missing(words: t.Values, kind: int, sign: t.Value, infinity: t.Value) -> Any:
-    """Return whether there is a NaN or NaT among words."""
-    n = 0
-    for i in range(words.size):
-        n += (words[i] & ~sign) > infinity if kind == 1 else words[i] == sign
-    return n > 0
 
 
 @kernel_of("u8 u4 u2 u1")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dask_gpuselect.kernels.cuda.source import Defined
-from dask_gpuselect.maths.windows import Frame, Sides, strides_of
+from dask_gpuselect.maths.windows import Frame, Piecewise, strides_of
 
 
 class WindowKernel(NamedTuple):
@@ -22,24 +22,6 @@ class WindowKernel(NamedTuple):
     defined: Defined
     shared: int = 0  # bytes
     n_threads: int = 0
-
-
-class Piecewise(NamedTuple):
-    """Map the elements of a padded chunk to those of the chunk, along an axis.
-
-    See ``padding.cuh`` for the fields.
-    """
-
-    size: int
-    low: int
-    high: int
-    shift: int
-    before: int
-    n: int
-    first_before: int
-    step_before: int
-    first_behind: int
-    step_behind: int
 
 
 class Axis(NamedTuple):
@@ -62,25 +44,6 @@ class Axis(NamedTuple):
         own = self.padding
         is_padded = own.size != own.n or own.low or own.shift or own.before
         return (self.window, self.step) == (1, 1) and not is_padded
-
-
-def piecewise(side: Sides, n: int) -> Piecewise:
-    """Describe the sides of a chunk of n elements along an axis."""
-    start, stop, _ = side.needed.indices(side.n_before + n + side.n_behind)
-    low = side.outside[0]
-    high = low + stop - start
-    ends = [_progression(side.before), _progression(side.behind)]
-    before, behind = ((first - side.n_before, step) for first, step in ends)
-    about = (start - low, side.n_before, n)
-    return Piecewise(high + side.outside[1], low, high, *about, *before, *behind)
-
-
-def _progression(places: slice | None) -> tuple[int, int]:
-    """Return the first of some places, and the step between them; a step of 0 repeats one place."""
-    if places is None:
-        return 0, 0
-    is_one = places.stop == places.start + 1
-    return places.start, 0 if is_one else places.step or 1
 
 
 def axes_of(padding: tuple[Piecewise, ...], frame: Frame) -> list[Axis]:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.kernels.cuda.source import PAD_AXES, record
-from dask_gpuselect.kernels.cuda.window_axes import Piecewise, WindowKernel, axes_of, fill
+from dask_gpuselect.kernels.cuda.window_axes import WindowKernel, axes_of, fill
 from dask_gpuselect.maths.window_networks import Node, Step, comparisons
-from dask_gpuselect.maths.windows import Frame, WindowOrder, ranks_by_count
+from dask_gpuselect.maths.windows import Frame, Piecewise, WindowOrder, ranks_by_count
 
 EACH = 4  # windows of a thread that share comparisons
 MOST, MOST_IN_ROW = 121, 63  # elements of a window; of one along a single axis

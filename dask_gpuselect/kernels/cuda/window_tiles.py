@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.kernels.cuda.source import PAD_AXES, STATIC, record
-from dask_gpuselect.kernels.cuda.window_axes import Axis, Piecewise, WindowKernel, axes_of, fill
+from dask_gpuselect.kernels.cuda.window_axes import Axis, WindowKernel, axes_of, fill
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.windows import Frame, strides_of
+from dask_gpuselect.maths.windows import Frame, Piecewise, strides_of
 
 MOST_RUNS, MOST_HELD = 320, 80
 """Largest number of runs of a window, and of those that take two registers of a thread each."""

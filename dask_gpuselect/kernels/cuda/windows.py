@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -12,55 +10,19 @@ import cupy
 import numpy as np
 
 from dask_gpuselect.arrays import like, to_host
-from dask_gpuselect.kernels.companions import Accompanied, values_of
+from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, to_share
 from dask_gpuselect.kernels.cuda.source import KEEPS, answered
-from dask_gpuselect.kernels.cuda.window_axes import Piecewise, WindowKernel, piecewise
+from dask_gpuselect.kernels.cuda.window_axes import WindowKernel
 from dask_gpuselect.kernels.cuda.window_networks import networks
 from dask_gpuselect.kernels.cuda.window_tiles import tiling
 from dask_gpuselect.kernels.reference import windows as reference
+from dask_gpuselect.kernels.reference.windows import Bordered
 from dask_gpuselect.kernels.registry import backend_of
 from dask_gpuselect.maths.keys import are_float64
 from dask_gpuselect.maths.windows import Frame, Shape, Sides, WindowOrder, ranks_by_count
 
-
-@dataclass(frozen=True, eq=False)
-class Bordered(Accompanied):
-    """A chunk that is padded as it is read.
-
-    Parameters
-    ----------
-    sides : sequence of Sides
-        What its windows reach, for each axis.
-    padding : tuple of Piecewise
-        What its elements stand for along each axis.
-    fill : scalar, optional
-        The value of what is outside; by default it is masked out.
-    """
-
-    sides: Sequence[Sides] = ()
-    padding: tuple[Piecewise, ...] = ()
-    fill: Any = None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(axis.size for axis in self.padding)
-
-    @property
-    def is_masked(self) -> bool:
-        """True if some of its elements are left out."""
-        is_open = any(axis.low or axis.high < axis.size for axis in self.padding)
-        return self.keeps is not None or (self.fill is None and is_open)
-
-
-def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
-    """Pad a chunk by what its windows reach, as it is read; see `reference.windows.padded`."""
-    places = [each for side in sides for each in (side.before, side.behind)]
-    if any(isinstance(each, np.ndarray) for each in places):
-        return reference.padded(chunk, sides, fill)
-    values, keeps = values_of(chunk), chunk.keeps if isinstance(chunk, Accompanied) else None
-    padding = tuple(map(piecewise, sides, values.shape))
-    return Bordered(values, keeps, sides=sides, padding=padding, fill=fill)
+padded = reference.bordered
 
 
 def valid_counts(chunk: Any, frame: Frame) -> Array:

@@ -7,6 +7,7 @@ array is masked if it has no values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,78 @@ from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.ranks import MEDIAN
-from dask_gpuselect.maths.windows import Corner, Frame, RowWindows, Sides, WindowOrder
+from dask_gpuselect.maths.windows import (
+    Corner,
+    Frame,
+    Piecewise,
+    RowWindows,
+    Sides,
+    WindowOrder,
+)
 
 TILE = 1 << 20  # elements of windows that are unfolded together
+
+
+@dataclass(frozen=True, eq=False)
+class Bordered(Accompanied):
+    """A chunk that is padded as it is read, or as parts of it are taken.
+
+    Parameters
+    ----------
+    sides : sequence of Sides
+        What its windows reach, for each axis.
+    padding : tuple of Piecewise
+        What its elements stand for along each axis.
+    fill : scalar, optional
+        The value of what is outside; by default it is masked out.
+    """
+
+    sides: Sequence[Sides] = ()
+    padding: tuple[Piecewise, ...] = ()
+    fill: Any = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(axis.size for axis in self.padding)
+
+    @property
+    def outside(self) -> list[tuple[int, int]]:
+        """Numbers of elements that stand for none, at both ends of each axis."""
+        return [axis.outside(0, axis.size) for axis in self.padding]
+
+    @property
+    def is_masked(self) -> bool:
+        """True if some of its elements are left out."""
+        return self.keeps is not None or (self.fill is None and any(map(any, self.outside)))
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a part by the slices of places, with its padding."""
+        values, keeps, outside = self.values, self.keeps, []
+        for axis, (part, own) in enumerate(zip(index, self.padding, strict=True)):
+            pieces = own.within(part.start, part.stop)
+            values = _joined(values, pieces, axis)
+            keeps = None if keeps is None else _joined(keeps, pieces, axis)
+            outside.append(own.outside(part.start, part.stop))
+        chunk = values if keeps is None else Accompanied(values, keeps)
+        return with_outside(chunk, outside, self.fill)
+
+
+def _joined(array: Any, pieces: Sequence[Any], axis: int) -> Any:
+    """Take elements along an axis that are before, inside and behind an array."""
+    before, inner, behind = (array[(*(slice(None),) * axis, each)] for each in pieces)
+    some = [each for each in (before, inner, behind) if each.shape[axis]]
+    return np.concatenate(some, axis) if len(some) > 1 else [*some, inner][0]
+
+
+def bordered(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
+    """Pad a chunk by what its windows reach, as it is read; see `padded`."""
+    places = [each for side in sides for each in (side.before, side.behind)]
+    if any(isinstance(each, np.ndarray) for each in places):
+        return padded(chunk, sides, fill)
+    keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
+    values = values_of(chunk)
+    padding = tuple(map(Piecewise.of, sides, values.shape))
+    return Bordered(values, keeps, sides=sides, padding=padding, fill=fill)
 
 
 def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
