@@ -140,7 +140,7 @@ def _ask(
     if dtype is not None:
         meta = fitted(meta_from_array(x._meta, ndim=meta.ndim, dtype=dtype))
     if plan.name in STAGES:
-        request = LaneRequest(question, x.dtype, shape, meta)
+        request = LaneRequest(question, shape, meta)
         return _in_parts(x, request, label, plan, marked=marked)
     result: DaskArray = blockwise(
         partial(_answer_column, question=question, dtype=x.dtype, shape=shape, marked=marked),

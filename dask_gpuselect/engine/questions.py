@@ -625,6 +625,10 @@ class LaneQuestion(ABC):
     def _partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
         return {"itemsize": selection_dtype(self.task_dtype(dtype)).itemsize}
 
+    def _counted(self, counts: ValueCounts) -> Any:
+        """Return the answers about lanes, from the counts of all values, for `counting`."""
+        return self.finished(counts.order_statistics(self.order.lane_ranks))
+
     @property
     def composed(self) -> Composed | None:
         """Function that composes the lazy answer, where columns have to be read in passes.

@@ -17,8 +17,6 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
-
 from dask_gpuselect.arrays import in_kind
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import FOR_NEXT_LOAD, Blocks, Columns, Tasks
@@ -147,8 +145,6 @@ class LaneRequest:
     Parameters
     ----------
     question : LaneQuestion
-    dtype : dtype
-        Dtype of the elements.
     shape : AnswerAxes
         Axes of the answer.
     kind : array
@@ -156,7 +152,6 @@ class LaneRequest:
     """
 
     question: LaneQuestion
-    dtype: np.dtype[Any]
     shape: AnswerAxes
     kind: Any
 

@@ -19,7 +19,6 @@ from dask_gpuselect.engine.questions import (
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes
-from dask_gpuselect.maths.value_counts import ValueCounts
 
 
 @dataclass(frozen=True)
@@ -52,11 +51,8 @@ class LaneCounts(LaneQuestion):
             last=LaneLoad(_counted, _sum, of_merged(_sum, _without_elements)),
             n_brackets=1,
             partial_bytes=lambda dtype: {"itemsize": 8},
-            counts=counting(self._by_values),
+            counts=counting(self._counted),
         )
-
-    def _by_values(self, counts: ValueCounts) -> Any:
-        return self.finished(counts.order_statistics(self.lane_ranks))
 
     def finished(self, lanes: Lanes) -> Any:
         return lanes.n_valid[None]

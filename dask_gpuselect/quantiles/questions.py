@@ -33,7 +33,6 @@ from dask_gpuselect.maths.ranks import (
     remembered,
 )
 from dask_gpuselect.maths.tails import TailSizes
-from dask_gpuselect.maths.value_counts import ValueCounts
 
 EMPTY = "an empty array has no quantiles"
 FILL = "quantile, percentile and their nan-variants take fill_value=, the answer in this case"
@@ -222,10 +221,6 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
 
     def _tails(self, n: int) -> LaneLoad | None:
         return LaneLoad.of_tails(TailSizes.of_quantiles(n, self.q), self.order) if self.q else None
-
-    def _counted(self, counts: ValueCounts) -> Any:
-        """Return the answers about lanes, from the counts of all values."""
-        return self.finished(counts.order_statistics(self.order.lane_ranks))
 
     def _is_missing(self, n_valid: int, n_missing: int) -> bool:
         """Return whether all answers are NaN or NaT, with NumPy's warning or error."""

@@ -199,9 +199,9 @@ class DeviationQuestion(Question, LaneQuestion):
 
     @property
     def loads(self) -> LaneLoads:
-        return replace(super().loads, counts=counting(self.counted))
+        return replace(super().loads, counts=counting(self._counted))
 
-    def counted(self, counts: ValueCounts) -> Any:
+    def _counted(self, counts: ValueCounts) -> Any:
         """Return the deviations of lanes, by the counts of all values that occur."""
         median = self.median.lane_answer(counts.order_statistics(self.median.lane_ranks))
         (centres,) = np.ma.getdata(median)

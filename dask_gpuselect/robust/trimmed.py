@@ -299,7 +299,7 @@ class TrimmedMean(RankQuestion, LaneQuestion):
         functions = self.measure_clipped, merge, of_merged(merge, self.means_by_ends)
         further, counts = (
             LaneLoad(*functions, name="clipped", merge_every=8),
-            counting(self.counted),
+            counting(self._counted),
         )
         return replace(super().loads, n_brackets=2, further=further, counts=counts)
 
@@ -331,7 +331,7 @@ class TrimmedMean(RankQuestion, LaneQuestion):
             pieces.append(self.means(self.clipped_ends(parts, dtype, axes, own), own))
         return in_kind(self.mean.lane_answer(join(pieces)), values_of(chunks[0]))
 
-    def counted(self, counts: ValueCounts) -> Any:
+    def _counted(self, counts: ValueCounts) -> Any:
         """Return the means of lanes, by the counts of all values that occur."""
         cuts = self.cuts.lane_answer(counts.order_statistics(self.cuts.lane_ranks))
         clipped = counts.mapped(lambda values, lanes: kernels.clipped(values, *cuts[:, lanes]))
