@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 
 from dask_gpuselect import kernels, median, quantile
-from dask_gpuselect.kernels.cpu import selection as cpu
+from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.cuts import Cuts
 from dask_gpuselect.maths.expected import Expected
 
@@ -226,7 +226,7 @@ class Chunk(Seconds):
         np.sort(self.values)
 
     def time_tally_of_3(self, distribution: str) -> None:
-        cpu.tally(self.values, self.brackets, self.most)
+        backend_for(self.values).selection.tally(self.values, self.brackets, self.most)
 
 
 class ChunkCuts(Seconds):
@@ -240,7 +240,7 @@ class ChunkCuts(Seconds):
         self.values = values_of(distribution, shrunk(ELEMENTS // CHUNKS))
 
     def time_cuts(self, distribution: str, n_pivots: int) -> None:
-        cpu.cuts(self.values, n_pivots)
+        backend_for(self.values).selection.cuts(self.values, n_pivots)
 
 
 @lru_cache(maxsize=1)
