@@ -23,7 +23,6 @@ from ._arrays import (
     empty,
     empty_like,
     full,
-    get_array_module,
     ndarray,
     ones,
     zeros,

@@ -393,7 +393,3 @@ def asfortranarray(values: Any, dtype: Any = None) -> ndarray:
     if isinstance(values, ndarray) and values.flags.f_contiguous and dtype in (None, values.dtype):
         return values
     return array(values, dtype, order="F")
-
-
-def get_array_module(*args: Any) -> Any:
-    return sys.modules[__package__] if builtins.any(isinstance(a, ndarray) for a in args) else np

@@ -13,7 +13,6 @@ from .memory import (
     alloc,
     alloc_pinned_memory,
     set_allocator,
-    set_pinned_memory_allocator,
     using_allocator,
 )
 from .stream import Event, Stream, get_current_stream, get_elapsed_time

@@ -125,9 +125,6 @@ class MemoryPool:
     def total_bytes(self) -> int:
         return self._used
 
-    def n_free_blocks(self) -> int:
-        return 0
-
     def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
         self._limit = size or 0
 
@@ -181,12 +178,8 @@ class PinnedMemoryPool:
     def free_all_blocks(self) -> None:
         pass
 
-    def n_free_blocks(self) -> int:
-        return 0
-
 
 _pinned_pool = PinnedMemoryPool()
-_pinned: Callable[[int], Any] = _pinned_pool.malloc
 
 
 def get_default_pinned_memory_pool() -> PinnedMemoryPool:
@@ -194,9 +187,4 @@ def get_default_pinned_memory_pool() -> PinnedMemoryPool:
 
 
 def alloc_pinned_memory(size: int) -> Any:
-    return _pinned(size)
-
-
-def set_pinned_memory_allocator(allocator: Any = None) -> None:
-    global _pinned
-    _pinned = allocator or _pinned_pool.malloc
+    return _pinned_pool.malloc(size)
