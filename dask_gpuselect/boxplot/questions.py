@@ -153,7 +153,8 @@ class BaseBoxQuestion(QuantileFields, Question, LaneQuestion):
         merge = partial(LaneEnds.merge, most=self.rule.max_fliers)
         functions = self.measure_ends, merge, of_merged(merge, self.boxes_by_ends), self.known
         # Sorting the fliers of more partial results at once takes five times as long.
-        return replace(super().loads, further=LaneLoad(*functions, "ends", 2), tails=nothing)
+        ends = LaneLoad(*functions, "ends", 2, 2 * self.rule.max_fliers)
+        return replace(super().loads, further=ends, tails=nothing)
 
     def known(self, boxes: Any) -> Lanes:
         """Return what the load of the ends needs to know of the quantiles."""

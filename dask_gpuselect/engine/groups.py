@@ -513,7 +513,7 @@ class GroupedLanes(LaneQuestion):
         loads, further = self.of_group.loads, self.of_group.loads.further
         if further is not None:
             known = partial(self.each, further.known)
-            further = LaneLoad(*self._of_each(further), known, "groups", 2)
+            further = LaneLoad(*self._of_each(further), known, "groups", 2, further.width)
         narrow, last = (LaneLoad(*self._of_each(each)) for each in (loads.narrow, loads.last))
         own: dict[str, Any] = {"tails": self._tails, "counts": None}
         return replace(loads, narrow=narrow, last=last, further=further, **own)

@@ -46,7 +46,15 @@ from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.homes import Homes, homes_of
 from dask_gpuselect.engine.keeping import limits, why_groups_twice
-from dask_gpuselect.engine.plans import COUNTED, AnyPlan, ElementPlan, Plan, known_bytes
+from dask_gpuselect.engine.plans import (
+    COUNTED,
+    AnyPlan,
+    ElementPlan,
+    Plan,
+    bytes_of_sums,
+    bytes_of_weight,
+    known_bytes,
+)
 from dask_gpuselect.engine.questions import LaneQuestion
 from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.resident import fit_one_device
@@ -60,7 +68,6 @@ from dask_gpuselect.engine.scratch import (
 )
 from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.kernels.companions import MOST_STACKED
-from dask_gpuselect.maths.exact_sums import sums_bytes
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
     MORE_LOADS,
@@ -190,6 +197,12 @@ class _Lanes:
         return ANSWER_BYTES * self.question.slots.n * self.question.n_answers
 
     @property
+    def block_bytes(self) -> int:
+        """The bytes of a block of the answer: 8 for each number, or more if elements have more."""
+        each = max(8, self.x.dtype.itemsize) * self.question.slots.n * self.question.n_answers
+        return known_bytes(self.n_lanes * each)
+
+    @property
     def takes_passes(self) -> bool:
         """True if columns can be read in passes: by groups, only those with steps of their own."""
         is_grouped = isinstance(self.question, GroupedLanes)
@@ -225,8 +238,16 @@ def plan_lanes(
         If the limit is too small for any.
     """
     lanes = _Lanes(Source.of(x), axes, question, is_one_lane, may_write)
-    n_chunks = len(lanes.chunks)
-    if is_one_lane:
+    plan = _plan_columns(lanes)
+    if plan.task_bytes < 0:
+        return plan
+    return replace(plan, task_bytes=max(plan.task_bytes, lanes.block_bytes))
+
+
+def _plan_columns(lanes: _Lanes) -> LanePlan:
+    """Plan a question about every lane, for tasks that hold chunks."""
+    question, n_chunks = lanes.question, len(lanes.chunks)
+    if lanes.is_one_lane:
         counted = _plan_counts_of_groups(lanes)
         if counted is not None:
             return counted
@@ -235,12 +256,12 @@ def plan_lanes(
     if n_chunks == 1:
         return LanePlan("lanes", 1, known_bytes(lanes.column_bytes), 0)
     parts = [(i, i + 1) for i in range(n_chunks)]
-    if not is_one_lane:
+    if not lanes.is_one_lane:
         counted = _plan_counts(lanes, parts, lanes.chunks, lanes.n_lanes, COUNTS_SHARE)
         if counted is not None:
             return counted
     limits = [column_limit()]
-    if is_one_lane and lanes.takes_passes:
+    if lanes.is_one_lane and lanes.takes_passes:
         limits.insert(0, one_lane_limit(lanes.x))  # this limit may be too low for many groups
     for limit in limits:
         plan = _plan_within(lanes, limit)
@@ -498,16 +519,20 @@ def _plan_groups(lanes: _Lanes, question: GroupedElements) -> LanePlan:
     )
 
 
-# Bytes of `maths.lane_ends.LaneEnds` for a lane, without sums and fliers, and of what is known.
-ENDS_BYTES = 144
+# Bytes of `maths.lane_ends.LaneEnds` for a lane, without sums and fliers, and of what is known; and
+# of a flier beside its value: how often it occurs.
+ENDS_BYTES, FLIER_BYTES = 144, 8
 
 
 def _further_bytes(lanes: _Lanes, n_parts: int, n_lanes: int) -> int:
-    """Return the bytes of the partial results of a further load in one task, without fliers."""
+    """Return the most bytes of the partial results of a further load in one task."""
     if (further := lanes.question.loads.further) is None:
         return 0
-    of_lane = ENDS_BYTES + sums_bytes(selection_dtype(lanes.x.dtype))
-    return min(n_parts, further.merge_every) * n_lanes * of_lane
+    x, n, size = lanes.x, min(n_parts, further.merge_every), sum(lanes.chunks)
+    of_lane = n * (ENDS_BYTES + bytes_of_sums(x))
+    most = math.inf if math.isnan(size) else lanes.question.slots.elements(size)
+    of_flier = selection_dtype(x.dtype).itemsize + FLIER_BYTES + bytes_of_weight(x)
+    return n_lanes * int(of_lane + min(n * further.width, most) * of_flier)
 
 
 def _parts_of_one_lane(

@@ -36,6 +36,7 @@ from dask_gpuselect.engine.resident import fit_one_device
 from dask_gpuselect.engine.source import DaskArray, Source, aligned
 from dask_gpuselect.maths import weights
 from dask_gpuselect.maths.exact_sums import sums_bytes
+from dask_gpuselect.maths.expected import MOST_CHECKED
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
     CANDIDATE_COPIES,
@@ -504,24 +505,39 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
         pivots += n * pivot_count_of_slots(size, question.costs.share, question.costs.n_slots)
     candidates = min(question.costs.candidates(pivots), x.size)
     work = _pivot_work(question) * pivots
-    second = for_candidate * candidates + _summed_bytes(x, question)
-    gathered = max(for_pivot * pivots, second)
     weighs, n_slots = question.measures.weights, question.costs.n_slots
-    if n_slots > 1:  # whose brackets have bounds for every chunk, also for empty ones
-        of_slot, of_end, of_tally = BOUNDS_OF_WEIGHTS if weighs else BOUNDS_OF_COUNTS
-        # Weighted elements have pivots at even steps of the weight, too.
-        n_ends = min(2 * question.n_ranges, pivots * (1 + weighs))
-        bounds = x.npartitions * (min(n_slots, x.size) * of_slot + n_ends * of_end)
-        tallies = (graphs.most_merged(x) + 1) * n_ends * of_tally  # and the brackets
-        gathered = max(gathered, bounds + tallies + for_candidate * candidates)
-    return gathered, max(work, CANDIDATE_COPIES * for_candidate * candidates), 0
+    of_slot, of_end, of_tally = BOUNDS_OF_WEIGHTS if weighs else BOUNDS_OF_COUNTS
+    # Weighted elements have pivots at even steps of the weight, too.
+    n_ends = min(2 * question.n_ranges, pivots * (1 + weighs))
+    n_checked = min(n_ends, n_slots * max(MOST_CHECKED // max(x.npartitions, 1), 1))
+    # The brackets have bounds for every chunk, also for empty ones.
+    second = x.npartitions * (min(n_slots, x.size) * of_slot + n_checked * of_end)
+    second += (graphs.most_merged(x) + 1) * n_ends * of_tally  # tallies, and the brackets
+    second += for_candidate * candidates + _summed_bytes(x, question)
+    work = max(work, CANDIDATE_COPIES * for_candidate * candidates)
+    return max(for_pivot * pivots, second), work, 0
 
 
 def _summed_bytes(x: DaskArray, question: Question) -> int:
     """Return the bytes of the exact sums of a second load in one task; 0 if none are wanted."""
-    if question.measures.sums is None or question.costs.n_slots > 1:  # slots state bounds
+    if question.measures.sums is None:
         return 0
-    return graphs.most_merged(x) * sums_bytes(selection_dtype(x.dtype))
+    n_slots = int(min(question.costs.n_slots, x.size))
+    return graphs.most_merged(x) * n_slots * bytes_of_sums(x)
+
+
+def bytes_of_sums(x: DaskArray) -> int:
+    """Bound the bytes of the exact sums of a slot: of elements and squares, and of their weights.
+
+    A product has the digits of both factors.
+    """
+    return sums_bytes(selection_dtype(x.dtype)) + 4 * bytes_of_weight(x)
+
+
+def bytes_of_weight(x: DaskArray) -> int:
+    """Bound the bytes of an exact sum of weights; 0 without weights."""
+    weights = (each.dtype for each in Source.of(x).companions if each.name == "weights")
+    return sum(sums_bytes(selection_dtype(dtype)) // 4 for dtype in weights)
 
 
 def _for_root(

@@ -426,7 +426,7 @@ class LaneLoad:
     merge_every : int
         Number of partial results of a further load that one task merges.
     width : int
-        Most elements of each lane in a partial result, if that has the tails of lanes.
+        Most elements of each lane in a partial result, if that has the tails or fliers of lanes.
     """
 
     measure: Callable[..., Any]

@@ -298,7 +298,7 @@ class TrimmedMean(RankQuestion, LaneQuestion):
         merge = partial(LaneEnds.merge, most=1)
         functions = self.measure_clipped, merge, of_merged(merge, self.means_by_ends)
         further, counts = (
-            LaneLoad(*functions, name="clipped", merge_every=8),
+            LaneLoad(*functions, name="clipped", merge_every=8, width=2),
             counting(self._counted),
         )
         return replace(super().loads, n_brackets=2, further=further, counts=counts)

@@ -98,17 +98,20 @@ def ask_windows(
         new_axes=new_axes,
     )
     if isinstance(array, DaskArray):
-        choose(_plan(array, reaches))
+        choose(_plan(array, reaches, math.prod(new_axes) * result.itemsize))
         return with_halos(windows, label, array, reaches, result, fill, new_axes)
     answers = windows(of_array(array, reaches, fill))
     return in_kind(answers, answers)
 
 
-def _plan(x: DaskArray, reaches: Sequence[Halo]) -> Plan:
-    """Plan windows: a task takes a chunk, and of its neighbours what the windows reach."""
-    sizes = [
-        max(sizes) + reach.before + reach.after
-        for sizes, reach in zip(x.chunks, reaches, strict=True)
-    ]
-    task_bytes = known_bytes(math.prod(sizes) * Source.of(x).element_bytes())
+def _plan(x: DaskArray, reaches: Sequence[Halo], answer_bytes: int) -> Plan:
+    """Plan windows: a task takes a chunk, and of its neighbours what the windows reach.
+
+    A block of answers may be larger than its chunk, and a task holds both.
+    """
+    taken = answers = 1
+    for sizes, reach in zip(x.chunks, reaches, strict=True):
+        taken *= max(sizes) + reach.before + reach.after
+        answers *= -(-max(sizes) // reach.step)
+    task_bytes = known_bytes(taken * Source.of(x).element_bytes() + answers * answer_bytes)
     return described(Plan("windows", 1, task_bytes, 0), x, range(x.ndim))

@@ -186,7 +186,8 @@ def test_a_tile_has_room_for_the_answers() -> None:
         of_windows = groupby(maps(), windows, 0).explain()
         of_all = explain(maps(), axis=0)
     assert of_windows.name == of_all.name == "scratch"
-    assert 8 * of_windows.task_bytes < of_all.task_bytes
+    assert 8 * of_windows.scratch.task_bytes < of_all.scratch.task_bytes
+    assert of_windows.task_bytes == 8 * len(windows) * 4_800  # a block of the answer
 
 
 def test_a_column_has_room_for_the_answers() -> None:

@@ -121,7 +121,7 @@ def test_the_plan_bounds_the_cuts_of_small_groups(monkeypatch: pytest.MonkeyPatc
         grouped = groupby(x, by)
         stated = grouped.explain(describe_boxplot, weights=weights).gathered_bytes
         grouped.describe_boxplot(weights=weights).compute(scheduler="sync")
-        assert sizes[-1] <= stated <= 5 * sizes[-1]
+        assert sizes[-1] <= stated <= 5 * sizes[-1] + 20 * (by.max() + 1) * 2208  # and sums
 
 
 # --- Many groups, as rows of tables ---------------------------------------------------------------

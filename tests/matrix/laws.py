@@ -29,7 +29,7 @@ from dask_gpuselect.distribution import EmpiricalDistribution
 from dask_gpuselect.engine.boards import Board
 from dask_gpuselect.engine.keeping import FirstPartial
 from dask_gpuselect.engine.marks import Slab
-from dask_gpuselect.engine.scratch import Tile
+from dask_gpuselect.engine.scratch import ScratchColumn, Stack, Tile
 from dask_gpuselect.kernels.companions import Accompanied
 from tests import oracle
 from tests.matrix import axes, cases, definitions
@@ -320,6 +320,7 @@ def bytes_stated(case: Case) -> None:
     some += [np.max(case.asked.get("points", 0))]
     n, overhead = lazy.values.npartitions * int(max(some)), OVERHEAD
     most = {"partial results": plan.gathered_bytes, "chunks": plan.task_bytes}
+    most["memory for a tile"] = plan.task_bytes
     if plan.name == "sort":
         most["partial results"] += plan.task_bytes  # the pieces of a chunk of the result
     if case.row["home"] != "tasks" or case.beside or case.windows is not None:
@@ -334,8 +335,10 @@ def bytes_stated(case: Case) -> None:
         chunks = [each for each in sent if isinstance(each, CHUNKS)]
         others = [each for each in sent if not isinstance(each, (*CHUNKS, Boxes))]
         others = [each for each in others if not _is_of_group(each)]
-        for name, some in (("chunks", chunks), ("partial results", others)):
-            given = _bytes_of(some)
+        pools = _pools(others)
+        results = _bytes_of(others, set(map(id, pools)))
+        sizes = {"chunks": _bytes_of(chunks), "partial results": results}
+        for name, given in (sizes | {"memory for a tile": _bytes_of(pools)}).items():
             if most.get(name, -1) >= 0 and given > most[name] + overhead[0] + overhead[1] * n:
                 raise Broken(f"{key_split(key)} gets {given} bytes of {name}, and {plan}")
 
@@ -354,6 +357,13 @@ def _graph_of(x: Any) -> Any:
 
 
 CHUNKS = (np.ndarray, Accompanied, Slab, Tile)
+
+
+def _pools(sent: Iterable[Any]) -> list[Any]:
+    """Memory of earlier tiles, which the next tiles of columns on disk take."""
+    columns = [each for each in sent if isinstance(each, ScratchColumn)]
+    stacks = [part for each in columns for part in (each.values, *each.companions.values())]
+    return [each.memory for each in stacks if isinstance(each, Stack)]
 
 
 def _is_of_group(a: Any) -> bool:
