@@ -58,7 +58,7 @@ from scale_simulation import (
 )
 
 from dask_gpuselect import describe_boxplot, kernels, quantile, sort
-from dask_gpuselect.boxplot.questions import BoxQuestion, WeightedBoxQuestion
+from dask_gpuselect.boxplot.questions import BoxQuestion
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.engine import plans, settings
 from dask_gpuselect.engine.exchange import Stages
@@ -149,7 +149,7 @@ def questions() -> dict[str, Question]:
         "1,001 quantiles": question_of(np.linspace(0, 1, 1001).tolist()),
         "box": BoxQuestion.of(rule, F8, omits_nan=True),
         "weighted quartiles": WeightedQuantiles(Q, "inverted_cdf", False, F8, F8),
-        "weighted box plot": WeightedBoxQuestion.of(rule, F8, omits_nan=True),
+        "weighted box plot": BoxQuestion.of(rule, F8, omits_nan=True, weighs=True),
     }
 
 

@@ -20,7 +20,7 @@ from dask_gpuselect.arguments import (
     reduced_axes,
 )
 from dask_gpuselect.arrays import numpy_dtype
-from dask_gpuselect.boxplot.questions import BaseBoxQuestion, BoxQuestion, WeightedBoxQuestion
+from dask_gpuselect.boxplot.questions import BoxQuestion
 from dask_gpuselect.boxplot.summary import Boxplot, BoxSource
 from dask_gpuselect.engine.asking import Asking, ask_each, by_group
 from dask_gpuselect.engine.groups import Grouped
@@ -185,7 +185,6 @@ def describe_boxplot(
     arrays, names = _arrays(a)
     if weights is not None:
         check_weighted_method(method)
-    kind: type[BaseBoxQuestion] = BoxQuestion if weights is None else WeightedBoxQuestion
     given = {"where": where, "weights": weights}
     how: dict[str, Any] = {
         "n": len(arrays),
@@ -197,8 +196,8 @@ def describe_boxplot(
         for array, its_where, its_weights in zip(arrays, *companions, strict=True)
     ]
     is_lazy = any(isinstance(each, DaskArray) for each in described)
-    about = axis, kind, rule, nan_policy
-    askings = [by_group(_asking(each, *about, is_lazy=is_lazy)) for each in described]
+    about: dict[str, Any] = {"omits_nan": nan_policy == "omit", "weighs": weights is not None}
+    askings = [by_group(_asking(each, axis, rule, is_lazy=is_lazy, **about)) for each in described]
     sources = [
         BoxSource(name, method, each.shape_of_lanes)
         for name, each in zip(names, askings, strict=True)
@@ -206,15 +205,7 @@ def describe_boxplot(
     return Boxplot.of(ask_each(askings, "boxplot"), sources, labels)
 
 
-def _asking(
-    array: Any,
-    axis: Axis,
-    kind: type[BaseBoxQuestion],
-    rule: Rule,
-    nan_policy: str,
-    *,
-    is_lazy: bool,
-) -> Asking:
+def _asking(array: Any, axis: Axis, rule: Rule, *, is_lazy: bool, **about: Any) -> Asking:
     """Return the question about the boxes of an array, or raise if its dtype has none.
 
     `is_lazy` is True if any of the arrays that are asked about together is.
@@ -226,8 +217,7 @@ def _asking(
     stays = not (is_lazy or isinstance(array, Grouped))
     if isinstance(array, DaskArray):
         stays = _may_stay(array, axes, rule)
-    question = kind.of(rule, dtype, omits_nan=nan_policy == "omit", stays=stays)
-    return Asking(array, question, axes)
+    return Asking(array, BoxQuestion.of(rule, dtype, stays=stays, **about), axes)
 
 
 LANE_BYTES = 72  # of the box of a lane on a device, besides its fliers

@@ -25,6 +25,7 @@ from dask_gpuselect.engine.questions import (
     Question,
     Sample,
     ThirdLoad,
+    counting,
     everything,
     of_merged,
 )
@@ -59,18 +60,18 @@ from dask_gpuselect.maths.weight_finish import InOrder
 from dask_gpuselect.maths.weight_guess import guess_box_brackets, shares_inside
 from dask_gpuselect.maths.weights import check_some_weigh
 from dask_gpuselect.quantiles import weighted
-from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
+from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quantiles.weighted import WeightedQuantiles
 
 
 @dataclass(frozen=True)
-class BaseBoxQuestion(QuantileFields, Question, LaneQuestion):
-    """Base of box plots of all elements, or of every lane, weighted or not, as a question.
-
-    The quantiles are those of `Rule.q`.
+class BoxQuestion(LaneQuestion, Question):
+    """Box plots of all elements, or of every lane, as a question: quantiles, moments and tails.
 
     Parameters
     ----------
+    quantiles : Quantiles or WeightedQuantiles
+        The quantiles `Rule.q`.
     rule : Rule
         How its quartiles and fences follow from the data.
     omits_nan : bool
@@ -79,6 +80,7 @@ class BaseBoxQuestion(QuantileFields, Question, LaneQuestion):
         True if the boxes of lanes may stay on the device of their chunks.
     """
 
+    quantiles: Quantiles | WeightedQuantiles
     rule: Rule
     omits_nan: bool
     stays: bool = False
@@ -87,19 +89,46 @@ class BaseBoxQuestion(QuantileFields, Question, LaneQuestion):
 
     @classmethod
     def of(
-        cls, rule: Rule, source_dtype: np.dtype[Any], *, omits_nan: bool, stays: bool = False
+        cls,
+        rule: Rule,
+        source: np.dtype[Any],
+        *,
+        omits_nan: bool,
+        stays: bool = False,
+        weighs: bool = False,
     ) -> Self:
         is_element = METHODS[rule.method].discrete
-        dtype = source_dtype.newbyteorder("=") if is_element else np.dtype(np.float64)
-        about = rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan, stays
-        return cls(*about, warns=False)  # the boxes have their numbers of elements
+        dtype = source.newbyteorder("=") if is_element else np.dtype(np.float64)
+        quantiles_of = WeightedQuantiles if weighs else Quantiles
+        # The boxes have their numbers of elements, so nothing warns.
+        quantiles = quantiles_of(rule.q, rule.method, True, source, dtype, warns=False)
+        return cls(quantiles, rule, omits_nan, stays)
 
-    def bracket(self, cuts: Cuts) -> Brackets:
-        return bracket_from_cuts(cuts, self.rule)
+    @property
+    def order(self) -> Any:
+        return self.quantiles
+
+    @property
+    def by_order(self) -> bool:
+        return self.quantiles.by_order
 
     @property
     def measures(self) -> Measures:
-        return replace(super().measures, sums=everything)
+        return replace(self.quantiles.measures, sums=everything)
+
+    @property
+    def costs(self) -> Costs:
+        def candidates(n_pivots: int) -> int:
+            return n_pivots * self.n_answers + 2 * max(ROOM * n_pivots, LEAST_ROOM)
+
+        return replace(super().costs, candidates=candidates)
+
+    @property
+    def n_ranges(self) -> int:
+        return self.quantiles.n_ranges + 4  # two fences and two extremes
+
+    def bracket(self, cuts: Cuts) -> Brackets:
+        return bracket_from_cuts(cuts, self.rule)
 
     @property
     def keep(self) -> Callable[[Cuts], Brackets]:
@@ -109,20 +138,20 @@ class BaseBoxQuestion(QuantileFields, Question, LaneQuestion):
         # The quartiles are uncertain before the second load, and the fences more so.
         return bracket_from_cuts(cuts, self.rule, most_cached(cuts))
 
-    @property
-    def costs(self) -> Costs:
-        return replace(super().costs, candidates=self._candidates)
-
-    def _candidates(self, n_pivots: int) -> int:
-        fences = 2 * max(ROOM * n_pivots, LEAST_ROOM)
-        return n_pivots * len(self.rule.q) + fences
-
-    @property
-    def n_ranges(self) -> int:
-        return super().n_ranges + 4  # two fences and two extremes
-
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
         return narrower_box(brackets, cuts, self.rule)
+
+    def resolve(self, brackets: Brackets, tally: Tally) -> PartialBox:
+        about = self.quantiles
+        if isinstance(about, WeightedQuantiles):
+            check_some_weigh(tally)
+            tally = replace(tally, n_left_out=tally.n_left_out + tally.n_idle)
+        if tally.n_valid == 0:
+            return PartialBox.without_elements(tally, self.rule)
+        if isinstance(about, Quantiles):
+            return resolve(brackets, tally, self.rule)
+        order = InOrder.of(brackets, tally)
+        return resolve_weighted(order, self.rule, self.q_of(about.of_all(order))[:, 0])
 
     @property
     def third(self) -> ThirdLoad:
@@ -131,7 +160,51 @@ class BaseBoxQuestion(QuantileFields, Question, LaneQuestion):
     def finish(self, resolved: PartialBox, sums: Moments | None) -> Boxes:
         assert sums is not None
         ends = _ends_of(resolved, sums, self.rule.max_fliers)  # those of a single lane
-        return self.boxes(resolved.q[:, None], ends, self.source_dtype).reshape(())
+        return self.boxes(resolved.q[:, None], ends).reshape(())
+
+    @property
+    def in_memory(self) -> InMemory:
+        first = partial(first_ranks, self.rule)
+        if isinstance(self.quantiles, WeightedQuantiles):
+            guesses: dict[str, Any] = {
+                "guess": self._guess_by_weight,
+                "guess_inside": self._guess_inside,
+            }
+            return InMemory(**guesses, first_ranks=first, of_run=self._of_run)
+        return InMemory(
+            guess=self._guess,
+            guess_there=partial(box_guess, self.rule, self.order),
+            first_ranks=first,
+            # Arrays of 2^22 float32 or 2^20 float64. On an H200 a box of 2^18 normal float32 takes
+            # 1.3 ms instead of 2.3, and of 2^24 2.6 instead of 1.5.
+            whole_times=8,
+            alone=self._alone,
+            of_box=self._of_box,
+        )
+
+    def _guess(self, ordered: Any, rate: float) -> Brackets:
+        return bracket_from_sample(*valid_in(ordered, rungs_of), rate, self.rule)
+
+    def _guess_by_weight(self, ordered: Any, rate: float) -> Brackets:
+        shares = ordered.shares(self.rule.q, self.rule.method, rate)
+        return guess_box_brackets(ordered, shares, rate, self.rule)
+
+    def _guess_inside(self, brackets: Brackets, tally: Tally, sample: Sample) -> Brackets | None:
+        if len(tally.candidates) <= weighted.FEW_CANDIDATES:
+            return None
+        shares = shares_inside(brackets, tally, self.rule.q, self.rule.method)
+        ordered, rate = sample()
+        return guess_box_brackets(ordered, shares, rate, self.rule, is_inside=True)
+
+    def _alone(self, values: Any, dtype: np.dtype[Any]) -> Boxes | None:
+        box = kernels.box_alone(values, dtype, self.order, self.rule)
+        return None if box is None else self._of_box(box)
+
+    def _of_box(self, box: LaneBoxes) -> Boxes:
+        return BoxesThere.waiting(box, (), self.quantiles.source_dtype)
+
+    def _of_run(self, run: Runs) -> Boxes:
+        return self.block([run], self.quantiles.source_dtype, OF_ROWS).reshape(())
 
     @property
     def by_slot(self) -> BySlot:
@@ -139,7 +212,7 @@ class BaseBoxQuestion(QuantileFields, Question, LaneQuestion):
 
     def _together(self, answers: Sequence[Boxes]) -> Boxes:
         if not answers:
-            return Boxes.without_boxes(self.source_dtype)
+            return Boxes.without_boxes(self.quantiles.source_dtype)
         # Columns of integers stay exact beside NaN of slots that have no elements.
         kinds = [each.min.dtype for each in answers if each.n]
         some = [each.reshape((1,)) for each in answers]
@@ -153,8 +226,12 @@ class BaseBoxQuestion(QuantileFields, Question, LaneQuestion):
         merge = partial(LaneEnds.merge, most=self.rule.max_fliers)
         functions = self.measure_ends, merge, of_merged(merge, self.boxes_by_ends), self.known
         # Sorting the fliers of more partial results at once takes five times as long.
-        ends = LaneLoad(*functions, "ends", 2, 2 * self.rule.max_fliers)
-        return replace(super().loads, further=ends, tails=nothing)
+        further = LaneLoad(*functions, "ends", 2, 2 * self.rule.max_fliers)
+        loads = replace(self.quantiles.loads, further=further, tails=nothing)
+        if loads.counts is None:
+            return loads
+        # The time was measured in the same way as that of quantiles.
+        return replace(loads, pass_time=1.1, counts=counting(self._counted))
 
     def known(self, boxes: Any) -> Lanes:
         """Return what the load of the ends needs to know of the quantiles."""
@@ -171,11 +248,16 @@ class BaseBoxQuestion(QuantileFields, Question, LaneQuestion):
     def boxes_by_ends(self, ends: LaneEnds, known: Any) -> Boxes:
         """Return the box of each lane, from its quantiles and ends."""
         check_lanes_unchanged([ends], known)
-        return self.boxes(known.lower.T, ends, self.source_dtype)
+        return self.boxes(known.lower.T, ends)
+
+    def _counted(self, counts: ValueCounts) -> Boxes:
+        q = self.q_of(counts.order_statistics(self.order.lane_ranks))
+        ends = counts.ends(np.stack(self.rule.fences(q)), self.rule.max_fliers)
+        return self.boxes(q, ends)
 
     def q_of(self, lanes: Lanes) -> FloatArray:
         """Return the quantiles `Rule.q`, ``(n_q, n_lanes)``."""
-        return np.asarray(self.order.lane_answer(lanes), np.float64)
+        return np.asarray(self.quantiles.lane_answer(lanes), np.float64)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
         table = BoxesThere.waiting if self.stays else Boxes.finished
@@ -186,97 +268,19 @@ class BaseBoxQuestion(QuantileFields, Question, LaneQuestion):
             is_of_runs = isinstance(chunks[0], Runs)  # whose boxes are undefined if empty
             return drawn.without_missing(omits_nan=self.omits_nan) if is_of_runs else drawn
         q, ends = kernels.answers_and_ends(*about, rule.fences, rule.max_fliers)
-        return _restored(self.boxes(q, ends, dtype), chunks[0].shape, shape)
+        return _restored(self.boxes(q, ends), chunks[0].shape, shape)
 
     @property
     def blocks(self) -> BlockForm:
         return BlockForm(_restored, Boxes.concatenated, Boxes.divided)
 
-    def boxes(self, q: FloatArray, ends: LaneEnds, dtype: np.dtype[Any]) -> Boxes:
+    def boxes(self, q: FloatArray, ends: LaneEnds) -> Boxes:
         """Return the box of each lane."""
-        boxes = Boxes.of_lanes(q, ends, self.rule).in_dtype(dtype)
+        boxes = Boxes.of_lanes(q, ends, self.rule).in_dtype(self.quantiles.source_dtype)
         return boxes.without_missing(omits_nan=self.omits_nan)
 
 
-@dataclass(frozen=True)
-class BoxQuestion(BaseBoxQuestion, Quantiles):
-    """A box plot of all elements, or of every lane, as a question."""
-
-    @property
-    def in_memory(self) -> InMemory:
-        return InMemory(
-            guess=self._guess,
-            guess_there=partial(box_guess, self.rule, self.order),
-            first_ranks=partial(first_ranks, self.rule),
-            # Arrays of 2^22 float32 or 2^20 float64. On an H200 a box of 2^18 normal float32 takes
-            # 1.3 ms instead of 2.3, and of 2^24 2.6 instead of 1.5.
-            whole_times=8,
-            alone=self._alone,
-            of_box=self._of_box,
-        )
-
-    def _alone(self, values: Any, dtype: np.dtype[Any]) -> Boxes | None:
-        box = kernels.box_alone(values, dtype, self.order, self.rule)
-        return None if box is None else self._of_box(box)
-
-    def _of_box(self, box: LaneBoxes) -> Boxes:
-        return BoxesThere.waiting(box, (), self.source_dtype)
-
-    def _guess(self, ordered: Any, rate: float) -> Brackets:
-        return bracket_from_sample(*valid_in(ordered, rungs_of), rate, self.rule)
-
-    def resolve(self, brackets: Brackets, tally: Tally) -> Any:
-        if tally.n_valid == 0:
-            return PartialBox.without_elements(tally, self.rule)
-        return resolve(brackets, tally, self.rule)
-
-    @property
-    def loads(self) -> LaneLoads:
-        # The time was measured in the same way as that of quantiles.
-        return replace(super().loads, pass_time=1.1)
-
-    def _counted(self, counts: ValueCounts) -> Boxes:
-        q = self.q_of(counts.order_statistics(self.lane_ranks))
-        ends = counts.ends(np.stack(self.rule.fences(q)), self.rule.max_fliers)
-        return self.boxes(q, ends, self.source_dtype)
-
-
 OF_ROWS = AnswerAxes(2, (1,), keepdims=False, is_scalar=False)  # of a table with a row for each run
-
-
-@dataclass(frozen=True)
-class WeightedBoxQuestion(BaseBoxQuestion, WeightedQuantiles):
-    """A weighted box plot of all elements, or of every lane, as a question."""
-
-    lane_answer = WeightedQuantiles.lane_values  # the boxes have their numbers of elements
-
-    @property
-    def in_memory(self) -> InMemory:
-        first = partial(first_ranks, self.rule)
-        return replace(super().in_memory, first_ranks=first, of_run=self._of_run)
-
-    def _guess(self, ordered: Any, rate: float) -> Brackets:
-        shares = ordered.shares(self.q, self.method, rate)
-        return guess_box_brackets(ordered, shares, rate, self.rule)
-
-    def _guess_inside(self, brackets: Brackets, tally: Tally, sample: Sample) -> Brackets | None:
-        if len(tally.candidates) <= weighted.FEW_CANDIDATES:
-            return None
-        shares = shares_inside(brackets, tally, self.q, self.method)
-        ordered, rate = sample()
-        return guess_box_brackets(ordered, shares, rate, self.rule, is_inside=True)
-
-    def _of_run(self, run: Runs) -> Boxes:
-        boxes: Boxes = self.block([run], self.source_dtype, OF_ROWS)
-        return boxes.reshape(())
-
-    def resolve(self, brackets: Brackets, tally: Tally) -> PartialBox:
-        check_some_weigh(tally)
-        tally = replace(tally, n_left_out=tally.n_left_out + tally.n_idle)
-        if tally.n_valid == 0:
-            return PartialBox.without_elements(tally, self.rule)
-        order = InOrder.of(brackets, tally)
-        return resolve_weighted(order, self.rule, self.q_of(self.of_all(order))[:, 0])
 
 
 def _restored(answers: Boxes, block: Block, shape: AnswerAxes) -> Boxes:

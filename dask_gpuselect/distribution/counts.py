@@ -22,15 +22,15 @@ from dask_gpuselect.strategies.probes import Extent
 from dask_gpuselect.strategies.spaces import VALUE
 
 
-def of_chunk(chunk: Any, points: NDArray[Any], dtype: np.dtype[Any]) -> EmpiricalDistribution:
+def of_chunk(points: NDArray[Any], chunk: Any, dtype: np.dtype[Any]) -> EmpiricalDistribution:
     """Count a chunk of any shape at some points and at its extremes. Read it twice.
 
     Parameters
     ----------
-    chunk : array
-        Its array says that it is of that dtype.
     points : ndarray of a `keys.selection_dtype`
         Ascending and distinct.
+    chunk : array
+        Its array says that it is of that dtype.
     dtype : dtype
         Dtype of the array.
     """

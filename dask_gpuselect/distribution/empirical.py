@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -122,7 +123,7 @@ def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
         return _distribution(ask(Asking(x, question, tuple(range(x.ndim))), "ecdf"))
     if isinstance(x, DaskArray):
         choose(plan_once(x))
-    counts = CountsAt(_checked_values(points, dtype), dtype)
+    counts = _counts_at(_checked_values(points, dtype), dtype)
     return _distribution(ask_once(x, counts, "ecdf"))
 
 
@@ -203,29 +204,16 @@ def _in_dtype(counts: EmpiricalDistribution, dtype: np.dtype[Any]) -> EmpiricalD
 # --- At given values: one read --------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class CountsAt(OneLoadQuestion):
-    """The counts at given values, as a question.
+def _counts_at(values: NDArray[Any], source_dtype: np.dtype[Any]) -> OneLoadQuestion:
+    """Return the question of the counts at given values, ascending and distinct."""
+    answer = partial(_at_values, values=values, dtype=source_dtype)
+    return OneLoadQuestion(partial(of_chunk, values), merge, answer)
 
-    Parameters
-    ----------
-    values : ndarray of a `selection_dtype`
-        Ascending and distinct.
-    source_dtype : dtype
-        Dtype of the array.
-    """
 
-    values: NDArray[Any]
-    source_dtype: np.dtype[Any]
-
-    merge = staticmethod(merge)
-
-    def measure(self, chunk: Any, dtype: np.dtype[Any]) -> EmpiricalDistribution:
-        return of_chunk(chunk, self.values, dtype)
-
-    def answer(self, partial_result: EmpiricalDistribution) -> EmpiricalDistribution:
-        wanted = at(partial_result, np.isin(partial_result.points, self.values))
-        return _in_dtype(wanted, self.source_dtype)
+def _at_values(
+    counts: EmpiricalDistribution, values: NDArray[Any], dtype: np.dtype[Any]
+) -> EmpiricalDistribution:
+    return _in_dtype(at(counts, np.isin(counts.points, values)), dtype)
 
 
 # --- Checking arguments ---------------------------------------------------------------------------

@@ -386,21 +386,23 @@ class ElementQuestion(RankQuestion):
         return self.answer_by(tally.n_valid, tally.n_missing, elements_at_ranks)
 
 
-class OneLoadQuestion(ABC):
-    """A question that is answered from one partial result for each chunk, in one load."""
+@dataclass(frozen=True)
+class OneLoadQuestion:
+    """A question that is answered from one partial result for each chunk, in one load.
 
-    @abstractmethod
-    def measure(self, chunk: Any, dtype: np.dtype[Any]) -> Any:
-        """Compute the partial result of a chunk."""
+    Parameters
+    ----------
+    measure : callable
+        ``(chunk, dtype)``: the partial result of a chunk.
+    merge : callable
+        ``(partials)``: merge the partial results of several chunks.
+    answer : callable
+        ``(partial_result)``: the answer, any object, from the partial result of all chunks.
+    """
 
-    @staticmethod
-    @abstractmethod
-    def merge(partials: Sequence[Any]) -> Any:
-        """Merge the partial results of several chunks."""
-
-    @abstractmethod
-    def answer(self, partial_result: Any) -> Any:
-        """Return the answer, any object, from the partial result of all chunks."""
+    measure: Callable[[Any, np.dtype[Any]], Any]
+    merge: Callable[[Sequence[Any]], Any]
+    answer: Callable[[Any], Any] = itself
 
 
 @dataclass(frozen=True)
@@ -593,11 +595,13 @@ class LaneQuestion(ABC):
     Subclasses implement `order`. All else is optional.
     """
 
-    by_order: ClassVar[bool] = True
-    """True if elements at the ranks of `order`, maybe with a further load, give the answer."""
-
     takes_runs: ClassVar[bool] = False
     """True if `block` also takes a `maths.runs.Runs`, in which groups are lanes."""
+
+    @property
+    def by_order(self) -> bool:
+        """Return whether elements at the ranks of `order` answer, maybe after a further load."""
+        return True
 
     @property
     @abstractmethod

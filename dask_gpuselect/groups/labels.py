@@ -190,9 +190,17 @@ def grouping_by_labels(kinds: Sequence[LabelKind], groups: Any) -> tuple[Groupin
     return Grouping(map_blocks(kernels.codes_among, given, **how), len(names)), shown
 
 
+def _distinct(chunk: Any, dtype: np.dtype[Any]) -> Labels:
+    return kernels.distinct_labels(chunk)
+
+
+DISTINCT = OneLoadQuestion(_distinct, union)
+"""The question of the distinct labels of an array, in ascending order."""
+
+
 def _lazy_groups(given: DaskArray, kinds: Sequence[LabelKind]) -> tuple[Grouping, DaskArray]:
     """Return the groups of lazy labels and their names, which are found while computing."""
-    found = ask_once(given, DistinctLabels(), "group-labels")
+    found = ask_once(given, DISTINCT, "group-labels")
     about = {"new_axis": 0, "chunks": ((math.nan,),), "meta": np.empty(0, given.dtype)}
     names: DaskArray = map_blocks(itself, found, dtype=given.dtype, **about)
     grouping = Grouping(given, math.nan, names=names, most=_most_labels(given.dtype))
@@ -331,21 +339,6 @@ def _as_moment(value: Any) -> Any:
     if isinstance(value, timedelta):
         return np.timedelta64(value)
     return np.datetime64(value) if isinstance(value, date) else value
-
-
-@dataclass(frozen=True)
-class DistinctLabels(OneLoadQuestion):
-    """The distinct labels of an array in ascending order, as a question."""
-
-    def measure(self, chunk: Any, dtype: np.dtype[Any]) -> Labels:
-        return kernels.distinct_labels(chunk)
-
-    @staticmethod
-    def merge(partials: Sequence[Labels]) -> Labels:
-        return union(partials)
-
-    def answer(self, partial_result: Labels) -> Labels:
-        return partial_result
 
 
 def _check_distinct(names: Sequence[Hashable]) -> None:

@@ -21,6 +21,7 @@ from dask_gpuselect.engine.questions import (
 from dask_gpuselect.maths.cuts import IntArray, RanksOf
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
+from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, distinct
 from dask_gpuselect.maths.ranks import (
     MEDIAN,
@@ -129,14 +130,13 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
         """Return the answer without elements, with NumPy's warning or error; else None."""
         if not self.q:
             return np.empty(0, self.dtype)
-        if n_valid == n_missing == 0 and self.if_none == "masked":
-            return masked(self._none(), True)
-        if isinstance(self.if_none, Filled) and self._is_filled(n_valid, n_missing):
-            return self.if_none.in_form(np.array(self.if_none.values, self.dtype))
-        return self._none() if self._is_missing(n_valid, n_missing) else None
-
-    def _none(self) -> NDArray[Any]:
-        return np.full(len(self.q), missing_of(self.dtype), self.dtype)
+        if n_valid and (self.skips_missing or not n_missing):
+            return None
+        if n_valid == n_missing == 0 and self.if_none == "empty":
+            check_not_empty(self._method, skips_missing=self.skips_missing)
+        nothing = np.zeros((1, len(self.q)), selection_dtype(self.source_dtype))
+        counts = (np.array([n]) for n in (n_valid, n_missing))
+        return self.lane_answer(Lanes(nothing, nothing, *counts))[:, 0]
 
     @property
     def order(self) -> LaneOrder:
@@ -221,15 +221,6 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
 
     def _tails(self, n: int) -> LaneLoad | None:
         return LaneLoad.of_tails(TailSizes.of_quantiles(n, self.q), self.order) if self.q else None
-
-    def _is_missing(self, n_valid: int, n_missing: int) -> bool:
-        """Return whether all answers are NaN or NaT, with NumPy's warning or error."""
-        if n_valid or (n_missing and not self.skips_missing):
-            return n_missing > 0 and not self.skips_missing
-        if n_missing == 0 and self.if_none != "missing":
-            check_not_empty(self._method, skips_missing=self.skips_missing)
-        self.warn_missing(is_empty=n_missing == 0, is_all_missing=n_missing > 0)
-        return True
 
 
 @remembered

@@ -47,39 +47,11 @@ SAMPLE_TOL = 1e-6
 GATHERED_BYTES = 1 << 27  # of rows that a pass gathers for all fits; for more, a pass of cuts first
 
 
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """A fit of all rows, with its design.
-
-    Parameters
-    ----------
-    design : Design
-        The design that was fitted.
-    theta : ndarray
-        The parameters of the best fit, in the design.
-    objective : float
-        The criterion's objective for all rows.
-    half : Half
-        The half of the best fit.
-    n_iter : int
-        Number of steps on all rows that led to it.
-    is_settled : bool
-        True if a further step gains nothing.
-    """
-
-    design: Design
-    theta: FloatArray
-    objective: float
-    half: Half
-    n_iter: int
-    is_settled: bool
-
-
 @np.errstate(over="ignore", invalid="ignore")  # outliers may be infinitely far away
 def fit(
     rows: Rows, h: int, search: StartSettings, *, tol: float, random: np.random.Generator
-) -> Fitted:
-    """Find the best fit of h rows.
+) -> tuple[Design, Fit]:
+    """Find the best fit of h rows, and the design that it is of.
 
     Parameters
     ----------
@@ -112,10 +84,11 @@ def fit(
     sample_tol = 0.0 if is_all else SAMPLE_TOL
     fits = best_fits(sampled.tables, h / n, search, random, sample_tol)
     if is_all:
-        return _of_all(sampled, fits[0], h)
+        half = Halves.of(sampled.tables, fits[0].theta[None], h).half(0)
+        return sampled.design, replace(fits[0], half=half)
     fits = different(fits, sampled.tables, h / n)
     tracks = [Track((each.theta,)) for each in fits]
-    return _concentrated(rows, sampled, tracks, h, search, tol=tol)
+    return sampled.design, _concentrated(rows, sampled, tracks, h, search, tol=tol)
 
 
 # --- The sample -----------------------------------------------------------------------------------
@@ -158,12 +131,6 @@ def _sampled(rows: Rows, n: int, search: StartSettings, random: np.random.Genera
     return Sample(design, Tables.of(table, design.target(y)), n)
 
 
-def _of_all(sampled: Sample, best: Fit, h: int) -> Fitted:
-    """Return the fit of a sample that has all rows."""
-    half = Halves.of(sampled.tables, best.theta[None], h).half(0)
-    return Fitted(sampled.design, best.theta, best.objective, half, best.n_steps, best.is_settled)
-
-
 # --- All rows -------------------------------------------------------------------------------------
 
 
@@ -186,7 +153,7 @@ class Track:
 
 def _concentrated(
     rows: Rows, sampled: Sample, tracks: list[Track], h: int, search: StartSettings, *, tol: float
-) -> Fitted:
+) -> Fit:
     """Return the best of some fits after steps on all rows; one fit takes the last steps."""
     for turn in range(search.most_steps + 1):
         tracks = _after_a_pass(rows, sampled, tracks, h, search.criterion, tol)
@@ -197,9 +164,7 @@ def _concentrated(
     best = min(tracks, key=lambda track: track.objective)
     assert best.best is not None
     assert best.half is not None
-    return Fitted(
-        sampled.design, best.best, best.objective, best.half, best.n_steps, best.is_settled
-    )
+    return Fit(best.best, best.objective, best.n_steps, best.is_settled, best.half)
 
 
 def _after_a_pass(

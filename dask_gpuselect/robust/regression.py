@@ -6,8 +6,8 @@ import math
 
 from dask_gpuselect.maths.fits.concentration import MedianSquares, TrimmedSquares
 from dask_gpuselect.maths.fits.scales import median_scale, trimmed_scale
+from dask_gpuselect.maths.fits.starts import Fit
 from dask_gpuselect.quantiles.documentation import documented_like
-from dask_gpuselect.robust.fitting import Fitted
 from dask_gpuselect.robust.regressor import RobustRegressor, with_parameters
 
 
@@ -125,7 +125,7 @@ class LeastTrimmedSquares(RobustRegressor):
 
     _criterion = TrimmedSquares()
 
-    def _scale(self, fitted: Fitted, n: int, p: int) -> float:
+    def _scale(self, fitted: Fit, n: int, p: int) -> float:
         return trimmed_scale(
             float(fitted.objective),
             fitted.half.h,
@@ -221,5 +221,5 @@ class LeastMedianOfSquares(RobustRegressor):
     def _improves(self) -> bool:
         return bool(self.refine)
 
-    def _scale(self, fitted: Fitted, n: int, p: int) -> float:
+    def _scale(self, fitted: Fit, n: int, p: int) -> float:
         return median_scale(math.sqrt(fitted.objective), fitted.half.h, n, p)

@@ -24,10 +24,10 @@ from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.fits.concentration import Criterion
 from dask_gpuselect.maths.fits.designs import Design, solve
 from dask_gpuselect.maths.fits.scales import NORMAL, rows_covered
-from dask_gpuselect.maths.fits.starts import StartSettings
+from dask_gpuselect.maths.fits.starts import Fit, StartSettings
 from dask_gpuselect.quiet import quiet
 from dask_gpuselect.robust import rows as passes
-from dask_gpuselect.robust.fitting import Fitted, fit
+from dask_gpuselect.robust.fitting import fit
 from dask_gpuselect.robust.rows import LazyRows, PlainRows, Rows
 
 MOST_STARTS = 1 << 17  # residuals of all rows of a sample are in memory for all starts together
@@ -94,7 +94,8 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             )
         h = rows_covered(self.coverage, n, p)
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        fitted = fit(rows, h, self._search(), tol=self.tol, random=np.random.default_rng(seed))
+        random = np.random.default_rng(seed)
+        design, fitted = fit(rows, h, self._search(), tol=self.tol, random=random)
         if not fitted.is_settled and self._improves:
             warnings.warn(
                 f"the fit has not settled after max_iter={self.max_iter} steps: increase "
@@ -102,13 +103,13 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        self._describe(fitted, n, p)
+        self._describe(design, fitted, n, p)
         theta, limit = fitted.theta, fitted.half.t
         if self.reweight:
-            limit = REWEIGHTED * self.scale_ * fitted.design.y_scale
-            theta = _reweighted(rows, fitted.design, theta, limit)
-            self.coef_, self.intercept_ = fitted.design.coefficients(theta)
-        how = {"design": fitted.design, "theta": fitted.theta, "limit": limit}
+            limit = REWEIGHTED * self.scale_ * design.y_scale
+            theta = _reweighted(rows, design, theta, limit)
+            self.coef_, self.intercept_ = design.coefficients(theta)
+        how = {"design": design, "theta": fitted.theta, "limit": limit}
         self.support_ = rows.mapped(_has_small_residual, "support", **how)
         self.n_passes_ = rows.n_passes
         return self
@@ -192,17 +193,17 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """Whether fits are improved by steps."""
         return True
 
-    def _scale(self, fitted: Fitted, n: int, p: int) -> float:
+    def _scale(self, fitted: Fit, n: int, p: int) -> float:
         """Estimate the standard deviation of the errors, in the units of the design."""
         raise NotImplementedError
 
-    def _describe(self, fitted: Fitted, n: int, p: int) -> None:
+    def _describe(self, design: Design, fitted: Fit, n: int, p: int) -> None:
         """Set the attributes that describe the fit."""
-        design, self.n_covered_ = fitted.design, fitted.half.h
+        self.n_covered_ = fitted.half.h
         self.coef_, self.intercept_ = design.coefficients(fitted.theta)
         # Dividing twice, because the square of a scale may be beyond the largest float64.
         self.objective_ = float(fitted.objective) / design.y_scale / design.y_scale
-        self.n_iter_ = max(fitted.n_iter, 1)
+        self.n_iter_ = max(fitted.n_steps, 1)
         self.scale_: float = self._scale(fitted, n, p) / design.y_scale
 
     def _search(self) -> StartSettings:

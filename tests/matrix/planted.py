@@ -135,8 +135,8 @@ ROWS = {
     ),
     "one NaN of all elements is overlooked": (
         "quantiles/questions.py",
-        "return n_missing > 0 and not self.skips_missing",
-        "return n_missing > 1 and not self.skips_missing",
+        "if n_valid and (self.skips_missing or not n_missing):",
+        "if n_valid and (self.skips_missing or n_missing < 2):",
     ),
     "notches are too wide": ("maths/boxes.py", "NOTCH = 1.57", "NOTCH = 1.58"),
     "the deviation of boxes has n - 1 degrees of freedom": (

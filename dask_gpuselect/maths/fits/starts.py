@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dask_gpuselect.arrays import like, namespace, to_host
-from dask_gpuselect.maths.cuts import FloatArray, IntArray
-from dask_gpuselect.maths.fits.concentration import Criterion, Halves, leap
+from dask_gpuselect.maths.cuts import UNKNOWN, FloatArray, IntArray
+from dask_gpuselect.maths.fits.concentration import Criterion, Half, Halves, leap
 from dask_gpuselect.maths.fits.tables import Tables
 
 SUBSET, SUBSETS = 300, 5  # rows of a subset, and number of subsets: the paper's
@@ -46,12 +46,15 @@ class Fit:
         Number of steps that led to it.
     is_settled : bool
         True if another step gains nothing.
+    half : Half
+        The half of the rows that is fitted, if it was asked for.
     """
 
     theta: FloatArray
     objective: float
     n_steps: int = 0
     is_settled: bool = False
+    half: Half = UNKNOWN
 
 
 @dataclass(frozen=True)
