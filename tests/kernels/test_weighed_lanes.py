@@ -32,7 +32,7 @@ VALUES = {
         np.arange(n) == 1, -1e30, 35 * (1 - 2.0**-52 * np.arange(n)) * np.ones((LANES, 1))
     ),
     "close together": lambda n: rng.standard_normal((LANES, n)) * 1e-9 + 1e6,
-    "tiny": lambda n: rng.standard_normal((LANES, n)) * 1e-310,
+    "tiny": lambda n: rng.standard_normal((LANES, n)) * rng.choice([1e-310, 1e-115], (LANES, 1)),
     "huge": lambda n: rng.standard_normal((LANES, n)) * 1e300,
     "not finite": lambda n: rng.choice([np.inf, -np.inf, np.nan, -0.0, 1.0], (LANES, n)),
     "beyond 2**53": lambda n: rng.integers(0, 9, (LANES, n)) + 2.0**53,
@@ -45,7 +45,7 @@ WEIGHTS = {
     "float32": lambda n: rng.random((LANES, n), dtype="f4").astype("f8"),
     "float64": lambda n: rng.random((LANES, n)),
     "all magnitudes": lambda n: np.exp(30 * rng.standard_normal((LANES, n))),
-    "tiny": lambda n: rng.random((LANES, n)) * 1e-310,
+    "tiny": lambda n: rng.random((LANES, n)) * rng.choice([1e-310, 1e-115], (LANES, 1)),
     "one heavy": lambda n: np.where(np.arange(n) == 1, 1e6, 0.1) * np.ones((LANES, 1)),
     "beyond 2**53": lambda n: rng.integers(0, 2**62, (LANES, n)) + 1,
 }

@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import called_by_kernels, kernel, kernel_of, until_compiled
+from dask_gpuselect.kernels.compiling import (
+    by_types,
+    called_by_kernels,
+    kernel,
+    kernel_of,
+    types,
+    until_compiled,
+)
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.bits import key_of, last_bit
 from dask_gpuselect.kernels.cpu.pairs import (
@@ -78,7 +85,7 @@ def sorted_with_weights(
     given = elements, weights
     _make_keys(given, elements.view(f"i{size}"), keys, shifts, counts)
     keys.sort(axis=1)
-    ordered, is_sorted = (np.empty_like(elements), np.empty((n_lanes, n))), np.empty(n_lanes, "?")
+    ordered, is_sorted = (np.zeros_like(elements), np.zeros((n_lanes, n))), np.empty(n_lanes, "?")
     _by_keys(given, keys, shifts, n_valid, ordered, is_sorted)
     left = np.flatnonzero(~is_sorted)
     if left.size:
@@ -160,8 +167,6 @@ def _by_keys(
         for j in range(n):
             place = np.uint64(keys[i, j]) & mask
             elements[i, j], own[i, j] = values[i, place], of_lane[place]
-        for j in range(n, keys.shape[1]):
-            elements[i, j], own[i, j] = values[i, 0], 0
         left = MOVES * n
         for j in range(1, n if shifts[i] else 0):
             value, k = elements[i, j], j
@@ -270,22 +275,31 @@ def _average(
     behind that step. Let W be the sum of the weights and S that of their squares. In units of W**2,
     the window is from ``q (W**2 - S)`` on and S wide. The part behind the sum F of the first
     weights begins at ``F W``.
+
+    A mean may be halfway between two floats, which no error bound decides: with whole weights that
+    is common. But if all numbers are multiples of one power of two and less than 2**100 times as
+    large, no operation on pairs loses a bit, and the mean is compared with the middle.
     """
     values, weights, n_valid = given
     high, low, high_times, low_times = np.empty((4, weights.shape[1]))
+    ones = np.ones(weights.shape[1])
     for i in range(values.shape[0]):
         n, row = n_valid[i], values[i]
         if n == 0 or (is_narrow and _average_in_floats(row, weights[i], n, q, high, means[i])):
             continue
-        lost = _add_up(weights[i], n, high, low)
+        j = 1
+        while j < n and weights[i, j] == weights[i, 0]:
+            j += 1
+        own = ones if j == n else weights[i]  # equal weights are as good as ones
+        lost = _add_up(own, n, high, low)
         weight, rest = high[n - 1], low[n - 1]
         if not SMALL < weight < LARGE:
             is_sure[i] = False
             continue
         square, square_rest = 0.0, 0.0
         for j in range(n):
-            own, own_rest = two_product(weights[i, j], weights[i, j])
-            square, more = two_sum(square, own)
+            product, own_rest = two_product(own[j], own[j])
+            square, more = two_sum(square, product)
             square_rest += more + own_rest
             if j % 64 == 63:
                 square, square_rest = normal(square, square_rest)
@@ -293,7 +307,7 @@ def _average(
         whole, whole_rest = times(weight, rest, weight, rest)
         other, other_rest = plus(whole, whole_rest, -square, -square_rest)
         inverse, inverse_rest = over(1.0, 0.0, square, square_rest)
-        doubt = 64 * LOST + 8 * lost / weight
+        doubt, unit = 64 * LOST + 8 * lost / weight, 0.0
         share, width, margin, begin = other / weight, square / weight, weight * 2.0**-40, 0
         by_square, n_times = whole / square, 0
         for k in range(q.size):
@@ -305,7 +319,9 @@ def _average(
             n_times = max(n_times, begin)
             stop, stop_rest = two_product(q[k], other)
             stop, stop_rest = plus(stop, stop_rest + q[k] * other_rest, square, square_rest)
-            mean, mean_rest, size = 0.0, 0.0, abs(np.float64(row[begin]))
+            start = np.float64(row[begin])
+            total, total_rest = times(start, 0.0, square, square_rest)
+            size = abs(start)
             j = begin
             while j < n - 1 and high[j] < last:
                 if j == n_times:  # few elements are in a window
@@ -320,66 +336,98 @@ def _average(
                 size = max(size, abs(behind))
                 step, step_rest = two_sum(behind, -np.float64(row[j]))
                 step, step_rest = times(step, step_rest, part, part_rest)
-                mean, mean_rest = plus(mean, mean_rest, step, step_rest)
+                total, total_rest = plus(total, total_rest, step, step_rest)
                 j += 1
             if row[j] == row[begin]:
                 means[i, k] = row[begin]
                 continue
-            mean, mean_rest = times(mean, mean_rest, inverse, inverse_rest)
-            mean, mean_rest = plus(mean, mean_rest, np.float64(row[begin]), 0.0)
+            mean, mean_rest = times(total, total_rest, inverse, inverse_rest)
             error = size * (doubt * (j - begin + 4 + by_square) + 16.0 * n * LOST)
             least, most = mean + (mean_rest - error), mean + (mean_rest + error)
             if is_narrow:
                 wider = 2.0**-52 * abs(mean)  # float32 is rounded twice
                 least, most = np.float32(least - wider), np.float32(most + wider)
             means[i, k] = least
-            is_certain = least == most and SMALL < size < LARGE
-            is_sure[i, k] = is_certain and not (is_whole and size >= 2.0**53)
+            is_usual = SMALL < size < LARGE and SMALL < size * square < LARGE
+            if not is_usual or (is_whole and size >= 2.0**53):
+                is_sure[i, k] = False
+            elif least != most:
+                middle, off = two_sum(np.float64(least), (np.float64(most) - least) / 2)
+                less, less_rest = times(middle, off, square, square_rest)
+                beyond, _ = plus(total, total_rest, -less, -less_rest)
+                if beyond > 4 * error * square:
+                    means[i, k] = most
+                elif beyond == 0:
+                    means[i, k] = middle
+                    for m in range(0 if unit else n):
+                        unit = _unit_of(own[m], unit or 1.0)
+                    grain = 1.0
+                    for m in range(begin, j + 1):
+                        grain = _unit_of(np.float64(row[m]), grain)
+                    grain = min(grain * _unit_of(q[k], 1.0), _unit_of(off, _unit_of(middle, 1.0)))
+                    is_sure[i, k] = 2 * size * whole <= 2.0**100 * grain * unit * unit
+                else:
+                    is_sure[i, k] = beyond < -4 * error * square
 
 
 @called_by_kernels
+def _unit_of(number: Any, unit: Any) -> Any:
+    """Halve a power of two until a number is a multiple of it."""
+    number = number / unit
+    while number != np.floor(number):
+        number, unit = number * 2, unit / 2
+    return unit
+
+
+@by_types
 def _average_in_floats(row: Any, weights: Any, n: Any, q: Any, high: Any, means: Any) -> Any:
     """Average a lane as `_average` does, in single floats; return whether float32 are certain.
 
     The sums of weights are nearly as exact as pairs, and that of their squares has a relative error
     of at most n roundings.
     """
-    total, rest, square = 0.0, 0.0, 0.0
-    for j in range(n):
-        total, more = two_sum(total, weights[j])
-        rest += more
-        high[j] = total + rest
-        square += weights[j] * weights[j]
-    weight = high[n - 1]
-    if not SMALL < weight < LARGE:
-        return False
-    share, width, slack = (weight * weight - square) / weight, square / weight, 2.0**-40
-    slack += n * 2.0**-50
-    times_weight, by_square = weight / square, weight * weight / square
-    begin = 0
-    for k in range(q.size):
-        if k and q[k] < q[k - 1]:
-            begin = 0
-        first, stop = q[k] * share - slack * weight, q[k] * share + width
-        while begin < n - 1 and high[begin] <= first:  # the window begins behind these
-            begin += 1
-        mean = np.float64(row[begin])
-        size = abs(mean)
-        j = begin
-        while j < n - 1:
-            part = (stop - high[j]) * times_weight
-            if part <= -slack * by_square:
-                break
-            behind = np.float64(row[j + 1])
-            size = max(size, abs(behind))
-            mean += min(max(part, 0.0), 1.0) * (behind - np.float64(row[j]))
-            j += 1
-        if row[j] == row[begin]:
-            means[k] = row[begin]
-            continue
-        error = 2.0**-46 * size * (j - begin + 4 + by_square + n / 8)
-        means[k] = np.float32(mean)
-        is_one = np.float32(mean - error) == np.float32(mean + error)
-        if not (is_one and SMALL < size < LARGE):
+
+    def average(row: Any, weights: Any, n: Any, q: Any, high: Any, means: Any) -> Any:
+        total, rest, square = 0.0, 0.0, 0.0
+        for j in range(n):
+            total, more = two_sum(total, weights[j])
+            rest += more
+            high[j] = total + rest
+            square += weights[j] * weights[j]
+        weight = high[n - 1]
+        if not SMALL < weight < LARGE:
             return False
-    return True
+        share, width, slack = (weight * weight - square) / weight, square / weight, 2.0**-40
+        slack += n * 2.0**-50
+        times_weight, by_square = weight / square, weight * weight / square
+        begin = 0
+        for k in range(q.size):
+            if k and q[k] < q[k - 1]:
+                begin = 0
+            first, stop = q[k] * share - slack * weight, q[k] * share + width
+            while begin < n - 1 and high[begin] <= first:  # the window begins behind these
+                begin += 1
+            mean = np.float64(row[begin])
+            size = abs(mean)
+            j = begin
+            while j < n - 1:
+                part = (stop - high[j]) * times_weight
+                if part <= -slack * by_square:
+                    break
+                behind = np.float64(row[j + 1])
+                size = max(size, abs(behind))
+                mean += min(max(part, 0.0), 1.0) * (behind - np.float64(row[j]))
+                j += 1
+            if row[j] == row[begin]:
+                means[k] = row[begin]
+                continue
+            error = 2.0**-46 * size * (j - begin + 4 + by_square + n / 8)
+            means[k] = np.float32(mean)
+            is_one = np.float32(mean - error) == np.float32(mean + error)
+            if not (is_one and SMALL < size < LARGE):
+                return False
+        return True
+
+    if row.dtype != types.float32:
+        return lambda row, weights, n, q, high, means: False
+    return average
