@@ -16,13 +16,11 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import namespace, to_host
 from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.partials import Gathered, Resolved, sums_of
 from dask_gpuselect.engine.questions import Question, Summed, everything, fully_resolved
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.kernels.companions import Accompanied
-from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.moments import Moments
@@ -37,7 +35,7 @@ LEAST_PILOT = 1 << 14
 PILOT_WORTH = 4 * PILOT_SIZE
 # Up to this number of elements, the candidates of a pilot fit in one task.
 PILOT_MOST = 1 << 28
-# Size of the sample of candidates that narrows brackets. Half as many candidates are sorted without
+# Size of the sample of candidates that narrows brackets. As many candidates are sorted without
 # narrowing: see `weighted.FEW_CANDIDATES`.
 NARROWING = 1 << 17
 # Most weighted quantiles that are guessed: of more, a large share of all elements are candidates.
@@ -205,22 +203,11 @@ def _narrowed(
         except ChunksChangedError:
             return brackets, None
         if narrow is None:
-            return brackets, _in_order(tally)
+            return brackets, kernels.in_order(tally)
         inner = kernels.tally_in_place(inside, dtype, narrow, n)
         assert inner is not None
         if 2 * len(inner.candidates) > n:
             are_few = n <= LEFT * tally.n_valid + NARROWING
-            return brackets, _in_order(tally) if are_few else None
+            return brackets, kernels.in_order(tally) if are_few else None
         brackets, tally = refined(brackets, tally, narrow, inner)
     return brackets, tally
-
-
-def _in_order(tally: Tally) -> Tally:
-    """Sort the candidates of a tally on their device, and move them to the host with weights."""
-    both = tally.candidates.elements, tally.weights
-    if len(both[0]):
-        xp = namespace(both[0])
-        order = xp.argsort(both[0])
-        both = xp.take(both[0], order), xp.take(both[1], order)
-    elements, weights = map(to_host, both)
-    return replace(tally, candidates=HostCandidates(elements), weights=weights)

@@ -21,6 +21,7 @@ from dask_gpuselect.maths.cuts import (
     Brackets,
     ChunksChangedError,
     FloatArray,
+    IntArray,
     Tally,
 )
 from dask_gpuselect.maths.envelope import brackets_at
@@ -43,21 +44,42 @@ class WeightedSample:
         largest weight is 1. Stretches of weight 0 are behind all others.
     largest : ndarray of float64, shape (n,)
         Largest weight of each stretch.
-    size : int
-        Number of elements of the sample. Stretches have as many each.
+    counts : ndarray of int64, shape (n,)
+        Number of elements of each stretch.
+    is_measured : bool
+        True if weights and counts are those of all elements, and not of the sample.
     """
 
     last: NDArray[Any]
     weights: FloatArray
     squares: FloatArray
     largest: FloatArray
-    size: int
+    counts: IntArray
+    is_measured: bool = False
 
     @classmethod
     def of(cls, ordered: NDArray[Any], weights: FloatArray) -> Self:
         """Make a sample with a stretch for every element, scaled so that no square overflows."""
         scaled = weights / weights.max(initial=0) if len(weights) else weights
-        return cls(ordered, scaled, scaled * scaled, weights, len(ordered))
+        return cls(ordered, scaled, scaled * scaled, weights, np.ones(len(ordered), np.int64))
+
+    def measured(self, counts: IntArray, weights: FloatArray, rate: float) -> Self:
+        """Return the sample with the counts and weights of all elements instead of its own.
+
+        They are those of segments whose ends are the last elements. The largest weight of the
+        sample is 1, and `rate` is the share of all elements that is in the sample.
+        """
+        some = self.largest > 0
+        upto = np.stack([counts, weights]).cumsum(axis=1)
+        within = upto[:, 1::2][:, some]
+        within[:, -1:] = upto[:, -1:]
+        counts, weights = np.diff(within, prepend=0)
+        squares, noise = self.squares[some] / rate, PILOT_SIGMA**2 * self.squares.sum()
+        # The sample may lack a few elements that have much of the weight.
+        lacks = (weights.sum() * rate - self.weights.sum()) ** 2 - noise
+        squares[-1:] += max(lacks, 0) / rate**2
+        columns = weights, squares, self.largest[some], counts.astype(np.int64)
+        return type(self)(self.last[some], *columns, is_measured=True)
 
     def shares(
         self, q: Sequence[float], method: str, rate: float
@@ -85,7 +107,7 @@ class WeightedSample:
         The share of the sampled weight up to an element has a variance of
         ``((1 - q)**2 A + q**2 B) / W**2`` to first order. A is the sum of the squares of the
         weights up to there, B of the others, and W the sum of all weights. One more weight, the
-        largest, accounts for one element more or less in the sample.
+        largest, accounts for one element more or less. Measured weights are only rounded.
         """
         upto, squares = np.cumsum(self.weights), np.cumsum(self.squares)
         if not len(upto) or not upto[-1] > 0:
@@ -95,7 +117,8 @@ class WeightedSample:
         sign = np.repeat([-PILOT_SIGMA, PILOT_SIGMA], len(first))
         share = q * upto[-1]
         below = squares[np.minimum(upto.searchsorted(share), n - 1)]
-        reach = sign * (np.sqrt((1 - q) ** 2 * below + q**2 * (squares[-1] - below)) + 1)
+        doubt = np.sqrt((1 - q) ** 2 * below + q**2 * (squares[-1] - below)) + 1
+        reach = sign * (LEAST_DOUBT if self.is_measured else doubt)
         lo, hi = np.minimum(upto.searchsorted(share + reach), n).reshape(2, -1)
         return n, lo - 1, hi
 
@@ -152,14 +175,15 @@ def guess_box_brackets(
     is_last = np.append(last[1:] != last[:-1], True)
     ends, begins = np.flatnonzero(is_last), np.flatnonzero(np.append(True, is_last[:-1]))
     position = is_last.cumsum() - is_last
-    upto = np.arange(1, n + 1) * sample.size // len(sample.last)
+    upto = sample.counts[:n].cumsum()
     size = int(upto[-1])
     ladder = likely_ladder(last[ends], upto[begins] - 1, upto[ends], size)
     lo = np.where(lo < 0, -1, position[lo])
     hi = np.where(hi == n, len(ends), position[np.minimum(hi, n - 1)])
     tied = np.flatnonzero(MOST_HEAVY * (ends - begins) > n)
     few = replace(rule, max_fliers=math.ceil(rule.max_fliers * rate))
-    room, most_beyond = (size, 0.0) if is_inside else (int(SAMPLED_ROOM * size), None)
+    is_narrow = is_inside or sample.is_measured
+    room, most_beyond = (size, 0.0) if is_narrow else (int(SAMPLED_ROOM * size), None)
     return bracket_box(ladder, few, lo, hi, tied, room, most_beyond=most_beyond)
 
 
@@ -167,6 +191,7 @@ def _everything(sample: WeightedSample) -> Brackets:
     return Brackets(sample.last[:0], np.ones(1, np.bool_))
 
 
+LEAST_DOUBT = 1e-3  # of the sum of measured weights of 2^24 elements, in the largest weight
 MOST_HEAVY = 64  # a value that more than one in so many elements equal is counted, not gathered
 
 
@@ -240,10 +265,8 @@ def refined(
 
     def merged(name: str, others: NDArray[Any]) -> NDArray[Any]:
         was, new = (_column(each, name) for each in (tally, narrow_tally))
-        both = np.empty(len(ends), was.dtype)
-        both[is_old] = was[cell[is_old]]
-        both[~is_old] = others[cell[~is_old]] + new[at[~is_old]]
-        return both
+        inner = others[cell] + np.append(new, 0)[at]
+        return np.where(is_old, np.append(was, 0)[cell], inner)
 
     sums: dict[str, Any] = {
         name: ExactSums.of_integers(merged(name, other_weights), WEIGHT_UNIT)

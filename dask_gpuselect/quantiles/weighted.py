@@ -40,7 +40,7 @@ from dask_gpuselect.maths.weights import (
 from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
 
 # Number of candidates that are sorted and added up; more are narrowed first, on their device.
-FEW_CANDIDATES = 1 << 16
+FEW_CANDIDATES = 1 << 17
 
 ALL: Final = np.zeros(1, np.int64)  # the only slot
 

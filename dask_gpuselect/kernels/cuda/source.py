@@ -57,7 +57,6 @@ DEAL_APART = 16  # distance of the counts of two classes, in counts: a cache lin
 SELECT_THREADS = 1024
 NETWORK_THREADS = 128
 TILE_LEVELS = 16  # levels of a tile of windows, at most
-PAD_THREADS = 256
 PAD_AXES = 8  # axes of a chunk that is padded in one launch
 NEAR_ROOM = 2048  # capacity for the nearest rows of a query, which a block orders together
 LONG_THREADS = 512  # threads for lanes too long for shared memory

@@ -16,18 +16,44 @@ typedef float Held;
 typedef Weight Held;
 #endif
 
-// A positive weight in units of 2^unit, rounded down, modulo 2^64.
-__device__ __forceinline__ u64 in_units(Weight weight, int unit) {
+// A weight from memory: `digits` times 2^place, and flags of what is wrong with it.
+struct Weighed {
+    u64 digits;
+    int place;
+    u32 faults;
+};
+
+constexpr u32 IS_NEGATIVE = 1, IS_NOT_FINITE = 2;
+constexpr int LEAST_PLACE = -1074;  // lowest place of a digit of a float64
+constexpr int MOST_PLACE = 4096;  // above all distances from it
+
+__device__ __forceinline__ Weighed weighed(Held held) {
 #if WHOLE
-    u64 digits = (u64)weight;
-    int shift = -unit;
+    return {(u64)held, 0, held < 0 ? IS_NEGATIVE : 0};
 #else
-    Whole whole = whole_of_double(weight);
-    u64 digits = whole.size;
-    int shift = whole.begin - 32 * TOTAL_POINT - unit;
+    // From its bits, because arithmetic on float32 flushes subnormal numbers to zero.
+    constexpr int FRACTION = NARROW ? 23 : 52, EXPONENTS = NARROW ? 255 : 2047;
+#if NARROW
+    u64 bits = (u64)(u32)__float_as_int(held), sign = bits >> 31;
+#else
+    u64 bits = (u64)__double_as_longlong(held), sign = bits >> 63;
 #endif
+    int exponent = (int)(bits >> FRACTION) & EXPONENTS;
+    u64 digits = bits & ((1ull << FRACTION) - 1);
+    u32 faults = 0;
+    if (exponent == EXPONENTS) faults = digits ? IS_NOT_FINITE : sign ? IS_NEGATIVE : IS_NOT_FINITE;
+    else if (sign && (digits || exponent)) faults = IS_NEGATIVE;
+    if (exponent) digits |= 1ull << FRACTION;
+    else exponent = 1;
+    return {digits, exponent - EXPONENTS / 2 - FRACTION, faults};
+#endif
+}
+
+// A weight in units of 2^unit, rounded down, modulo 2^64.
+__device__ __forceinline__ u64 in_units(Weighed weight, int unit) {
+    int shift = weight.place - unit;
     if (shift >= 64 || shift <= -64) return 0;
-    return shift >= 0 ? digits << shift : digits >> -shift;
+    return shift >= 0 ? weight.digits << shift : weight.digits >> -shift;
 }
 
 // The segment of an element: twice the number of ends below it, and one more if it equals the next.
@@ -36,11 +62,12 @@ __device__ __forceinline__ int segment_of(Value value, const Value* ends, int n_
     return 2 * first + (first < n_ends && is_equal_to(ends[first], value));
 }
 
-// Count the elements of each segment, and sum their weights in units of 2^unit. `totals` has the counts,
-// followed by the sums.
+// Count the elements of each segment that weigh something, and sum their weights in units of 2^unit.
+// `totals` has the counts, followed by the sums. If `most` has a weight for each end, the unit is 2^-63 of
+// what n such weights may be, so that the sums fit if none weighs more.
 extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_segments(
-    const Word* values, const Weight* weights, i64 n, const Value* ends, int n_ends, int unit,
-    u64* totals
+    const Word* values, const Held* weights, const Keep* keeps, i64 n, const Value* ends, int n_ends,
+    const double* most, int unit, u64* totals
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     int n_segments = 2 * n_ends + 1;
@@ -49,11 +76,19 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_segments(
     u32 *low = counts + n_segments, *high = low + n_segments;
     for (int i = threadIdx.x; i < n_ends; i += WEIGH_THREADS) own_ends[i] = ends[i];
     for (int i = threadIdx.x; i < 3 * n_segments; i += WEIGH_THREADS) counts[i] = 0;
+    if (most) {
+        double largest = 4.94065645841246544e-324;  // 2^LEAST_PLACE
+        for (int i = threadIdx.x % 32; i < n_ends; i += 32) largest = fmax(largest, most[i]);
+        unit = ilogb(largest_over_warp(largest)) + 2 - __clzll(n);
+    }
     __syncthreads();
 #pragma unroll 4
     for (i64 i = own_thread(); i < n; i += all_threads()) {
-        int segment = segment_of(value_of(values[i]), own_ends, n_ends);
-        u64 piece = in_units(weights[i], unit);
+        Value value = value_of(values[i]);
+        Weighed weight = weighed(!KEEPS || keeps[i] ? weights[i] : Held(0));
+        if (!weight.digits || weight.faults || is_missing(value)) continue;
+        int segment = segment_of(value, own_ends, n_ends);
+        u64 piece = in_units(weight, unit);
         atomicAdd(&counts[segment], 1u);
         // Shared memory adds 32 bits natively, but 64 bits only in a loop.
         u32 least = (u32)piece, before = atomicAdd(&low[segment], least);
@@ -93,39 +128,6 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_taken(
 }
 
 // --- All in one read ------------------------------------------------------------------------------
-
-// A weight from memory: `digits` times 2^place, and flags of what is wrong with it.
-struct Weighed {
-    u64 digits;
-    int place;
-    u32 faults;
-};
-
-constexpr u32 IS_NEGATIVE = 1, IS_NOT_FINITE = 2;
-constexpr int LEAST_PLACE = -1074;  // lowest place of a digit of a float64
-constexpr int MOST_PLACE = 4096;  // above all distances from it
-
-__device__ __forceinline__ Weighed weighed(Held held) {
-#if WHOLE
-    return {(u64)held, 0, held < 0 ? IS_NEGATIVE : 0};
-#else
-    // From its bits, because arithmetic on float32 flushes subnormal numbers to zero.
-    constexpr int FRACTION = NARROW ? 23 : 52, EXPONENTS = NARROW ? 255 : 2047;
-#if NARROW
-    u64 bits = (u64)(u32)__float_as_int(held), sign = bits >> 31;
-#else
-    u64 bits = (u64)__double_as_longlong(held), sign = bits >> 63;
-#endif
-    int exponent = (int)(bits >> FRACTION) & EXPONENTS;
-    u64 digits = bits & ((1ull << FRACTION) - 1);
-    u32 faults = 0;
-    if (exponent == EXPONENTS) faults = digits ? IS_NOT_FINITE : sign ? IS_NEGATIVE : IS_NOT_FINITE;
-    else if (sign && (digits || exponent)) faults = IS_NEGATIVE;
-    if (exponent) digits |= 1ull << FRACTION;
-    else exponent = 1;
-    return {digits, exponent - EXPONENTS / 2 - FRACTION, faults};
-#endif
-}
 
 // The weight in the dtype that is returned.
 __device__ __forceinline__ Weight handed_out(Held held, Weighed weight) {

@@ -216,6 +216,21 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Tally
     )
 
 
+def ordered_on_host(elements: Array, weights: Array) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Sort elements on their device, and move them to the host with their weights."""
+    if len(elements):
+        xp = namespace(elements)
+        order = xp.argsort(elements)
+        elements, weights = xp.take(elements, order), xp.take(weights, order)
+    return to_host(elements), to_host(weights)
+
+
+def in_order(tallied: Tally) -> Tally:
+    """Sort the candidates of a tally on their device, and move them to the host with weights."""
+    elements, weights = ordered_on_host(tallied.candidates.elements, tallied.weights)
+    return replace(tallied, candidates=HostCandidates(elements), weights=weights)
+
+
 def tally_in_place(
     chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int, ranks: Any = None
 ) -> Tally | None:
