@@ -77,7 +77,8 @@ class Plan:
     loads : int
         The same as `reads`.
     task_bytes : int
-        Most bytes of chunks in one task, without scratch; -1 if chunk sizes are unknown.
+        Most bytes of chunks in one task, or of a block of the answer along an axis if that is
+        larger, without scratch; -1 if chunk sizes are unknown.
     gathered_bytes : int
         Bytes of the partial results that one task aggregates: an estimate for all elements, and a
         maximum along an axis. -1 if unknown.
