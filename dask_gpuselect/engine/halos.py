@@ -86,14 +86,14 @@ class Stretch:
     ----------
     n_answers : int
         Number of answers.
-    outside : tuple of int
-        Number of elements beyond the ends, before the first and after the last element.
+    side : Sides
+        How what is taken is padded.
     cuts : tuple of (int, Cut)
         Numbers of chunks, and what is taken of each.
     """
 
     n_answers: int
-    outside: tuple[int, int]
+    side: Sides
     cuts: tuple[tuple[int, Cut], ...]
 
 
@@ -102,7 +102,7 @@ def stretches(reach: Halo, sizes: Sequence[int]) -> Iterator[Stretch]:
     ends = np.cumsum(sizes)
     n = int(ends[-1])
     if n == 0:
-        yield Stretch(0, (0, 0), ((0, (0, 0)),))
+        yield Stretch(0, Sides((0, 0)), ((0, (0, 0)),))
     for start, stop in itertools.pairwise([0, *ends.tolist()]):
         first = -(-start // reach.step) * reach.step
         if first >= stop:
@@ -114,10 +114,11 @@ def stretches(reach: Halo, sizes: Sequence[int]) -> Iterator[Stretch]:
         before, behind = np.arange(begin, min(end, 0)), np.arange(max(begin, n), end)
         cuts = tuple(_cuts(*inner, sizes, ends)) if inner[0] < inner[1] else ()
         if reach.mode is None:  # windows may end before the first element
-            yield Stretch(n_answers, (len(before), len(behind)), cuts or ((0, (0, 0)),))
+            side = Sides((len(before), len(behind)))
+            yield Stretch(n_answers, side, cuts or ((0, (0, 0)),))
             continue
         left, right = (_standing(reach.standing(each, n), sizes, ends) for each in (before, behind))
-        yield Stretch(n_answers, (0, 0), (*left, *cuts, *right))
+        yield Stretch(n_answers, Sides((0, 0)), (*left, *cuts, *right))
 
 
 def _cuts(start: int, stop: int, sizes: Sequence[int], ends: Places) -> Iterator[tuple[int, Cut]]:
@@ -181,7 +182,10 @@ def with_halos(
         )
     token = tokenize(x.name, reaches, function, dtype, fill)
     name, part = f"{label}-{token}", f"{label}-halo-{token}"
-    along = [list(stretches(*each)) for each in zip(reaches, x.chunks, strict=True)]
+    along = [
+        list(stretches(*each)) if len(each[1]) > 1 else [_whole(*each)]
+        for each in zip(reaches, x.chunks, strict=True)
+    ]
     kind = quietly(partial(_padded, function=function, fill=fill))
     slices: dict[Any, Any] = {}
     tasks: dict[Any, Any] = {}
@@ -193,8 +197,8 @@ def with_halos(
         ]
         key = (name, *(0 for _ in new_axes), *place)
         counts = tuple(len(each.cuts) for each in own)
-        outside = tuple(each.outside for each in own)
-        tasks[key] = Task(key, kind, List(*refs), counts, outside)
+        sides = tuple(each.side for each in own)
+        tasks[key] = Task(key, kind, List(*refs), counts, sides)
     graph = extended(x.dask, part, slices, {x.name}) if slices else x.dask
     graph = extended(graph, name, tasks, {x.name} | ({part} if slices else set()))
     chunks = tuple(tuple(each.n_answers for each in stretches) for stretches in along)
@@ -232,13 +236,12 @@ def sliced(chunk: Any, taken: Sequence[Cut]) -> Any:
 def _padded(
     parts: Sequence[Any],
     counts: tuple[int, ...],
-    outside: tuple[tuple[int, int], ...],
+    sides: tuple[Sides, ...],
     *,
     function: Callable[..., Any],
     fill: Any,
 ) -> Any:
     """Join slices of chunks, and apply a function to the result with what is beyond the ends."""
-    sides = [*map(Sides, outside)]
     # No name keeps what is joined while the function runs.
     return function(kernels.padded(joined(parts, counts, concatenated), sides, fill))
 
@@ -247,6 +250,12 @@ def of_array(array: Any, reaches: Sequence[Halo], fill: Any = None) -> Any:
     """Pad an array in memory by what its windows reach beyond its ends."""
     sides = [_one_chunk(reach, n) for reach, n in zip(reaches, array.shape, strict=True)]
     return kernels.padded(array, sides, fill)
+
+
+def _whole(reach: Halo, sizes: Sequence[int]) -> Stretch:
+    """Return what an axis of one chunk needs: all of it, padded as it is read."""
+    (n,) = sizes
+    return Stretch(next(stretches(reach, sizes)).n_answers, _one_chunk(reach, n), ((0, (0, n)),))
 
 
 @lru_cache(maxsize=64)
@@ -264,7 +273,7 @@ def _one_chunk(reach: Halo, n: int) -> Sides:
             (start, stop), side = cut, behind
     needed = slice(start, len(before) + stop + len(behind))
     first, last = (_range_of([len(before) + i for i in each]) for each in (before, behind))
-    return Sides(own.outside, first, last, len(before), len(behind), needed)
+    return Sides(own.side.outside, first, last, len(before), len(behind), needed)
 
 
 def _range_of(places: Sequence[int]) -> Any:
