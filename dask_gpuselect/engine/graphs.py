@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -328,11 +329,7 @@ def of_results(
 
 def item_of(lists: DaskArray, i: int, name: str) -> DaskArray:
     """Select the i-th item of the list that each task makes."""
-    return each_chunk(_item, name, [lists], i=i)
-
-
-def _item(items: list[Any], *, i: int) -> Any:
-    return items[i]
+    return each_chunk(itemgetter(i), name, [lists])
 
 
 def reduced_items(

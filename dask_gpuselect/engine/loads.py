@@ -25,6 +25,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -331,11 +332,7 @@ def _load_unless(
     name = f"{label}-candidates-{tokenize(x.name, bracket.name)}"
     how |= {"dtype": x.dtype, "merge": merge}
     nothing = merge([Gathered(None)])
-    return each_if_needed(_gather, name, Reads(x), [bracket], _is_some, nothing, **how)
-
-
-def _is_some(proven: Proven | None) -> bool:
-    return proven is not None
+    return each_if_needed(_gather, name, Reads(x), [bracket], bool, nothing, **how)
 
 
 def _gather(
@@ -410,7 +407,7 @@ def _after_third(begun: FirstLoad, resolved: DaskArray, label: str) -> DaskArray
     assert question.third is not None
     label_of_third = f"{label}-{question.third.name}"
     name = f"{label_of_third}-{tokenize(x.name, resolved.name)}"
-    how = begun.reads, [resolved], _wants_third, Gathered(None)
+    how = begun.reads, [resolved], attrgetter("more"), Gathered(None)
     third = each_if_needed(_gather_more, name, *how, dtype=x.dtype)
     if begun.rounds and question.third.narrower is not None:
         (third,) = candidates_in_groups([third], begun.rounds.groups, label_of_third)
@@ -431,10 +428,6 @@ def _after_third(begun: FirstLoad, resolved: DaskArray, label: str) -> DaskArray
         form=form,
     )
     return form.lazy(answer)
-
-
-def _wants_third(resolved: Resolved) -> bool:
-    return resolved.more is not None
 
 
 def _gather_more(

@@ -11,11 +11,11 @@ import math
 import operator
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from numbers import Real
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from dask import config
 from dask.system import CPU_COUNT
@@ -89,26 +89,17 @@ def _check_number(name: str, value: Any) -> int:
     return n
 
 
-class Kind(NamedTuple):
-    """The values that a setting may have.
+SIZE, DIRECTORY, NUMBER = KINDS = (
+    "bytes, 0 or more",
+    "True, False or a directory",
+    "an integer of at least 1",
+)
+"""Types and ranges of settings."""
 
-    Parameters
-    ----------
-    words : str
-        Type and range, for the page of settings.
-    check : callable
-        Function of a full name and a value, which returns the value to use or raises a ValueError.
-    """
+CHECKS = dict(zip(KINDS, (_check_size, _check_directory, _check_number), strict=True))
+"""Functions of a full name and a value, which return the value to use or raise a ValueError."""
 
-    words: str
-    check: Callable[[str, Any], Any]
-
-
-SIZE = Kind("bytes, 0 or more", _check_size)
-DIRECTORY = Kind("True, False or a directory", _check_directory)
-NUMBER = Kind("an integer of at least 1", _check_number)
-
-SETTINGS: dict[str, tuple[Kind, str]] = {
+SETTINGS: dict[str, tuple[str, str]] = {
     "column-limit": (SIZE, "bytes of chunks that one task may hold along an axis"),
     "cache-limit": (SIZE, "bytes of elements that a process may cache from first reads"),
     "cache-spill": (DIRECTORY, "whether what exceeds `cache-limit` is written to disk"),
@@ -155,7 +146,7 @@ def _check_all() -> None:
         if name not in SETTINGS:
             _warn_unknown(full)
         elif value is not None or DEFAULTS[name] is not None:
-            SETTINGS[name][0].check(f"{OURS}{name}", value)
+            CHECKS[SETTINGS[name][0]](f"{OURS}{name}", value)
     _checked = dict(values)
 
 
@@ -175,7 +166,7 @@ def _value(name: str, chosen: Any = None) -> Any:
     _check_all()
     value = config.get(f"{OURS}{name}", default)
     value = chosen if value is None and default is None else value
-    return SETTINGS[name][0].check(f"{OURS}{name}", value)
+    return CHECKS[SETTINGS[name][0]](f"{OURS}{name}", value)
 
 
 def n_bytes(name: str, chosen: str | int | None = None) -> int:

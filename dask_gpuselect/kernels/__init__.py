@@ -70,7 +70,7 @@ from dask_gpuselect.maths.lane_cuts import (
 )
 from dask_gpuselect.maths.lane_ends import LaneEnds
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.nearest import Nearest, NearestRows
+from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.maths.ragged import Bracketed, CellTally, order_statistics_of_slots
 from dask_gpuselect.maths.rulers import Ruler, pivots_inside, ruled_cuts
 from dask_gpuselect.maths.runs import Runs
@@ -869,12 +869,13 @@ nearest: Callable[..., Nearest] = _kernel("nearest", "distances.nearest", _as_it
 See `reference.distances.nearest`.
 """
 
-nearest_in_place: Callable[..., NearestRows] = _kernel(
+nearest_in_place: Callable[..., Nearest] = _kernel(
     "nearest_in_place", "distances.nearest_in_place", _as_it_is
 )
 """Find the nearest rows of some queries in an array ``(n, p)``, on its device if it is CuPy's.
 
-The queries are finite, an array of any kind.
+The queries are finite, an array of any kind. On a device the result has `distances`, `index` and
+`on_host` of `Nearest`.
 """
 
 

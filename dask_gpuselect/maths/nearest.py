@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,20 +23,6 @@ TINY = 2.0**-900
 UP = 2.0**600  # scale of differences whose squares are below TINY
 DOWN = 2.0**-600  # scale of rows and queries whose squared distance overflows
 SMALL, NORMAL, LARGE = -1, 0, 1
-
-
-class NearestRows(Protocol):
-    """Protocol of the nearest rows of every query, on the host (`Nearest`) or on a device."""
-
-    @property
-    def distances(self) -> Any:
-        """Distances, float64 of shape (n_queries, m), ascending in every row."""
-
-    @property
-    def index(self) -> Any:
-        """Numbers of the rows, int64 of shape (n_queries, m)."""
-
-    def on_host(self) -> Nearest: ...
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class Answer:
     per_query : tuple of int
         The shape of the answer for each query.
     in_place : bool
-        True if `function` takes any `NearestRows` and nothing else, and its result is on their
+        True if `function` takes any nearest rows and nothing else, and its result is on their
         device.
     """
 

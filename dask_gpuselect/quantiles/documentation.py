@@ -20,6 +20,7 @@ def statistic(
     *data: str,
     many: tuple[str, ...] = (),
     like: Any = None,
+    without: Collection[str] = (),
 ) -> Callable[[Callable[[], None]], SameKind[P]]:
     """Make a public function of a docstring, and of a body that several functions share.
 
@@ -34,15 +35,19 @@ def statistic(
         As for `public`.
     like : callable, optional
         The function whose docstring has parts of this one, as for `documented_like`.
+    without : collection of str
+        Names of parameters of the body that the function lacks.
     """
 
     def decorate(named: Callable[[], None]) -> SameKind[P]:
         signature = inspect.signature(body)
         first, *parameters = signature.parameters.values()
         function: Any = update_wrapper(partial(body, named.__name__), named)
+        parameters = [each for each in parameters if each.name not in without]
         function.__signature__ = signature.replace(parameters=parameters)
         function.__annotations__ = {**body.__annotations__}
-        del function.__annotations__[first.name]
+        for name in (first.name, *without):
+            del function.__annotations__[name]
         documented = function if like is None else documented_like(like)(function)
         return same_kind(public(*data, many=many)(documented))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,7 +19,6 @@ from dask_gpuselect.arguments import (
     if_all_left_out,
     public,
     reduced_axes,
-    same_kind,
 )
 from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.asking import Asking, ask, ask_each, unfolded
@@ -29,7 +28,7 @@ from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.interpolation import is_weak, precision_of, result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
-from dask_gpuselect.quantiles.documentation import documented_like, statistic
+from dask_gpuselect.quantiles.documentation import statistic
 from dask_gpuselect.quantiles.questions import Filled, Quantiles, check_not_empty
 from dask_gpuselect.quantiles.weighted import WeightedQuantiles, check_weighted_method
 from dask_gpuselect.strategies import Strategy, strategy_of
@@ -211,10 +210,8 @@ def nanmedian() -> None:
     """
 
 
-@same_kind
-@documented_like(median)
-@public(many=("a", "weights", "where"))
-def quantile(
+def _quantile(
+    name: str,
     a: Any,
     q: ArrayLike,
     axis: Axis = None,
@@ -227,6 +224,19 @@ def quantile(
     fill_value: Any = None,
     strategy: Strategy | str | None = None,
 ) -> Any:
+    """Ask for quantiles or percentiles along axes, by the function of a name."""
+    how: dict[str, Any] = {"keepdims": keepdims, "weights": weights, "fill_value": fill_value}
+    how |= {"where": where, "nodata": nodata, "skips_missing": name.startswith("nan")}
+    how |= {"strategy": strategy, "scale": 100 if name.endswith("percentile") else 1}
+    return ask_quantiles(name, a, q, axis, method, **how)
+
+
+QUANTILES = ("a", "weights", "where")
+ALONE: Final[Any] = {"many": QUANTILES, "without": ("strategy",)}
+
+
+@statistic(_quantile, many=QUANTILES, like=median)
+def quantile() -> None:
     """Exact quantiles of all elements (each chunk is read at most twice), or along axes.
 
     Parameters
@@ -358,32 +368,9 @@ def quantile(
     >>> quantile(x, [0.25, 0.5, 0.75]).compute()
     array([250000., 500000., 750000.])
     """
-    how: dict[str, Any] = {"keepdims": keepdims, "weights": weights, "fill_value": fill_value}
-    how |= {"where": where, "nodata": nodata, "strategy": strategy}
-    return ask_quantiles("quantile", a, q, axis, method, **how)
 
 
-def _quantile(
-    name: str,
-    a: Any,
-    q: ArrayLike,
-    axis: Axis = None,
-    *,
-    method: str = "linear",
-    keepdims: bool = False,
-    weights: Any = None,
-    where: Any = None,
-    nodata: Any = None,
-    fill_value: Any = None,
-) -> Any:
-    """Ask for quantiles or percentiles along axes, by the function of a name."""
-    how: dict[str, Any] = {"keepdims": keepdims, "weights": weights, "fill_value": fill_value}
-    how |= {"where": where, "nodata": nodata, "skips_missing": name.startswith("nan")}
-    how["scale"] = 100 if name.endswith("percentile") else 1
-    return ask_quantiles(name, a, q, axis, method, **how)
-
-
-@statistic(_quantile, many=("a", "weights", "where"), like=quantile)
+@statistic(_quantile, **ALONE, like=quantile)
 def nanquantile() -> None:
     """Exact quantiles of all elements, or along axes, ignoring NaN.
 
@@ -449,7 +436,7 @@ def nanquantile() -> None:
     """
 
 
-@statistic(_quantile, many=("a", "weights", "where"), like=nanquantile)
+@statistic(_quantile, **ALONE, like=nanquantile)
 def percentile() -> None:
     """Exact percentiles of all elements (each chunk is read at most twice), or along axes.
 
@@ -502,7 +489,7 @@ def percentile() -> None:
     """
 
 
-@statistic(_quantile, many=("a", "weights", "where"), like=percentile)
+@statistic(_quantile, **ALONE, like=percentile)
 def nanpercentile() -> None:
     """Exact percentiles of all elements, or along axes, ignoring NaN.
 

@@ -179,28 +179,30 @@ def _fliers(ordered: DaskArray, inside: DaskArray, side: str, token: str) -> Das
 # --- Quartiles ------------------------------------------------------------------------------------
 
 
-class Ends(NamedTuple):
-    """The ends of a sorted chunk.
+class Part(NamedTuple):
+    """The elements of a sorted chunk from one place to before another.
 
-    They are its numbers of elements that are not NaN and of NaN, and the first and the last element
-    that is not NaN; None if there is none.
+    `n` is the number of elements of the chunk that are not NaN, and `n_nan` the number of NaN. The
+    first and the last element of the part are None if there is none.
     """
 
     n: int
     n_nan: int
+    start: int
+    stop: int
     first: Any
     last: Any
 
 
-def _ends(chunk: Any) -> Ends:
-    """Return the ends of a sorted chunk."""
+def _ends(chunk: Any) -> Part:
+    """Return the elements of a sorted chunk that are not NaN."""
     size = int(chunk.shape[0])
     n = size
     if size and _is_nan(_element(chunk, size - 1)):
         n = bisect_left(range(size), True, key=lambda i: _is_nan(_element(chunk, i)))
     if n == 0:
-        return Ends(0, size, None, None)
-    return Ends(n, size - n, _element(chunk, 0), _element(chunk, n - 1))
+        return Part(0, size, 0, 0, None, None)
+    return Part(n, size - n, 0, n, _element(chunk, 0), _element(chunk, n - 1))
 
 
 def _element(chunk: Any, i: int) -> Any:
@@ -213,13 +215,13 @@ def _is_nan(value: Any) -> bool:
     return bool(value != value)
 
 
-def _starts(ends: list[Ends]) -> IntArray:
+def _starts(ends: list[Part]) -> IntArray:
     """Return the rank of the first element of each chunk, and the number of all elements."""
     _check_ascending(ends)
     return np.append(np.int64(0), np.cumsum([each.n for each in ends], dtype=np.int64))
 
 
-def _check_ascending(ends: list[Ends]) -> None:
+def _check_ascending(ends: list[Part]) -> None:
     """Raise unless the ends of the chunks ascend."""
     filled = [each for each in ends if each.n or each.n_nan]
     for one, other in pairwise(filled):
@@ -260,38 +262,22 @@ def _quartiles(parts: list[dict[int, Any]], starts: IntArray, q: tuple[float, ..
 # --- Whiskers and fliers --------------------------------------------------------------------------
 
 
-class Inside(NamedTuple):
-    """The elements of a chunk that are inside the fences: from one place to before another.
+def _inside(chunk: Any, own: Part, quartiles: FloatArray, *, rule: Rule) -> Part:
+    """Return the elements of a chunk inside the fences.
 
-    Their ends are None if there are none. `n` is the number of elements that are not NaN, and
-    `n_nan` the number of NaN.
+    If a fence is NaN, nothing is beyond or inside it.
     """
-
-    start: int
-    stop: int
-    n: int
-    n_nan: int
-    low: Any
-    high: Any
-
-
-def _inside(chunk: Any, own: Ends, quartiles: FloatArray, *, rule: Rule) -> Inside:
-    """Search the fences in a chunk. If a fence is NaN, nothing is beyond or inside it."""
     low, high = map(float, rule.fences(quartiles))
     start = _first(chunk, own, lambda value: value >= low)
     stop = _first(chunk, own, lambda value: value > high)
     is_low, is_high = low == low, high == high
-    return Inside(
-        start if is_low else 0,
-        stop if is_high else own.n,
-        own.n,
-        own.n_nan,
-        _element(chunk, start) if is_low and start < own.n else None,
-        _element(chunk, stop - 1) if is_high and stop else None,
-    )
+    first = _element(chunk, start) if is_low and start < own.n else None
+    last = _element(chunk, stop - 1) if is_high and stop else None
+    where = start if is_low else 0, stop if is_high else own.n
+    return Part(own.n, own.n_nan, *where, first, last)
 
 
-def _first(chunk: Any, ends: Ends, holds: Callable[[float], bool]) -> int:
+def _first(chunk: Any, ends: Part, holds: Callable[[float], bool]) -> int:
     """Return the number of the first element, as float64, for which a condition holds.
 
     It holds for all elements after it.
@@ -303,7 +289,7 @@ def _first(chunk: Any, ends: Ends, holds: Callable[[float], bool]) -> int:
     return bisect_left(range(ends.n), True, key=lambda i: holds(float(_element(chunk, i))))
 
 
-def _statistics(parts: list[Inside], quartiles: FloatArray) -> dict[str, Any]:
+def _statistics(parts: list[Part], quartiles: FloatArray) -> dict[str, Any]:
     """Return the statistics of a box by their names."""
     q1, med, q3 = quartiles[:3].tolist()
     with np.errstate(over="ignore", invalid="ignore"):
@@ -317,14 +303,14 @@ def _statistics(parts: list[Inside], quartiles: FloatArray) -> dict[str, Any]:
     }
 
 
-def _whiskers(parts: list[Inside], q1: float, q3: float) -> tuple[float, float]:
+def _whiskers(parts: list[Part], q1: float, q3: float) -> tuple[float, float]:
     """Return the ends of the whiskers, none of which ends inside the box, as in matplotlib."""
-    low = next((part.low.item() for part in parts if part.low is not None), q1)
-    high = next((part.high.item() for part in reversed(parts) if part.high is not None), q3)
+    low = next((part.first.item() for part in parts if part.first is not None), q1)
+    high = next((part.last.item() for part in reversed(parts) if part.last is not None), q3)
     # A zero is positive, as those of describe_boxplot are.
     return float(q1 if low > q1 else low) + 0.0, float(q3 if high < q3 else high) + 0.0
 
 
-def _beyond(chunk: Any, inside: Inside, *, is_high: bool) -> Any:
+def _beyond(chunk: Any, inside: Part, *, is_high: bool) -> Any:
     """Return the fliers of a chunk on one side of the fences."""
     return chunk[inside.stop : inside.n] if is_high else chunk[: inside.start]

@@ -77,9 +77,5 @@ class BitonicMerge:
     def sorts(self) -> Sorting:
         return Sorting(is_whole=True, sub_array=self.sub_array)
 
-    def reply_bytes(self, n_chunks: int, size: int) -> int:
-        return 0
-
-    def search(self, reply: Reply) -> Search:
-        return
-        yield
+    reply_bytes = SortAndChoose.reply_bytes
+    search = SortAndChoose.search

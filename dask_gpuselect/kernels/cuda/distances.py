@@ -24,7 +24,7 @@ MOST_TILE = 1 << 31  # rows of a tile: their numbers have 32 bits
 
 @dataclass(frozen=True)
 class DeviceNearest:
-    """The nearest rows of every query, on a device; see `maths.nearest.NearestRows`."""
+    """The nearest rows of every query, on a device; see `maths.nearest.Nearest`."""
 
     best: Best
     n_rows: int
