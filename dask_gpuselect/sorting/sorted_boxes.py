@@ -179,7 +179,7 @@ def _fliers(ordered: DaskArray, inside: DaskArray, side: str, token: str) -> Das
 # --- Quartiles ------------------------------------------------------------------------------------
 
 
-class Part(NamedTuple):
+class SortedPart(NamedTuple):
     """The elements of a sorted chunk from one place to before another.
 
     `n` is the number of elements of the chunk that are not NaN, and `n_nan` the number of NaN. The
@@ -194,15 +194,15 @@ class Part(NamedTuple):
     last: Any
 
 
-def _ends(chunk: Any) -> Part:
+def _ends(chunk: Any) -> SortedPart:
     """Return the elements of a sorted chunk that are not NaN."""
     size = int(chunk.shape[0])
     n = size
     if size and _is_nan(_element(chunk, size - 1)):
         n = bisect_left(range(size), True, key=lambda i: _is_nan(_element(chunk, i)))
     if n == 0:
-        return Part(0, size, 0, 0, None, None)
-    return Part(n, size - n, 0, n, _element(chunk, 0), _element(chunk, n - 1))
+        return SortedPart(0, size, 0, 0, None, None)
+    return SortedPart(n, size - n, 0, n, _element(chunk, 0), _element(chunk, n - 1))
 
 
 def _element(chunk: Any, i: int) -> Any:
@@ -215,13 +215,13 @@ def _is_nan(value: Any) -> bool:
     return bool(value != value)
 
 
-def _starts(ends: list[Part]) -> IntArray:
+def _starts(ends: list[SortedPart]) -> IntArray:
     """Return the rank of the first element of each chunk, and the number of all elements."""
     _check_ascending(ends)
     return np.append(np.int64(0), np.cumsum([each.n for each in ends], dtype=np.int64))
 
 
-def _check_ascending(ends: list[Part]) -> None:
+def _check_ascending(ends: list[SortedPart]) -> None:
     """Raise unless the ends of the chunks ascend."""
     filled = [each for each in ends if each.n or each.n_nan]
     for one, other in pairwise(filled):
@@ -262,7 +262,7 @@ def _quartiles(parts: list[dict[int, Any]], starts: IntArray, q: tuple[float, ..
 # --- Whiskers and fliers --------------------------------------------------------------------------
 
 
-def _inside(chunk: Any, own: Part, quartiles: FloatArray, *, rule: Rule) -> Part:
+def _inside(chunk: Any, own: SortedPart, quartiles: FloatArray, *, rule: Rule) -> SortedPart:
     """Return the elements of a chunk inside the fences.
 
     If a fence is NaN, nothing is beyond or inside it.
@@ -274,10 +274,10 @@ def _inside(chunk: Any, own: Part, quartiles: FloatArray, *, rule: Rule) -> Part
     first = _element(chunk, start) if is_low and start < own.n else None
     last = _element(chunk, stop - 1) if is_high and stop else None
     where = start if is_low else 0, stop if is_high else own.n
-    return Part(own.n, own.n_nan, *where, first, last)
+    return SortedPart(own.n, own.n_nan, *where, first, last)
 
 
-def _first(chunk: Any, ends: Part, holds: Callable[[float], bool]) -> int:
+def _first(chunk: Any, ends: SortedPart, holds: Callable[[float], bool]) -> int:
     """Return the number of the first element, as float64, for which a condition holds.
 
     It holds for all elements after it.
@@ -289,7 +289,7 @@ def _first(chunk: Any, ends: Part, holds: Callable[[float], bool]) -> int:
     return bisect_left(range(ends.n), True, key=lambda i: holds(float(_element(chunk, i))))
 
 
-def _statistics(parts: list[Part], quartiles: FloatArray) -> dict[str, Any]:
+def _statistics(parts: list[SortedPart], quartiles: FloatArray) -> dict[str, Any]:
     """Return the statistics of a box by their names."""
     q1, med, q3 = quartiles[:3].tolist()
     with np.errstate(over="ignore", invalid="ignore"):
@@ -303,7 +303,7 @@ def _statistics(parts: list[Part], quartiles: FloatArray) -> dict[str, Any]:
     }
 
 
-def _whiskers(parts: list[Part], q1: float, q3: float) -> tuple[float, float]:
+def _whiskers(parts: list[SortedPart], q1: float, q3: float) -> tuple[float, float]:
     """Return the ends of the whiskers, none of which ends inside the box, as in matplotlib."""
     low = next((part.first.item() for part in parts if part.first is not None), q1)
     high = next((part.last.item() for part in reversed(parts) if part.last is not None), q3)
@@ -311,6 +311,6 @@ def _whiskers(parts: list[Part], q1: float, q3: float) -> tuple[float, float]:
     return float(q1 if low > q1 else low) + 0.0, float(q3 if high < q3 else high) + 0.0
 
 
-def _beyond(chunk: Any, inside: Part, *, is_high: bool) -> Any:
+def _beyond(chunk: Any, inside: SortedPart, *, is_high: bool) -> Any:
     """Return the fliers of a chunk on one side of the fences."""
     return chunk[inside.stop : inside.n] if is_high else chunk[: inside.start]

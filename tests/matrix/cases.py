@@ -581,7 +581,7 @@ def surroundings(case: Case) -> Iterator[None]:
         patch.object(lane_plans, "ONE_TASK", parts.task),
         patch.object(exchange, "PAIRS", parts.pairs),
         patch.dict(slots.LEAST, table=(parts.slot, 0), tables=(parts.slot >> 4, 0)),
-        patch.object(windows, "SLAB", parts.slab),
+        patch.multiple(windows, SLAB=parts.slab, ROWS=parts.slab >> 7),
     ):
         for name, value in axes.SIZES[case.row.get("sizes", "usual")].items():
             module, _, attribute = f"dask_gpuselect.{name}".rpartition(".")

@@ -280,7 +280,9 @@ def rows_of(
     copied[: rest.size] = rest
     moved = column * words.itemsize
     own, others = address_of(words) + moved, address_of(copied) + moved - first
-    return places + np.where(is_last, others, own), copied
+    addresses = places + own
+    addresses[is_last] += others - own
+    return addresses, copied
 
 
 def address_of(array: NDArray[Any]) -> int:
@@ -289,7 +291,7 @@ def address_of(array: NDArray[Any]) -> int:
     return address
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=8)  # of at most 1 MiB each
 def _places(
     padding: tuple[Piecewise, ...], strides: Shape, size: Shape, step: Shape, most: int
 ) -> tuple[IntArray, NDArray[np.bool_], int]:

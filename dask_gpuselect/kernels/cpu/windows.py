@@ -42,6 +42,7 @@ from dask_gpuselect.maths.windows import (
 padded = reference.bordered
 
 SLAB = 1 << 21  # bytes of windows' elements that are answered together: they stay in the cache
+ROWS = 1 << 17  # rows of windows that are answered together, because each has an address
 ENDS = 1 << 13  # elements of windows at the ends that NumPy sorts
 MIXED = 32  # bytes of a window where answers are made of elements
 
@@ -66,7 +67,8 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
         return reference.answer(_whole(chunk), dtype, frame, order)
     if not isinstance(chunk, Bordered):
         return _answer_part(chunk, dtype, frame, order)
-    if not (chunk.is_masked or any(map(any, chunk.outside)) or order.deviates):
+    lacks = chunk.is_masked or any(map(any, chunk.outside))
+    if not (lacks or order.deviates or _has_many_rows(chunk, frame)):
         answers = _answer_in_place(chunk, dtype, frame, order)
         if answers is not None:
             return answers
@@ -91,6 +93,10 @@ def _answer_end(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrd
 def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
     """Answer the windows of a chunk or of a slab that is padded."""
     chunk, frame = _without_gaps(chunk, frame)
+    if _has_many_rows(chunk, frame):
+        of_rows = replace(frame, size=frame.size[:-1], step=frame.step[:-1])
+        slabs = of_rows.slabs(tuple(chunk.shape[:-1]), max(ROWS // math.prod(of_rows.size), 1))
+        return reference.in_slabs(_answer_part, chunk, dtype, frame, order, slabs)
     if (axes := _turned(chunk, dtype, frame, order)) is not None:
         slabs = frame.slabs(tuple(chunk.shape), max(SLAB // dtype.itemsize, frame.n))
         of_slab = partial(_answer_turned, axes)
@@ -117,6 +123,12 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     most = max(n_bytes // itemsize, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
     slabs = frame.slabs(tuple(chunk.shape), max(1, most))
     return reference.in_slabs(_answer_slab, chunk, dtype, frame, order, slabs)
+
+
+def _has_many_rows(chunk: Any, frame: Frame) -> bool:
+    """Return whether the addresses of rows may take more memory than a slab."""
+    n = math.prod(frame.shape(tuple(chunk.shape))[:-1])
+    return n * math.prod(frame.size[:-1]) > max(ROWS, math.prod(frame.size[:-1]))
 
 
 def _without_gaps(chunk: Any, frame: Frame) -> tuple[Any, Frame]:
