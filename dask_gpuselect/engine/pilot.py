@@ -203,11 +203,11 @@ def _narrowed(
         except ChunksChangedError:
             return brackets, None
         if narrow is None:
-            return brackets, kernels.in_order(tally)
+            return brackets, kernels.tally_in_order(tally)
         inner = kernels.tally_in_place(inside, dtype, narrow, n)
         assert inner is not None
         if 2 * len(inner.candidates) > n:
             are_few = n <= LEFT * tally.n_valid + NARROWING
-            return brackets, kernels.in_order(tally) if are_few else None
+            return brackets, kernels.tally_in_order(tally) if are_few else None
         brackets, tally = refined(brackets, tally, narrow, inner)
     return brackets, tally

@@ -44,7 +44,7 @@ from dask_gpuselect.kernels.reference.moments import in_cells as in_cells
 from dask_gpuselect.kernels.reference.selection import elements_at as elements_at
 from dask_gpuselect.kernels.reference.selection import elements_of as elements_in_order
 from dask_gpuselect.kernels.reference.selection import valid_in as valid_in
-from dask_gpuselect.kernels.reference.weighing import in_order as in_order
+from dask_gpuselect.kernels.reference.weighing import tally_in_order as tally_in_order
 from dask_gpuselect.kernels.reference.weighing import with_others
 from dask_gpuselect.kernels.registry import Backend, backend_for
 from dask_gpuselect.kernels.slots import each_slot

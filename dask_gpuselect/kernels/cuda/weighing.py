@@ -224,7 +224,7 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Tally
     tallied, *_ = _tallied(AsRead.of(values, weights), brackets, most)
     if tallied is None:
         return None
-    return reference.in_order(tallied)
+    return reference.tally_in_order(tallied)
 
 
 def tally_in_place(

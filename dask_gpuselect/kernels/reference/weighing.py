@@ -225,7 +225,7 @@ def ordered_on_host(elements: Array, weights: Array) -> tuple[NDArray[Any], NDAr
     return to_host(elements), to_host(weights)
 
 
-def in_order(tallied: Tally) -> Tally:
+def tally_in_order(tallied: Tally) -> Tally:
     """Sort the candidates of a tally on their device, and move them to the host with weights."""
     elements, weights = ordered_on_host(tallied.candidates.elements, tallied.weights)
     return replace(tallied, candidates=HostCandidates(elements), weights=weights)
