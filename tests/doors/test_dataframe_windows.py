@@ -91,7 +91,8 @@ def test_every_fixed_time_of_pandas(window: Any) -> None:
 @pytest.mark.parametrize("window", ["1s", "1500ms", "2500ms", "2600ms", "1h1ms"])
 def test_times_finer_than_the_index(window: str, center: bool) -> None:
     """They are rounded to its unit, as by pandas."""
-    s = pd.Series(VALUES[:40], pd.date_range("2026-01-01", periods=40, freq="s", unit="s"))
+    seconds = pd.date_range("2026-01-01", periods=40, freq="s").as_unit("s")
+    s = pd.Series(VALUES[:40], seconds)
     how: dict[str, Any] = {"center": center, "closed": "both"}
     actual = divided(s, [20, 5, 15]).exact.rolling(window, **how).median().compute()
     expected = s.rolling(window, **how).median()
@@ -115,7 +116,8 @@ def test_kernels_of_windows_of_time(large: float, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(compiling, "LARGE", large)
     rows = RANDOM.integers(-500, 500, 3000).astype("f8")
     rows[RANDOM.random(3000) < 0.05] = np.nan
-    s = pd.Series(rows, pd.to_timedelta(np.cumsum(RANDOM.integers(0, 4, 3000)), "min"))
+    index = pd.to_timedelta(np.cumsum(RANDOM.integers(0, 4, 3000)), "min")
+    s = pd.Series(rows, index)
     exact = dd.from_pandas(s, npartitions=3).exact
     for window in ("9min", "400min"):
         actual = exact.rolling(window, min_periods=2).quantile([0.1, 0.5]).compute()

@@ -25,9 +25,10 @@ def movie(dtype: str = "f8") -> xr.DataArray:
 
 
 @pytest.mark.parametrize("center", [False, True])
-@pytest.mark.parametrize("least", [None, 1, 5])
+@pytest.mark.parametrize("least", [None, 1, 7])
 @pytest.mark.parametrize("windows", [{"time": 5}, {"time": 4, "x": 3}])
 def test_medians_are_those_of_xarray(center: bool, least: int | None, windows: Any) -> None:
+    least = least and min(least, 5)
     a = movie()
     how: dict[str, Any] = {"min_periods": least, "center": center}
     actual = a.chunk(time=7, y=2, x=2).exact.rolling(**windows, **how)
@@ -38,8 +39,9 @@ def test_medians_are_those_of_xarray(center: bool, least: int | None, windows: A
     np.testing.assert_array_equal(enough, expected.count())
     # By windows that are unfolded.
     every = expected.construct({name: f"of_{name}" for name in windows})
+    dims = [f"of_{name}" for name in windows]
     with warnings.catch_warnings(action="ignore"):
-        quantiles = every.quantile([0.08, 0.5], every.dims[3:]).where(expected.count().notnull())
+        quantiles = every.quantile([0.08, 0.5], dims).where(expected.count().notnull())
     answer = actual.quantile([0.08, 0.5])
     assert answer.dims == ("quantile", "time", "y", "x")
     assert answer.chunks[1:] == a.chunk(time=7, y=2, x=2).chunks

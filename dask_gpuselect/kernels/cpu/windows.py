@@ -25,7 +25,6 @@ from dask_gpuselect.kernels.cpu import (
     window_networks,
     window_rows,
 )
-from dask_gpuselect.kernels.cpu.denormals import keeping_denormals
 from dask_gpuselect.kernels.cpu.scalars import mean_of
 from dask_gpuselect.kernels.cpu.window_floats import between
 from dask_gpuselect.kernels.reference import windows as reference
@@ -59,7 +58,6 @@ def _whole(chunk: Any) -> Any:
     )
 
 
-@keeping_denormals
 @until_compiled(reference.answer)
 def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
     """Answer a question for each window, in kind; see `reference.windows.answer`."""
@@ -261,7 +259,6 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     return _finished(found, counted, dtype, order, frame.n).reshape(-1, *shape)
 
 
-@keeping_denormals
 @until_compiled(reference.answer_rows)
 def answer_rows(
     values: NDArray[Any], dtype: np.dtype[Any], windows: RowWindows, order: WindowOrder
