@@ -38,8 +38,9 @@ PILOT_MOST = 1 << 28
 # Size of the sample of candidates that narrows brackets. As many candidates are sorted without
 # narrowing: see `weighted.FEW_CANDIDATES`.
 NARROWING = 1 << 17
-# Most weighted quantiles that are guessed: of more, a large share of all elements are candidates.
-MOST_WEIGHTED = 20
+# Most weighted quantiles of which a sample's own weights leave few candidates, and most of which
+# those of a measured sample do. More are not guessed.
+FEW_WEIGHTED, MOST_WEIGHTED = 20, 128
 LEFT = 0.1  # largest share of weighted candidates: sorting more takes longer than two reads
 GUESSED = 0.2  # largest share of all elements that are candidates of a box plot of one array
 
@@ -160,7 +161,10 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
     if ranks is not None:
         sampled = min(PILOT_SIZE, max(size >> PILOT_SHIFT, LEAST_PILOT))
         return *kernels.pilot(values, dtype, sampled, ranks), None
-    sample, rate = kernels.sorted_sample(values, dtype, PILOT_SIZE)
+    is_many = measures.weights and question.n_answers > FEW_WEIGHTED
+    sample, rate = kernels.sorted_sample(values, dtype, PILOT_SIZE, is_many=is_many)
+    if is_many and not sample.is_measured:
+        return None
     room = pilot_room(GUESSED, size)
     sums_all = measures.sums is everything
     if sums_all and not measures.weights:
@@ -197,7 +201,8 @@ def _narrowed(
     while tally is not None and tally.weighs:
         n, dtype = len(tally.candidates), tally.candidates.dtype
         inside = Accompanied(tally.candidates.elements, weights=tally.weights)
-        sample = partial(kernels.sorted_sample, inside, dtype, NARROWING)
+        is_many = question.n_answers > FEW_WEIGHTED
+        sample = partial(kernels.sorted_sample, inside, dtype, NARROWING, is_many=is_many)
         try:
             narrow = question.in_memory.guess_inside(brackets, tally, sample)
         except ChunksChangedError:

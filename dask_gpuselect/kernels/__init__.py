@@ -412,7 +412,9 @@ def sample(chunk: Any, dtype: np.dtype[Any], rate: float) -> NDArray[Any]:
 
 
 @one_way
-def sorted_sample(array: Any, dtype: np.dtype[Any], size: int) -> tuple[Any, float]:
+def sorted_sample(
+    array: Any, dtype: np.dtype[Any], size: int, *, is_many: bool = False
+) -> tuple[Any, float]:
     """Return at least `size` elements at hashed places of an array, ascending, on its device.
 
     NaN may come last (see `valid_in`). Also returns the share of all places that were drawn. For an
@@ -421,7 +423,8 @@ def sorted_sample(array: Any, dtype: np.dtype[Any], size: int) -> tuple[Any, flo
     drawn: tuple[Any, float]
     if _is_weighted(array):
         array = checked_chunk(array, dtype)
-        drawn = backend_for(array).weighing.sorted_sample(array, dtype, size)
+        sampled = backend_for(array).weighing.sorted_sample
+        drawn = sampled(array, dtype, size, is_many=is_many)
         return drawn
     values, _ = elements_of(array, dtype)
     size = min(size, math.prod(values.shape))

@@ -118,7 +118,8 @@ class WeightedSample:
         share = q * upto[-1]
         below = squares[np.minimum(upto.searchsorted(share), n - 1)]
         doubt = np.sqrt((1 - q) ** 2 * below + q**2 * (squares[-1] - below)) + 1
-        reach = sign * (LEAST_DOUBT if self.is_measured else doubt)
+        rounding = ROUNDING * float(self.counts.sum()) ** 2
+        reach = sign * (rounding if self.is_measured else doubt)
         lo, hi = np.minimum(upto.searchsorted(share + reach), n).reshape(2, -1)
         return n, lo - 1, hi
 
@@ -191,7 +192,7 @@ def _everything(sample: WeightedSample) -> Brackets:
     return Brackets(sample.last[:0], np.ones(1, np.bool_))
 
 
-LEAST_DOUBT = 1e-3  # of the sum of measured weights of 2^24 elements, in the largest weight
+ROUNDING = 2.0**-58  # more than the doubt of n measured weights, divided by n**2 and the largest
 MOST_HEAVY = 64  # a value that more than one in so many elements equal is counted, not gathered
 
 

@@ -133,7 +133,7 @@ def weighted_pilots(
     return watched_guesses(monkeypatch)
 
 
-def of_weights(backend: Backend, values: Any, weights: Any, q: float, method: Any) -> Any:
+def of_weights(backend: Backend, values: Any, weights: Any, q: Any, method: Any) -> Any:
     given = backend.asarray(values), q, backend.asarray(weights)
     return backend.to_numpy(quantile(given[0], q, weights=given[2], method=method))
 
@@ -148,6 +148,9 @@ def test_weights_are_guessed(
     for q in (0.0, 0.001, 0.5, 0.9, 1.0):
         expected = weighted_of(elements, q, method, np.dtype("f8"))
         check(of_weights(backend, values, weights, q, method), expected)
+    every = [each / 40 for each in range(41)]  # a device measures the sample for so many
+    expected = [weighted_of(elements, q, method, np.dtype("f8")) for q in every]
+    check(of_weights(backend, values, weights, every, method), np.array(expected))
     # Of "largest" weights, half are as good as 0: the brackets of a window may hold too many.
     missed = {"one heavy", "lognormal", "every magnitude", *["largest"][: method == "linear"]}
     # A device draws another sample, which may miss one of them.

@@ -326,18 +326,19 @@ def _weigh_once(
 
 
 def sorted_sample(
-    chunk: Accompanied, dtype: np.dtype[Any], size: int
+    chunk: Accompanied, dtype: np.dtype[Any], size: int, *, is_many: bool = False
 ) -> tuple[WeightedSample, float]:
     """Draw a sorted sample with weights, reduced to a few stretches.
 
-    The stretches of up to `MOST_MEASURED` elements are measured, which takes a read. See
+    The stretches of up to `MOST_MEASURED` elements are measured, which takes a read, and those of
+    more for many quantiles: 99 of 2^28 took 60 ms instead of 330. See
     `reference.weighing.sorted_sample`.
     """
     given = _as_read(chunk, dtype)
     if given is None or not chunk.size:
         return reference.sorted_sample(chunk, dtype, size)
     size = min(size, chunk.size)
-    is_measured = LEAST_MEASURED < chunk.size <= MOST_MEASURED
+    is_measured = is_many or LEAST_MEASURED < chunk.size <= MOST_MEASURED
     n_stretches, rate = min(MEASURED if is_measured else STRETCHES, size), size / chunk.size
     drawn = cupy.empty(size, selection_dtype(given.values.dtype))
     weighs, stretches = cupy.empty(size, np.float64), cupy.empty((4, n_stretches), np.float64)

@@ -277,12 +277,13 @@ def _is_missing(values: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def sorted_sample(
-    chunk: Accompanied, dtype: np.dtype[Any], size: int
+    chunk: Accompanied, dtype: np.dtype[Any], size: int, *, is_many: bool = False
 ) -> tuple[WeightedSample, float]:
     """Draw valid elements at `size` random places, ascending, with their weights.
 
     Also returns the share of all places that were drawn. Invalid weights are skipped: a later read
-    of all of them raises.
+    of all of them raises. With `is_many`, the sample is for so many quantiles that it may take a
+    read to make it exact.
     """
     n, flat = chunk.size, (chunk.size,)
     size = min(size, n)
