@@ -166,11 +166,12 @@ class BoxQuestion(LaneQuestion, Question):
     def in_memory(self) -> InMemory:
         first = partial(first_ranks, self.rule)
         if isinstance(self.quantiles, WeightedQuantiles):
-            guesses: dict[str, Any] = {
-                "guess": self._guess_by_weight,
-                "guess_inside": self._guess_inside,
-            }
-            return InMemory(**guesses, first_ranks=first, of_run=self._of_run)
+            return InMemory(
+                guess=self._guess_by_weight,
+                guess_inside=self._guess_inside,
+                first_ranks=first,
+                of_run=self._of_run,
+            )
         return InMemory(
             guess=self._guess,
             guess_there=partial(box_guess, self.rule, self.order),

@@ -161,7 +161,7 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
     if ranks is not None:
         sampled = min(PILOT_SIZE, max(size >> PILOT_SHIFT, LEAST_PILOT))
         return *kernels.pilot(values, dtype, sampled, ranks), None
-    is_many = measures.weights and question.n_answers > FEW_WEIGHTED
+    is_many = measures.weights and _are_many(question)
     sample, rate = kernels.sorted_sample(values, dtype, PILOT_SIZE, is_many=is_many)
     if is_many and not sample.is_measured:
         return None
@@ -190,6 +190,11 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
     return *_narrowed(guess, tally, question), later
 
 
+def _are_many(question: Question) -> bool:
+    """Return whether a sample is measured for the weighted quantiles of a question."""
+    return question.n_answers > FEW_WEIGHTED
+
+
 def _narrowed(
     brackets: Brackets, tally: Tally | None, question: Question
 ) -> tuple[Brackets, Tally | None]:
@@ -201,8 +206,8 @@ def _narrowed(
     while tally is not None and tally.weighs:
         n, dtype = len(tally.candidates), tally.candidates.dtype
         inside = Accompanied(tally.candidates.elements, weights=tally.weights)
-        is_many = question.n_answers > FEW_WEIGHTED
-        sample = partial(kernels.sorted_sample, inside, dtype, NARROWING, is_many=is_many)
+        about = inside, dtype, NARROWING
+        sample = partial(kernels.sorted_sample, *about, is_many=_are_many(question))
         try:
             narrow = question.in_memory.guess_inside(brackets, tally, sample)
         except ChunksChangedError:

@@ -418,7 +418,8 @@ def sorted_sample(
     """Return at least `size` elements at hashed places of an array, ascending, on its device.
 
     NaN may come last (see `valid_in`). Also returns the share of all places that were drawn. For an
-    array with weights the elements are a `WeightedSample`, which has valid elements only.
+    array with weights the elements are a `WeightedSample`, which has valid elements only, and which
+    is measured for many quantiles (`is_many`), where a kernel does that.
     """
     drawn: tuple[Any, float]
     if _is_weighted(array):

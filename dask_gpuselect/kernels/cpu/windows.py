@@ -93,7 +93,7 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     chunk, frame = _without_gaps(chunk, frame)
     if _has_many_rows(chunk, frame):
         of_rows = replace(frame, size=frame.size[:-1], step=frame.step[:-1])
-        slabs = of_rows.slabs(tuple(chunk.shape[:-1]), max(ROWS // math.prod(of_rows.size), 1))
+        slabs = of_rows.slabs(tuple(chunk.shape[:-1]), _rows_together(frame))
         return reference.in_slabs(_answer_part, chunk, dtype, frame, order, slabs)
     if (axes := _turned(chunk, dtype, frame, order)) is not None:
         slabs = frame.slabs(tuple(chunk.shape), max(SLAB // dtype.itemsize, frame.n))
@@ -125,8 +125,12 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
 
 def _has_many_rows(chunk: Any, frame: Frame) -> bool:
     """Return whether the addresses of rows may take more memory than a slab."""
-    n = math.prod(frame.shape(tuple(chunk.shape))[:-1])
-    return n * math.prod(frame.size[:-1]) > max(ROWS, math.prod(frame.size[:-1]))
+    return math.prod(frame.shape(tuple(chunk.shape))[:-1]) > _rows_together(frame)
+
+
+def _rows_together(frame: Frame) -> int:
+    """Return how many rows of answers take the addresses of `ROWS` rows, or 1 if more."""
+    return max(ROWS // math.prod(frame.size[:-1]), 1)
 
 
 def _without_gaps(chunk: Any, frame: Frame) -> tuple[Any, Frame]:

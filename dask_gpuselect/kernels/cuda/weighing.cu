@@ -63,11 +63,10 @@ __device__ __forceinline__ int segment_of(Value value, const Value* ends, int n_
 }
 
 // Count the elements of each segment that weigh something, and sum their weights in units of 2^unit.
-// `totals` has the counts, followed by the sums. If `most` has a weight for each end, the unit is 2^-63 of
-// what n such weights may be, so that the sums fit if none weighs more.
+// `totals` has the counts, followed by the sums.
 extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_segments(
     const Word* values, const Held* weights, const Keep* keeps, i64 n, const Value* ends, int n_ends,
-    const double* most, int unit, u64* totals
+    int unit, u64* totals
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     int n_segments = 2 * n_ends + 1;
@@ -76,11 +75,6 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_segments(
     u32 *low = counts + n_segments, *high = low + n_segments;
     for (int i = threadIdx.x; i < n_ends; i += WEIGH_THREADS) own_ends[i] = ends[i];
     for (int i = threadIdx.x; i < 3 * n_segments; i += WEIGH_THREADS) counts[i] = 0;
-    if (most) {
-        double largest = 4.94065645841246544e-324;  // 2^LEAST_PLACE
-        for (int i = threadIdx.x % 32; i < n_ends; i += 32) largest = fmax(largest, most[i]);
-        unit = ilogb(largest_over_warp(largest)) + 2 - __clzll(n);
-    }
     __syncthreads();
 #pragma unroll 4
     for (i64 i = own_thread(); i < n; i += all_threads()) {
