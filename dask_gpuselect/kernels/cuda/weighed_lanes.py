@@ -251,7 +251,7 @@ def _weights_of(chunk: Accompanied) -> tuple[Array, Any]:
     assert chunk.weights is not None
     own: Array = unstretched(chunk.weights)
     once = as_weights(own.get() if own.size <= FEW_WEIGHTS else own)
-    if once.dtype.kind == "f" and any_true(namespace(once).signbit(once)):
+    if once.dtype.kind == "f" and once.size and once.view(np.int64).min() < 0:
         once = once + 0  # without -0.0
         own = cupy.asarray(once)
     elif once.dtype != own.dtype:

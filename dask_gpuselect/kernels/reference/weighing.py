@@ -89,10 +89,9 @@ def as_weights(weights: Array) -> Array:
     """Check weights; return them as float64, or as int64 if one of them is beyond 2**53."""
     xp = namespace(weights)
     if is_kind(weights, "real floating"):
-        if any_true(weights < 0):
-            raise ValueError(NEGATIVE)
-        if not all_true(xp.isfinite(weights)):
-            raise ValueError(NOT_FINITE)
+        # NaN is neither, and both reductions return it.
+        if math.prod(weights.shape) and not (xp.min(weights) >= 0) & (xp.max(weights) < xp.inf):
+            raise ValueError(NEGATIVE if any_true(weights < 0) else NOT_FINITE)
     elif not is_kind(weights, "bool") and math.prod(weights.shape):
         if int(xp.min(weights)) < 0:
             raise ValueError(NEGATIVE)
