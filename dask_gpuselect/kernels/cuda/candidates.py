@@ -27,11 +27,12 @@ SELECTION = source.record("candidates.cu", "Selection")
 
 @dataclass(frozen=True)
 class DeviceCandidates:
-    """Candidates on a device; see `maths.candidates.Candidates`."""
+    """Candidates on a device, in ascending order or not; see `maths.candidates.Candidates`."""
 
     elements: Array
     known: Mapping[int, Any] = field(default_factory=dict)
     """Elements that are selected already, by their places."""
+    is_ordered: bool = False
 
     def __len__(self) -> int:
         return int(self.elements.size)
@@ -50,11 +51,13 @@ class DeviceCandidates:
 
         Scratch: 0.1 MB; for more than `FEW_PLACES`, what sorting takes.
         """
+        if self.is_ordered:
+            return reference.elements_at(self.elements, places)
         if all(place in self.known for place in places.tolist()):
             return np.array([self.known[place] for place in places.tolist()], self.dtype)
         few = np.unique(places)
         if few.size > FEW_PLACES:
-            return np.asarray(cupy.sort(self.elements).take(cupy.asarray(places)).get())
+            return self.ordered().elements_at(places)
         return _select(self.elements, few)[np.searchsorted(few, places)]
 
     def on_host(self) -> NDArray[Any]:
@@ -64,13 +67,16 @@ class DeviceCandidates:
     def counts(self, values: NDArray[Any]) -> Counts:
         """Count the elements below, and up to, each of some values.
 
-        Reads the elements once for every `source.MOST_MARKS` values.
+        Reads the elements once for every `source.MOST_MARKS` values, unless they are sorted.
         """
+        if self.is_ordered:
+            below, upto = (reference.places_of(self.elements, values, side) for side in SIDES)
+            return below, upto
         size = source.MOST_MARKS
         starts = range(0, max(len(values), 1), size)
         parts = [counts_at(self.elements, values[start : start + size]) for start in starts]
-        below, upto = zip(*parts, strict=True)
-        return np.concatenate(below), np.concatenate(upto)
+        below, upto = map(np.concatenate, zip(*parts, strict=True))
+        return below, upto
 
     def distances(self, centre: Any) -> DeviceCandidates:
         return DeviceCandidates(distances_from(self.elements, centre, centre.dtype))
@@ -79,22 +85,8 @@ class DeviceCandidates:
         more = on_device(elements).view(self.dtype)
         return DeviceCandidates(cupy.concatenate([self.elements, more]))
 
-    def ordered(self, by: Sort = cupy.sort) -> OrderedDeviceCandidates:
-        return OrderedDeviceCandidates(by(self.elements))
-
-
-class OrderedDeviceCandidates(DeviceCandidates):
-    """Candidates on a device, ascending."""
-
-    def elements_at(self, places: IntArray) -> NDArray[Any]:
-        return reference.elements_at(self.elements, places)
-
-    def ordered(self, by: Sort = cupy.sort) -> OrderedDeviceCandidates:
-        return self
-
-    def counts(self, values: NDArray[Any]) -> Counts:
-        below, upto = (reference.places_of(self.elements, values, side) for side in SIDES)
-        return below, upto
+    def ordered(self, by: Sort = cupy.sort) -> DeviceCandidates:
+        return self if self.is_ordered else DeviceCandidates(by(self.elements), is_ordered=True)
 
 
 def most_selected() -> int:
