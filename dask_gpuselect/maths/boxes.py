@@ -34,7 +34,6 @@ from dask_gpuselect.maths.finish import (
     counts_at,
     order_statistics,
 )
-from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.lane_cuts import ElementOrder
 from dask_gpuselect.maths.ranks import METHODS, Ranks, ranks_of
 from dask_gpuselect.maths.sizes import PILOT_SIGMA, pilot_bracket
@@ -629,23 +628,11 @@ def _most_listed(rule: Rule, n: int) -> int:
     return min(max(rule.max_fliers, 1), n)
 
 
-def resolve(brackets: Brackets, tally: Tally, rule: Rule) -> PartialBox:
-    """Compute the quartiles of at least one element, and the rest of the box as far as gathered.
+def resolve(brackets: Brackets, tally: Tally, rule: Rule, q: NDArray[np.float64]) -> PartialBox:
+    """Find the fliers and whiskers for quantiles `Rule.q`, as far as they were gathered.
 
-    Raises `ChunksChangedError` if the brackets do not hold what they should.
-    """
-    wanted, method = rule.ranks(tally.n_valid), METHODS[rule.method]
-    lower, upper = order_statistics(brackets, tally, np.stack([wanted.lower, wanted.upper]))
-    q = interpolate(lower, upper, wanted.weight, method, np.dtype(np.float64)).astype(np.float64)
-    return resolve_beyond(brackets, tally, rule, q)
-
-
-def resolve_beyond(
-    brackets: Brackets, tally: Tally, rule: Rule, q: NDArray[np.float64]
-) -> PartialBox:
-    """Find the fliers and whiskers for given quantiles `Rule.q`, as far as they were gathered.
-
-    Raises as `resolve` does.
+    There is at least one element. Raises `ChunksChangedError` if the brackets do not hold what they
+    should.
     """
     n, most = tally.n_valid, _most_listed(rule, tally.n_valid)
     low_fence, high_fence = rule.fences(q)
@@ -706,7 +693,7 @@ def resolve_weighted(order: InOrder, rule: Rule, q: NDArray[np.float64]) -> Part
 
     There is at least one element. Raises as `resolve` does.
     """
-    box = resolve_beyond(order.brackets, order.tally, rule, q)
+    box = resolve(order.brackets, order.tally, rule, q)
     box = replace(box, weight=order.tally.weight)
     return _with_weights(box, order, np.unique(box.low), np.unique(box.high)[::-1])
 
