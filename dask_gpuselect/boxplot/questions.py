@@ -49,6 +49,7 @@ from dask_gpuselect.maths.boxes import (
 )
 from dask_gpuselect.maths.chunk_sample import most_cached
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, Tally, extremes_of
+from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
 from dask_gpuselect.maths.lane_ends import LaneEnds, Outermost
@@ -149,7 +150,9 @@ class BoxQuestion(LaneQuestion, Question):
         if tally.n_valid == 0:
             return PartialBox.without_elements(tally, self.rule)
         if isinstance(about, Quantiles):
-            return resolve(brackets, tally, self.rule)
+            elements_at = partial(order_statistics, brackets, tally)
+            q = about.answer_by(tally.n_valid, tally.n_missing, elements_at)
+            return resolve(brackets, tally, self.rule, q.astype(np.float64))
         order = InOrder.of(brackets, tally)
         return resolve_weighted(order, self.rule, self.q_of(about.of_all(order))[:, 0])
 

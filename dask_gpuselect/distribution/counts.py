@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.distribution.cdf import EmpiricalDistribution
-from dask_gpuselect.maths.candidates import Side
+from dask_gpuselect.maths.candidates import SIDES
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.finish import counts_at, order_statistics, unsigned_zero
 from dask_gpuselect.maths.keys import from_keys
@@ -71,9 +71,6 @@ def at(counts: EmpiricalDistribution, is_wanted: NDArray[np.bool_]) -> Empirical
     return replace(counts, **columns)
 
 
-SIDES: Final[tuple[Side, Side]] = "left", "right"
-
-
 def even_ranks(n: int, k: int) -> IntArray:
     """Return the distinct ones of `k` ranks from 0 to ``n - 1``, as evenly spaced as possible.
 
@@ -106,5 +103,5 @@ def count_at_ranks(brackets: Brackets, tally: Tally, ranks: IntArray) -> Empiric
     ordered = tally.candidates.ordered()
     elements = order_statistics(brackets, replace(tally, candidates=ordered), ranks)
     points = np.unique(elements)
-    below, upto = counts_at(brackets, tally, points, ordered.places)
+    below, upto = counts_at(brackets, tally, points, ordered)
     return EmpiricalDistribution(points, below, upto, tally.n_valid, tally.n_missing)

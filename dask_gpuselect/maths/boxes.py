@@ -16,14 +16,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.candidates import Listed, Survey
 from dask_gpuselect.maths.coarse import narrower
-from dask_gpuselect.maths.cuts import ZERO, Brackets, Cuts, IntArray, Tally, extremes_of
+from dask_gpuselect.maths.cuts import ZERO, Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.envelope import (
     Envelope,
     positions_among,
@@ -31,12 +30,10 @@ from dask_gpuselect.maths.envelope import (
 )
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import (
-    are_gathered,
+    are_counted,
     counts_at,
     order_statistics,
-    unsigned_zero,
 )
-from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.lane_cuts import ElementOrder
 from dask_gpuselect.maths.ranks import METHODS, Ranks, ranks_of
 from dask_gpuselect.maths.sizes import PILOT_SIGMA, pilot_bracket
@@ -618,252 +615,77 @@ class PartialBox:
         return self.low[: min(self.below, most)], self.high[: min(self.above, most)]
 
 
-Interval = tuple[Any, Any]
-"""Interval [low, high] of elements; it is empty if it begins behind its end."""
-
-
-class _Side(NamedTuple):
-    """One side of a box, with the elements at the ends of brackets and the candidates between them.
-
-    Nothing is sorted: of 1e8 elements there are 2.6 million candidates, and sorting them takes as
-    long as half a read. Candidates may be on a device, and stay there.
-
-    Parameters
-    ----------
-    brackets : Brackets
-    tally : Tally
-    fence : float
-    inner : element or None
-        The first value of the dtype that is not beyond the fence; None if there is none.
-    is_high : bool
-        True for the side above the upper fence.
-    extreme, opposite : element
-        The most extreme value of the dtype on this side, and on the other side.
-    """
-
-    brackets: Brackets
-    tally: Tally
-    fence: float
-    inner: Any
-    is_high: bool
-    extreme: Any
-    opposite: Any
-
-    @classmethod
-    def both(cls, brackets: Brackets, tally: Tally, fences: tuple[float, float]) -> list[Self]:
-        """Make the lower and the upper side of a box."""
-        dtype = brackets.ends.dtype
-        least, largest = extremes_of(dtype)
-        low, high = smallest_from(fences[0], dtype), largest_to(fences[1], dtype)
-        return [
-            cls(brackets, tally, fences[0], low, False, least, largest),
-            cls(brackets, tally, fences[1], high, True, largest, least),
-        ]
-
-    # --- The number of elements beyond the fence, and the nearest one inside ---
-
-    @property
-    def intervals(self) -> list[Interval]:
-        """Intervals whose surveys `answer` takes.
-
-        They hold the elements of the fence's cell before it, and the nearest elements inside.
-        """
-        if self.inner is None:
-            return []
-        cell, _, is_exact = self._place
-        ends, (least, largest) = self.brackets.ends, sorted([self.extreme, self.opposite])
-        begin = _next(ends[cell - 1], largest) if cell else least
-        near = self._near
-        inside = sorted([self.inner, near[0] if len(near) else self.opposite])
-        if is_exact or (self.inner == least and not self.is_high):
-            return [(largest, least), (inside[0], inside[1])]
-        stop = self.inner if self.is_high else _next(self.inner, least)
-        return [(begin, stop), (inside[0], inside[1])]
-
-    def answer(self, surveys: Sequence[Survey]) -> tuple[int | None, Any]:
-        """Count the elements beyond the fence, and find the nearest one inside, by surveys.
-
-        The count is None if the elements near the fence were not gathered. The element is None if
-        there is none, or if it is not known.
-        """
-        n = self.tally.n_valid
-        if self.inner is None:  # nothing is beyond NaN, and no whisker ends there
-            return 0 if math.isnan(self.fence) else n, None
-        cell, before, is_exact = self._place
-        if not is_exact and not self.brackets.wanted[cell]:
-            return None, None
-        count = before + surveys[0][0]
-        nearest = np.concatenate([self._near, surveys[1][2 if self.is_high else 1]])
-        if not len(nearest):
-            return n - count if self.is_high else count, None
-        element = (np.max if self.is_high else np.min)(nearest, keepdims=True)
-        return n - count if self.is_high else count, unsigned_zero(element)[0]
-
-    @property
-    def _near(self) -> NDArray[Any]:
-        """The nearest end inside the fence that is an element, if there is any."""
-        ends = self.brackets.ends[self.tally.upto > self.tally.below]
-        near = ends[ends <= self.inner][-1:] if self.is_high else ends[ends >= self.inner][:1]
-        return np.asarray(near)
-
-    @property
-    def _place(self) -> tuple[int, int, bool]:
-        """The open cell of `inner`, the number of elements before, and whether that is exact.
-
-        It is exact if `inner` is an end, or if its cell is empty. The upper fence counts the
-        elements up to it.
-        """
-        ends, tally = self.brackets.ends, self.tally
-        cell = int(np.searchsorted(ends, self.inner, side="left"))
-        if cell < len(ends) and ends[cell] == self.inner:
-            return cell, int((tally.upto if self.is_high else tally.below)[cell]), True
-        before = int(tally.upto[cell - 1]) if cell else 0
-        behind = int(tally.below[cell]) if cell < len(ends) else tally.n_valid
-        return cell, before, before == behind
-
-    # --- The most extreme elements ---
-
-    def within(self, last: Any) -> Any:
-        """Return the value beyond which elements are listed: the fence, or the last listed one."""
-        if last is None or self.inner is None:
-            return self.inner if last is None else last
-        return max(self.inner, last) if self.is_high else min(self.inner, last)
-
-    def all_beyond(self, value: Any, most: int) -> Listed:
-        """Return the interval strictly between a value and the extreme."""
-        if value is None or value == self.extreme:
-            return (*sorted([self.extreme, self.opposite], reverse=True), most)
-        low, high = sorted([_next(value, self.extreme), self.extreme])
-        return low, high, most
-
-    def most_extreme(
-        self, k: int, known: dict[int, Any], count: int | None, nearest: Any, listed: NDArray[Any]
-    ) -> NDArray[Any]:
-        """Find the `k` most extreme elements of the side, or all beyond the fence if fewer.
-
-        At least one element is returned. `known` maps ranks to elements, `count` elements are
-        beyond the fence, `nearest` is the first one inside, and `listed` are the candidates beyond
-        `within`.
-        """
-        within = self.within(known.get(self.rank(k)))
-        if count is not None and 0 < count < k and self.inner is not None:
-            if within != self.inner:
-                listed = self._elements_beyond(self.inner, count)
-            return self._beyond(self.inner, count, listed)
-        if count == 0 and k > 1 and nearest is not None:
-            return np.array([nearest], listed.dtype)
-        wanted = 1 if count is not None and count < k else k
-        last = known.get(self.rank(wanted))
-        if last is None:
-            rank = np.array([self.rank(wanted)])
-            (last,) = order_statistics(self.brackets, self.tally, rank)
-        if within is None or last != within:
-            listed = self._elements_beyond(last, wanted)
-        extreme = self._beyond(last, wanted, listed)
-        return np.append(extreme, np.full(wanted - len(extreme), last, extreme.dtype))
-
-    def rank(self, k: int) -> int:
-        """Return the rank of the k-th of the most extreme elements."""
-        return self.tally.n_valid - k if self.is_high else k - 1
-
-    def _elements_beyond(self, value: Any, most: int) -> NDArray[Any]:
-        return _surveyed(self.tally, [], [self.all_beyond(value, most)])[1][0]
-
-    def _beyond(self, value: Any, most: int, listed: NDArray[Any]) -> NDArray[Any]:
-        """Return the elements strictly between a value and the extreme, the most extreme first.
-
-        `listed` are the candidates there. There are at most `most` elements, but where several ends
-        are tied there may be more.
-        """
-        ends, ties = self.brackets.ends, self.tally.upto - self.tally.below
-        if value == self.extreme:
-            return ends[:0]
-        is_end = ends > value if self.is_high else ends < value
-        tied = np.repeat(ends[is_end], np.minimum(ties[is_end], most))
-        ordered = np.sort(np.concatenate([tied, listed]))
-        return unsigned_zero(ordered[::-1] if self.is_high else ordered)
-
-
-def _surveyed(
-    tally: Tally, sides: Sequence[_Side], listed: Sequence[Listed]
-) -> tuple[list[tuple[int | None, Any]], list[NDArray[Any]]]:
-    """Answer for each side, and list the candidates in some intervals, in one pass over them."""
-    nothing = np.empty(0, tally.candidates.dtype)
-    wanted = [[each for each in side.intervals if each[0] <= each[1]] for side in sides]
-    some = [each for each in listed if each[0] <= each[1]]
-    all_surveys, all_elements = tally.candidates.survey(wanted, some)
-    surveys, elements = iter(all_surveys), iter(all_elements)
-    none: Survey = 0, nothing, nothing
-    answers = [
-        side.answer([next(surveys) if low <= high else none for low, high in side.intervals])
-        for side in sides
-    ]
-    return answers, [next(elements) if low <= high else nothing for low, high, _ in listed]
-
-
-def _next(value: Any, towards: Any) -> Any:
-    """Return the next number of the dtype of a value towards another one."""
-    if value == towards:
-        return value
-    if value.dtype.kind == "f":
-        return np.nextafter(value, towards)
-    return value.dtype.type(int(value) + (1 if towards > value else -1))
-
-
 def first_ranks(rule: Rule, n: int) -> IntArray:
-    """Return the distinct ranks that `resolve` selects: for quantiles, and of the last fliers."""
+    """Return distinct ranks that are known to be wanted: for quantiles, and of the last fliers."""
     if n == 0:
         return np.empty(0, np.int64)
-    wanted = rule.ranks(n)
-    return np.unique(np.concatenate([wanted.lower, wanted.upper, _last_fliers(rule, n)]))
+    wanted, k = rule.ranks(n), _most_listed(rule, n)
+    return np.unique(np.concatenate([wanted.lower, wanted.upper, [k - 1, n - k]]))
 
 
-def _last_fliers(rule: Rule, n: int) -> IntArray:
-    """Return the ranks of the innermost fliers that may be listed, one from each side."""
-    k = min(max(rule.max_fliers, 1), n)
-    return np.array([k - 1, n - k])
+def _most_listed(rule: Rule, n: int) -> int:
+    """Return how many of the most extreme of n elements are listed on each side, at least one."""
+    return min(max(rule.max_fliers, 1), n)
 
 
-def resolve(brackets: Brackets, tally: Tally, rule: Rule) -> PartialBox:
-    """Compute the quartiles of at least one element, and the rest of the box as far as gathered.
+def resolve(brackets: Brackets, tally: Tally, rule: Rule, q: NDArray[np.float64]) -> PartialBox:
+    """Find the fliers and whiskers for quantiles `Rule.q`, as far as they were gathered.
 
-    Raises `ChunksChangedError` if the brackets do not hold what they should.
+    There is at least one element. Raises `ChunksChangedError` if the brackets do not hold what they
+    should.
     """
-    n, method = tally.n_valid, METHODS[rule.method]
-    wanted = rule.ranks(n)
-    pairs = np.stack([wanted.lower, wanted.upper]).ravel()
-    # The last fliers are selected together with the quartiles if they were gathered: on a device a
-    # few more elements take little longer.
-    others = _last_fliers(rule, n)
-    others = others[are_gathered(brackets, tally, others)]
-    elements = order_statistics(brackets, tally, np.concatenate([pairs, others]))
-    lower, upper = elements[: len(pairs)].reshape(2, -1)
-    known = dict(zip(others.tolist(), elements[len(pairs) :], strict=True))
-    q = interpolate(lower, upper, wanted.weight, method, np.dtype(np.float64)).astype(np.float64)
-    return resolve_beyond(brackets, tally, rule, q, known)
-
-
-def resolve_beyond(
-    brackets: Brackets, tally: Tally, rule: Rule, q: NDArray[np.float64], known: dict[int, Any]
-) -> PartialBox:
-    """Find the fliers and whiskers for given quantiles `Rule.q`, as far as they were gathered.
-
-    `known` maps ranks to elements. Raises as `resolve` does.
-    """
-    n = tally.n_valid
-    k = min(max(rule.max_fliers, 1), n)
+    n, most = tally.n_valid, _most_listed(rule, tally.n_valid)
     low_fence, high_fence = rule.fences(q)
     fences = float(low_fence), float(high_fence)
-    sides = _Side.both(brackets, tally, fences)
-    outer = [side.all_beyond(side.within(known.get(side.rank(k))), k) for side in sides]
-    answers, listed = _surveyed(tally, sides, outer)
-    low, high = (
-        side.most_extreme(k, known, *answer, elements)
-        for side, answer, elements in zip(sides, answers, listed, strict=True)
-    )
-    (below, whislo), (above, whishi) = answers
-    counts = n, tally.n_missing, tally.n_left_out
-    return PartialBox(*counts, q, low, high, fences, below, above, (whislo, whishi))
+    below, above = numbers = _numbers_beyond(brackets, tally, fences)
+    n_low, n_high = (most if each is None else min(max(each, 1), most) for each in numbers)
+    ranks = np.concatenate([np.arange(n_low), np.arange(n - 1, n - 1 - n_high, -1)])
+    elements, whiskers = _with_whiskers(brackets, tally, fences, numbers, ranks)
+    counts, sides = (n, tally.n_missing, tally.n_left_out), (elements[:n_low], elements[n_low:])
+    return PartialBox(*counts, q, *sides, fences, below, above, whiskers)
+
+
+def _numbers_beyond(
+    brackets: Brackets, tally: Tally, fences: tuple[float, float]
+) -> tuple[int | None, int | None]:
+    """Count the elements beyond each fence; None if the elements near it were not gathered."""
+    n, dtype = tally.n_valid, brackets.ends.dtype
+    inner = smallest_from(fences[0], dtype), largest_to(fences[1], dtype)
+    values = np.array(sorted({each for each in inner if each is not None}), dtype)
+    is_known = are_counted(brackets, tally, values)
+    below, upto = counts_at(brackets, tally, values)
+    numbers: list[int | None] = []
+    for fence, value, beyond in zip(fences, inner, (below, n - upto), strict=True):
+        if value is None:  # nothing is beyond NaN, and otherwise everything is
+            numbers.append(0 if math.isnan(fence) else n)
+        else:
+            place = values.searchsorted(value)
+            numbers.append(int(beyond[place]) if is_known[place] else None)
+    return numbers[0], numbers[1]
+
+
+def _with_whiskers(
+    brackets: Brackets,
+    tally: Tally,
+    fences: tuple[float, float],
+    numbers: Sequence[int | None],
+    ranks: IntArray,
+) -> tuple[NDArray[Any], tuple[Any, Any]]:
+    """Find the elements of some ranks, and the nearest elements inside fences.
+
+    These are None where the number of elements beyond the fence is, or if there are none.
+    """
+    n = tally.n_valid
+    has = [
+        number is not None and number < n and not math.isnan(fence)
+        for number, fence in zip(numbers, fences, strict=True)
+    ]
+    inner = [number or 0 for number in numbers]
+    own = np.array([inner[0], n - 1 - inner[1]])[has]
+    elements = order_statistics(brackets, tally, np.concatenate([ranks, own]))
+    nearest = iter(elements[len(ranks) :])
+    low, high = (next(nearest) if each else None for each in has)
+    return elements[: len(ranks)], (low, high)
 
 
 def resolve_weighted(order: InOrder, rule: Rule, q: NDArray[np.float64]) -> PartialBox:
@@ -871,7 +693,7 @@ def resolve_weighted(order: InOrder, rule: Rule, q: NDArray[np.float64]) -> Part
 
     There is at least one element. Raises as `resolve` does.
     """
-    box = resolve_beyond(order.brackets, order.tally, rule, q, {})
+    box = resolve(order.brackets, order.tally, rule, q)
     box = replace(box, weight=order.tally.weight)
     return _with_weights(box, order, np.unique(box.low), np.unique(box.high)[::-1])
 
@@ -884,7 +706,7 @@ def _with_weights(
     Also add those of the elements that equal the distinct extremes `low` and `high`.
     """
     brackets, tally, values = order.brackets, order.tally, np.concatenate([low, high])
-    below, upto = counts_at(brackets, tally, values, tally.candidates.ordered().places)
+    below, upto = counts_at(brackets, tally, values)
     n_low, n = len(low), len(values)
     # Nothing lies between two neighbours among the extremes: one begins where the other ends.
     edges = np.concatenate([[0], upto[:n_low], [tally.n_valid], below[n_low:]])
@@ -905,16 +727,20 @@ def _with_weights(
 
 def resolve_again(box: PartialBox, brackets: Brackets, tally: Tally) -> PartialBox:
     """Complete a box after the third load, which gathers the elements near its fences."""
-    sides = _Side.both(brackets, tally, box.fences)
-    counts, whiskers = [box.below, box.above], [*box.whiskers]
-    unknown = [i for i, count in enumerate(counts) if count is None]
-    answers, _ = _surveyed(tally, [sides[i] for i in unknown], [])
-    for i, (count, whisker) in zip(unknown, answers, strict=True):
-        assert count is not None
-        counts[i], whiskers[i] = count, whisker
-    below, above = counts
-    box = replace(box, below=below, above=above, whiskers=(whiskers[0], whiskers[1]))
+    found = _numbers_beyond(brackets, tally, box.fences)
+    nothing = np.empty(0, np.int64)
+    known = box.below, box.above
+    # Elements near a fence that was known before are not gathered.
+    wanted = [new if old is None else None for old, new in zip(known, found, strict=True)]
+    _, whiskers = _with_whiskers(brackets, tally, box.fences, wanted, nothing)
+    below, above = (new if old is None else old for old, new in zip(known, wanted, strict=True))
+    low, high = (
+        old if new is None else new for old, new in zip(box.whiskers, whiskers, strict=True)
+    )
+    assert below is not None
+    assert above is not None
+    box = replace(box, below=below, above=above, whiskers=(low, high))
     if not tally.weighs:
         return box
-    nothing = brackets.ends[:0]
-    return _with_weights(box, InOrder.of(brackets, tally), nothing, nothing)
+    none = brackets.ends[:0]
+    return _with_weights(box, InOrder.of(brackets, tally), none, none)

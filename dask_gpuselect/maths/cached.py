@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.candidates import Candidates, HostCandidates
 from dask_gpuselect.maths.cuts import NO_SUMS, Brackets, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.exact_sums import ExactSums
-from dask_gpuselect.maths.finish import Places, counts_at
+from dask_gpuselect.maths.finish import counts_at, places_among
 from dask_gpuselect.maths.ragged import CellTally
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.weight_finish import InOrder
@@ -50,8 +50,8 @@ def tally_by(cached: Brackets, tally: Tally, wanted: Brackets) -> Tally:
     """Compute the tally of a chunk at other brackets, which the cached ones must cover."""
     order = InOrder.of(cached, tally) if tally.weighs else None
     ordered = (tally if order is None else order.tally).candidates.ordered()
-    below, upto = counts_at(cached, tally, wanted.ends, ordered.places)
-    places = _places_inside(wanted, len(ordered), ordered.places)
+    below, upto = counts_at(cached, tally, wanted.ends, ordered)
+    places = _places_inside(wanted, ordered)
     # Only these elements move to the host: candidates of a chunk on a GPU are there.
     candidates = HostCandidates(_with_ties(cached, tally, ordered.elements_at(places), wanted))
     counted = replace(tally, below=below, upto=upto, candidates=candidates)
@@ -97,18 +97,13 @@ def cell_tally_by(
     return CellTally.of_each(wanted, tallies)
 
 
-def _places_inside(wanted: Brackets, n: int, places: Places) -> IntArray:
-    """Find the places of the elements in wanted cells, among n candidates in ascending order."""
-    starts = np.append(np.int64(0), places(wanted.ends, "right"))[wanted.wanted]
-    stops = np.append(places(wanted.ends, "left"), np.int64(n))[wanted.wanted]
+def _places_inside(wanted: Brackets, candidates: Candidates) -> IntArray:
+    """Find the places of the elements in wanted cells, among candidates in ascending order."""
+    below, upto = candidates.counts(wanted.ends)
+    starts = np.append(np.int64(0), upto)[wanted.wanted]
+    stops = np.append(below, np.int64(len(candidates)))[wanted.wanted]
     cells = [np.arange(start, stop) for start, stop in zip(starts, stops, strict=True)]
     return np.concatenate([np.empty(0, np.int64), *cells])
-
-
-def places_among(ends: NDArray[Any], values: NDArray[Any]) -> tuple[IntArray, NDArray[np.bool_]]:
-    """Find the open cell below each value or around it, and whether the value is an end."""
-    cell = ends.searchsorted(values)
-    return cell, ends.searchsorted(values, "right") > cell
 
 
 def _is_inside(brackets: Brackets, values: NDArray[Any]) -> NDArray[np.bool_]:

@@ -26,10 +26,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cached import places_among
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, merge, totals
 from dask_gpuselect.maths.envelope import Envelope, find_brackets
-from dask_gpuselect.maths.finish import counts_at
+from dask_gpuselect.maths.finish import counts_at, places_among
 from dask_gpuselect.maths.lane_cuts import RanksOfLanes
 from dask_gpuselect.maths.ragged import Bracketed, CellTally
 from dask_gpuselect.maths.sizes import COARSE_EVERY, LEAST_OF_GROUP
@@ -171,7 +170,7 @@ def cuts_of_tally(brackets: Brackets, tally: Tally, most: int) -> Cuts:
         places = np.union1d(places, np.minimum(by_weight, len(ordered) - 1))
     pivots = np.unique(np.concatenate([brackets.ends, ordered.elements_at(places)]))
     # If a pivot is no element, its counts equal those of its neighbours, which does no harm.
-    below, upto = counts_at(brackets, tally, pivots, ordered.places)
+    below, upto = counts_at(brackets, tally, pivots, ordered)
     cuts = Cuts.of_chunk(pivots, below, upto, tally.n_valid, tally.n_missing)
     if order is None:
         return cuts

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
-
-Places = Callable[[NDArray[Any], Literal["left", "right"]], IntArray]
-"""Function from values to the number of candidates that are < or <= each value."""
 
 
 def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArray[Any]:
@@ -42,16 +39,15 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
     read it.
     """
     borders = borders_of(tally)
-    inside = borders[1::2] - borders[::2]  # number of elements of each cell
+    gathered = inside(tally) * brackets.wanted
     segment = _segments(borders, ranks)
     is_end = segment % 2 == 1
-    is_gathered = inside[brackets.wanted].sum() == len(tally.candidates)
+    is_gathered = gathered.sum() == len(tally.candidates)
     if not (is_gathered and are_gathered(brackets, tally, ranks).all()):
         raise ChunksChangedError(
             "the data have changed since the first read: wanted ranks are outside their brackets. "
             f"{ADVICE}"
         )
-    gathered = inside * brackets.wanted
     before = gathered.cumsum() - gathered  # candidates before each cell
     answers = np.empty(ranks.shape, tally.candidates.dtype)
     answers[is_end] = brackets.ends[brackets.end_behind(segment[is_end] // 2)]
@@ -68,7 +64,7 @@ def sum_of_ranks(brackets: Brackets, tally: Tally, first: int, stop: int) -> Exa
     Elements of cells that are not wanted are left out. One sum, in a table of one place.
     """
     borders = borders_of(tally)
-    gathered = (borders[1::2] - borders[::2]) * brackets.wanted
+    gathered = inside(tally) * brackets.wanted
     elements = tally.candidates.ordered().on_host()
     ranks = np.repeat(borders[::2] - (gathered.cumsum() - gathered), gathered) + np.arange(
         len(elements)
@@ -81,10 +77,7 @@ def sum_of_ranks(brackets: Brackets, tally: Tally, first: int, stop: int) -> Exa
 
 
 def counts_at(
-    brackets: Brackets,
-    tally: Tally,
-    values: NDArray[Any],
-    places: Places,
+    brackets: Brackets, tally: Tally, values: NDArray[Any], candidates: Candidates | None = None
 ) -> tuple[IntArray, IntArray]:
     """Count the valid elements that are < and <= some values.
 
@@ -93,21 +86,39 @@ def counts_at(
     brackets, tally
         As for `order_statistics`, or the tally of a single chunk.
     values : ndarray
-        Each is an end of the brackets, or lies in a cell whose elements are candidates.
-    places : callable
-        Function from values and "left" or "right" to the number of candidates < or <= them.
+        Each is an end of the brackets, or lies in a cell whose elements are candidates. If the
+        candidates are not sorted, the values are ascending and distinct.
+    candidates : Candidates, optional
+        Those of the tally, if they were sorted.
     """
-    ends = brackets.ends
     # `end` is the end at each value or the next one above. If the value is no end itself, it lies
-    # in the cell before that end. Elements below the value are then those up to the begin of the
-    # cell, and the candidates between that and the value.
-    end = ends.searchsorted(values)
-    is_end = ends.searchsorted(values, "right") > end
+    # in the cell before that end. Elements below the value are then those of the cells before that
+    # were not gathered, those that equal an end, and the candidates below the value.
+    end, is_end = places_among(brackets.ends, values)
+    below, upto = (tally.candidates if candidates is None else candidates).counts(values)
     none = np.int64(0)
-    behind = np.append(none, tally.upto - places(ends, "right"))[end]
-    below = np.where(is_end, np.append(tally.below, none)[end], behind + places(values, "left"))
-    upto = np.where(is_end, np.append(tally.upto, none)[end], behind + places(values, "right"))
+    gathered = (inside(tally) * brackets.wanted).cumsum()[:-1]
+    behind = np.append(none, tally.upto - gathered)[end]
+    below = np.where(is_end, np.append(tally.below, none)[end], behind + below)
+    upto = np.where(is_end, np.append(tally.upto, none)[end], behind + upto)
     return below, upto
+
+
+def are_counted(brackets: Brackets, tally: Tally, values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return whether `counts_at` knows the counts at these values."""
+    end, is_end = places_among(brackets.ends, values)
+    return np.asarray(is_end | (brackets.wanted | (inside(tally) == 0))[end])
+
+
+def places_among(ends: NDArray[Any], values: NDArray[Any]) -> tuple[IntArray, NDArray[np.bool_]]:
+    """Find the open cell below each value or around it, and whether the value is an end."""
+    cell = ends.searchsorted(values)
+    return cell, ends.searchsorted(values, "right") > cell
+
+
+def inside(tally: Tally) -> IntArray:
+    """Count the elements in each cell."""
+    return np.append(tally.below, tally.n_valid) - np.append(np.int64(0), tally.upto)
 
 
 def are_gathered(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArray[np.bool_]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,13 +102,8 @@ class Edges(Joined):
     @classmethod
     def of_chunk(cls, brackets: Brackets, tally: Tally, splitters: Splitters) -> Self:
         """Compute the edges of one chunk from its tally of the second load."""
-        marks = np.union1d(brackets.ends, splitters.values)
-        below, upto = tally.candidates.counts(marks)
-
-        def places(values: NDArray[Any], side: Literal["left", "right"]) -> IntArray:
-            return (below if side == "left" else upto)[marks.searchsorted(values)]
-
-        left, right = counts_at(brackets, tally, splitters.values, places)
+        marks, which = np.unique(splitters.values, return_inverse=True)
+        left, right = (each[which] for each in counts_at(brackets, tally, marks))
         n_missing = len(splitters.starts) - len(splitters.values)
         size = tally.n_valid + tally.n_missing
         left = np.append(left, np.full(n_missing, tally.n_valid, np.int64))

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cached import places_among
 from dask_gpuselect.maths.cuts import (
     Arrays,
     Brackets,
@@ -30,6 +29,7 @@ from dask_gpuselect.maths.cuts import (
     Tally,
     covered,
 )
+from dask_gpuselect.maths.finish import places_among
 from dask_gpuselect.maths.keys import from_keys, to_keys, unused_key
 
 # Largest number of elements of a cell, in units of a cell between pivots. The cuts of a chunk have

@@ -25,7 +25,7 @@ from dask_gpuselect.maths.exact_sums import (
     quotient,
     whole_needs,
 )
-from dask_gpuselect.maths.finish import borders_of
+from dask_gpuselect.maths.finish import borders_of, inside
 from dask_gpuselect.maths.weights import POINT, PRODUCT_UNIT, WEIGHT_UNIT
 
 FEW = 64  # elements that are multiplied as Python integers
@@ -383,11 +383,6 @@ class InOrder(WeightedOrder):
     def _running(self, blocks: IntArray) -> Wholes:
         """Compute the running sums of the weights in some blocks."""
         return Wholes.of(self.weights[blocks]).running()
-
-
-def inside(tally: Tally) -> IntArray:
-    """Count the elements in each cell."""
-    return np.append(tally.below, tally.n_valid) - np.append(np.int64(0), tally.upto)
 
 
 class CellWeights(NamedTuple):

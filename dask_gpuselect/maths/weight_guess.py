@@ -26,8 +26,9 @@ from dask_gpuselect.maths.cuts import (
 )
 from dask_gpuselect.maths.envelope import brackets_at
 from dask_gpuselect.maths.exact_sums import ExactSums, whole_needs
+from dask_gpuselect.maths.finish import inside
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
-from dask_gpuselect.maths.weight_finish import CellWeights, inside, sums_reached, windows
+from dask_gpuselect.maths.weight_finish import CellWeights, sums_reached, windows
 from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT
 
 

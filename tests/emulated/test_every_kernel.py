@@ -99,7 +99,7 @@ STARTS = {
     "test_lanes_in_parts": "passes reports answers",
     "test_chunks_whose_sample_is_worth_it": "sample select gather",
     "test_box_at_once[some nan]": "gather locate",
-    "test_box_at_once[normal]": "guess gather locate sampled survey",
+    "test_box_at_once[normal]": "guess gather locate sampled",
     "test_box_at_once[small]": "only",
     "test_strategies[kelley]": "extent point",
     "test_strategies[radix]": "count",

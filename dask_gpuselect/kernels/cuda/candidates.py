@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,24 +15,24 @@ from dask_gpuselect.kernels.cuda.chunk import distances_from
 from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_device
 from dask_gpuselect.kernels.cuda.ordering import counts_at
 from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.maths.candidates import Counts, Listed, Side, Sort, Survey
+from dask_gpuselect.maths.candidates import SIDES, Counts, Sort
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.keys import from_keys, to_keys
+from dask_gpuselect.maths.keys import from_keys
 
 # Up to this many wanted elements are selected, some of them together; for more, all are sorted.
 # Selecting 6 of 2^24 float32 took 0.25 ms, sorting 0.53. The crossover was not measured.
 FEW_PLACES = 48
 SELECTION = source.record("candidates.cu", "Selection")
-SURVEY = source.record("candidates.cu", "Surveys")
 
 
 @dataclass(frozen=True)
 class DeviceCandidates:
-    """Candidates on a device; see `maths.candidates.Candidates`."""
+    """Candidates on a device, in ascending order or not; see `maths.candidates.Candidates`."""
 
     elements: Array
     known: Mapping[int, Any] = field(default_factory=dict)
     """Elements that are selected already, by their places."""
+    is_ordered: bool = False
 
     def __len__(self) -> int:
         return int(self.elements.size)
@@ -52,61 +51,32 @@ class DeviceCandidates:
 
         Scratch: 0.1 MB; for more than `FEW_PLACES`, what sorting takes.
         """
+        if self.is_ordered:
+            return reference.elements_at(self.elements, places)
         if all(place in self.known for place in places.tolist()):
             return np.array([self.known[place] for place in places.tolist()], self.dtype)
         few = np.unique(places)
         if few.size > FEW_PLACES:
-            return np.asarray(cupy.sort(self.elements).take(cupy.asarray(places)).get())
+            return self.ordered().elements_at(places)
         return _select(self.elements, few)[np.searchsorted(few, places)]
 
     def on_host(self) -> NDArray[Any]:
         """Return all candidates, in no particular order."""
         return np.asarray(self.elements.get())
 
-    def survey(
-        self, intervals: Sequence[Sequence[tuple[Any, Any]]], listed: Sequence[Listed]
-    ) -> tuple[Sequence[Survey], Sequence[NDArray[Any]]]:
-        """Survey the elements in each interval [low, high], and collect those of other intervals.
-
-        The results are on the host. Reads all elements once.
-        """
-        wanted = [each for neighbours in intervals for each in neighbours]
-        if not (wanted or listed):
-            return [], []
-        sheet = np.zeros((), SURVEY)
-        sheet["low"] = sheet["kept_low"] = 1  # an empty interval
-        sheet["least"] = np.iinfo(np.uint64).max
-        n, n_listed, itemsize = len(wanted), len(listed), self.dtype.itemsize
-        intervals = [*wanted, *((low, high) for low, high, _ in listed)]
-        low, high = to_keys(np.array(intervals, self.dtype)).T
-        sheet["low"][:n], sheet["high"][:n] = low[:n], high[:n]
-        sheet["kept_low"][:n_listed], sheet["kept_high"][:n_listed] = low[n:], high[n:]
-        rooms = [most for _, _, most in listed]
-        starts = [0, *itertools.accumulate(rooms)]
-        sheet["room"][:n_listed], sheet["start"][:n_listed] = rooms, starts[:-1]
-        record = on_device(sheet, room=starts[-1] * itemsize)
-        launch(self.dtype, "survey", self.elements, len(self), record, record[SURVEY.itemsize :])
-        host = record.get()
-        sheet = host[: SURVEY.itemsize].view(SURVEY)[0]
-        elements = host[SURVEY.itemsize :].view(self.dtype)
-        ends = from_keys(np.stack([sheet["least"][:n], sheet["most"][:n]]), self.dtype)
-        numbers = sheet["number"][:n].tolist()
-        # An interval has one element at each end, or none.
-        surveys = [(m, *ends[:, i, None][:, : min(m, 1)]) for i, m in enumerate(numbers)]
-        numbers = np.minimum(sheet["n_kept"], sheet["room"]).tolist()
-        lists = [elements[start : start + m] for start, m in zip(starts, numbers, strict=False)]
-        return surveys, lists[:n_listed]
-
     def counts(self, values: NDArray[Any]) -> Counts:
         """Count the elements below, and up to, each of some values.
 
-        Reads the elements once for every `source.MOST_MARKS` values.
+        Reads the elements once for every `source.MOST_MARKS` values, unless they are sorted.
         """
+        if self.is_ordered:
+            below, upto = (reference.places_of(self.elements, values, side) for side in SIDES)
+            return below, upto
         size = source.MOST_MARKS
         starts = range(0, max(len(values), 1), size)
         parts = [counts_at(self.elements, values[start : start + size]) for start in starts]
-        below, upto = zip(*parts, strict=True)
-        return np.concatenate(below), np.concatenate(upto)
+        below, upto = map(np.concatenate, zip(*parts, strict=True))
+        return below, upto
 
     def distances(self, centre: Any) -> DeviceCandidates:
         return DeviceCandidates(distances_from(self.elements, centre, centre.dtype))
@@ -115,21 +85,8 @@ class DeviceCandidates:
         more = on_device(elements).view(self.dtype)
         return DeviceCandidates(cupy.concatenate([self.elements, more]))
 
-    def ordered(self, by: Sort = cupy.sort) -> OrderedDeviceCandidates:
-        return OrderedDeviceCandidates(by(self.elements))
-
-
-class OrderedDeviceCandidates(DeviceCandidates):
-    """Candidates on a device, ascending."""
-
-    def elements_at(self, places: IntArray) -> NDArray[Any]:
-        return reference.elements_at(self.elements, places)
-
-    def ordered(self, by: Sort = cupy.sort) -> OrderedDeviceCandidates:
-        return self
-
-    def places(self, values: NDArray[Any], side: Side) -> IntArray:
-        return reference.places_of(self.elements, values, side)
+    def ordered(self, by: Sort = cupy.sort) -> DeviceCandidates:
+        return self if self.is_ordered else DeviceCandidates(by(self.elements), is_ordered=True)
 
 
 def most_selected() -> int:

@@ -47,7 +47,7 @@ FIRST_ROOM = 1 / 4  # room for candidates of given brackets, as a part of all el
 class Keys:
     """Elements as unsigned integers in the same order, each with the number of a group or cell.
 
-    If they are ordered, they are the part of `OrderedCandidates` that is asked here.
+    If they are ordered, they are the part of `Candidates` that is asked here.
 
     Parameters
     ----------

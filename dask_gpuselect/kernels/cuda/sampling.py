@@ -21,7 +21,6 @@ from dask_gpuselect.kernels.cuda.candidates import (
     FEW_PLACES,
     SELECTION,
     DeviceCandidates,
-    OrderedDeviceCandidates,
     most_selected,
     select_few,
     start_selection,
@@ -178,7 +177,7 @@ class ManyCandidates(DeviceCandidates):
         if wanted.size > FEW_PLACES:
             elements = tally.candidates.elements
             elements.sort()  # in place: `cupy.sort` takes a copy
-            tally = replace(tally, candidates=OrderedDeviceCandidates(elements))
+            tally = replace(tally, candidates=DeviceCandidates(elements, is_ordered=True))
         if not are_gathered(brackets, tally, wanted).all():
             return super().elements_at(places)
         return order_statistics(brackets, tally, wanted)[np.searchsorted(wanted, places)]

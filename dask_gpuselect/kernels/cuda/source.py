@@ -68,7 +68,6 @@ DIGIT = 11  # bits
 COUNTERS = 8192  # counters of bins in shared memory: several for each bin if there are few bins
 MOST_RANKS = 6  # ranks that are selected together: their counts take 48 KiB, which every device has
 MOST_SELECTED = 24  # the same if a block can have 192 KiB
-MOST_SURVEYS = 4  # intervals of candidates that are surveyed together
 MOST_ANSWERS = 6  # answers for a lane that are found together, digit by digit
 SUMS = ("TOTAL", "SQUARE", "CUBE")  # sums of elements, of products of two, and of products of three
 AGREED: dict[str, int] = {
