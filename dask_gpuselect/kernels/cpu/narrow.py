@@ -3,7 +3,7 @@
 NumPy's default sort compares them if the processor has no vector instructions for them (before
 AVX-512): 51 ns an element for lanes of 2,000 uint8, 96 for as many int16. Its radix sort takes 5
 and 4, and counting bytes 2, whatever the data. Short rows of two bytes are sorted as int32, for
-which AVX2 has vectors: 120 elements take 2.5 ns each instead of 8 to 12, and 24 instead of 26.
+which AVX2 has vectors: rows of 120 take 1.7 ns an element instead of 6 to 12.
 """
 
 from __future__ import annotations
