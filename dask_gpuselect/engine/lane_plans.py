@@ -354,7 +354,7 @@ def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
     if place is None or lane_bytes > limit or disk_bytes > place.room:
         return None
     # Several for each thread, as far as they are worth a task.
-    most = lanes.column_bytes // COLUMNS
+    most = lanes.n_lanes * (lane_bytes + lanes.answer_bytes) // COLUMNS
     if place.plan == "scratch":
         most = min(most, max(LOCAL_TILE, RUN_BYTES * sum(lanes.chunks)))
     most = min(limit, TILE, max(most, SHARE_BYTES))

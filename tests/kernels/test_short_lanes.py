@@ -28,7 +28,7 @@ def test_counting_sorts(dtype: str, n: int) -> None:
     info = np.iinfo(dtype)
     random = np.random.default_rng(n)
     for low, high in ((info.min, info.max), (0, 2), (info.max, info.max), (info.min, info.min)):
-        rows = random.integers(low, high, (7, n), dtype=dtype, endpoint=True)
+        rows = random.integers(low, high, (9, n), dtype=dtype, endpoint=True)
         wanted = np.sort(rows, axis=1)
         cpu_narrow.sort_rows(rows)
         np.testing.assert_array_equal(rows, wanted)

@@ -2,11 +2,14 @@
 
 NumPy's default sort compares them if the processor has no vector instructions for them (before
 AVX-512): 51 ns an element for lanes of 2,000 uint8, 96 for as many int16. Its radix sort takes 5
-and 4, and counting bytes 2, whatever the data.
+and 4, and counting bytes 2, whatever the data. Short rows of two bytes are sorted as int32, for
+which AVX2 has vectors: rows of 120 take 1.7 ns an element instead of 6 to 12.
 """
 
 from __future__ import annotations
 
+import time
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,8 @@ from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.word_counts import count_in_turn
 
 FEW_OF_EACH = 4 * 256  # elements of a row of bytes below which each element is placed by itself
+SHORT = 512  # elements of a row up to which vectors of int32 sort as fast as digits, or faster
+TOGETHER = 1 << 14  # elements that are sorted as int32 at once, in the cache
 
 
 def is_narrow(dtype: np.dtype[Any]) -> bool:
@@ -25,12 +30,38 @@ def is_narrow(dtype: np.dtype[Any]) -> bool:
 
 def sort_rows(rows: NDArray[Any]) -> None:
     """Sort every row of a contiguous table of narrow integers, in place."""
-    sort = _sort_rows_of_bytes if rows.dtype.itemsize == 1 else _sort_by_digits
-    sort(rows)
+    if rows.dtype.itemsize == 1:
+        _sort_rows_of_bytes(rows)
+    elif rows.shape[1] <= SHORT < rows.size and _is_wide_faster():
+        _sort_wide(rows)
+    else:
+        _sort_by_digits(rows)
 
 
 def _sort_by_digits(rows: NDArray[Any]) -> None:
     rows.sort(axis=-1, kind="stable")  # a radix sort, of so few bits
+
+
+def _sort_wide(rows: NDArray[Any]) -> None:
+    """Sort rows as int32, some at a time."""
+    step = max(TOGETHER // max(rows.shape[1], 1), 1)
+    for start in range(0, len(rows), step):
+        some = rows[start : start + step]
+        wide = some.astype(np.int32)
+        wide.sort(axis=-1)
+        some[...] = wide
+
+
+@cache
+def _is_wide_faster() -> bool:
+    """Measure whether rows of two bytes are sorted faster as int32, in less than a millisecond."""
+    rows = np.random.default_rng(0).integers(-(1 << 15), 1 << 15, (128, SHORT // 4), np.int16)
+    seconds = []
+    for sort in (_sort_wide, _sort_by_digits) * 3:
+        table, begin = rows.copy(), time.perf_counter()
+        sort(table)
+        seconds.append(time.perf_counter() - begin)
+    return min(seconds[::2]) < min(seconds[1::2])
 
 
 @until_compiled(_sort_by_digits)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import kernel, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
-from dask_gpuselect.kernels.cpu.few import tiles
+from dask_gpuselect.kernels.cpu.few import MOST, tiles
 from dask_gpuselect.kernels.cpu.lanes import lanes
 from dask_gpuselect.kernels.cpu.scalars import first_from, is_missing
 from dask_gpuselect.maths.atoms import Atoms
@@ -28,6 +28,10 @@ from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, join
 # vectors is as fast.
 MOST_MEMBERS = 8
 MOST_ELEMENTS = 64
+
+# Lanes from which on windows of few elements are faster as further lanes, sorted side by side: in
+# lanes of 365 float32, five-day windows take 51 ns each instead of 204.
+MANY_LANES = 512
 
 
 def is_faster(atoms: Atoms, dtype: np.dtype[Any]) -> bool:
@@ -43,8 +47,11 @@ def window_lanes(parts: Sequence[NDArray[Any]], atoms: Atoms, ranks: RanksOfLane
 
     Scratch: a tile of lanes, and a copy.
     """
+    n_lanes, dtype = math.prod(parts[0].shape[:-1]), parts[0].dtype
+    is_few = n_lanes >= MANY_LANES and atoms.sizes.max(initial=0) <= MOST[dtype.itemsize]
     has_ranks = len(ranks(np.ones(1, np.int64))[0]) > 0
-    return _merged(parts, atoms, ranks) if has_ranks and is_faster(atoms, parts[0].dtype) else None
+    is_worth = has_ranks and not is_few and is_faster(atoms, dtype)
+    return _merged(parts, atoms, ranks) if is_worth else None
 
 
 def _one_by_one(parts: Sequence[NDArray[Any]], atoms: Atoms, ranks: RanksOfLanes) -> Lanes:
