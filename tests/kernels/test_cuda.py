@@ -169,7 +169,7 @@ def made_for(name: str, dtype: str) -> list[Defined]:
         made = [(*more, ("PIECES", few)) for more in made] + [(*made[-1], ("PIECES", few + 1))]
     if name in MASKED:
         made += [(*made[0], *KEEPS)]
-    return [*made, (("WHOLE", 1),)] if name == "weigh_segments" else made
+    return [*made, (("WHOLE", 1),)] if name == "weigh_once" else made
 
 
 @pytest.mark.slow
