@@ -447,41 +447,45 @@ def needs(weight: ExactSums, q: NDArray[np.float64], unit: int) -> tuple[ExactSu
         same = np.zeros(len(weight), np.int64)
         reached, passed = needs(weight[:1], q[:1], unit)
         return reached[same], passed[same]
-    pairs = zip(weight.integers(unit).tolist(), q.tolist(), strict=True)
-    both = np.array([whole_needs(*pair) for pair in pairs], object).reshape(-1, 2)
-    return ExactSums.of_integers(both[:, 0], unit), ExactSums.of_integers(both[:, 1], unit)
+    least, beyond = whole_needs(weight.integers(unit), q)
+    return ExactSums.of_integers(least, unit), ExactSums.of_integers(beyond, unit)
 
 
-def whole_needs(total: int, q: float) -> tuple[int, int]:
-    """Return the least whole sums that reach the share q of a whole sum, and that exceed it.
+def whole_needs(total: Any, q: FloatArray) -> tuple[NDArray[np.object_], NDArray[np.object_]]:
+    """Return the least whole sums that reach the share q of whole sums, and that exceed it.
 
-    They are compared as those of `needs` are.
+    `total` is one Python integer for all shares, or an array of one for each. They are compared as
+    those of `needs` are.
     """
-    top, bottom = q.as_integer_ratio()
-    # Multiples of the denominator, with 64 bits below them, where the middles lie.
-    places = bottom.bit_length() + 64
-    below, beyond, is_even = _halfway((total << places) * top >> bottom.bit_length() - 1)
-    limits = (below, q == 0 or not is_even), (beyond, is_even)
-    reached, passed = (
-        (limit >> places) + 1 if passes else -(-limit >> places) for limit, passes in limits
+    fraction, exponent = np.frexp(q)
+    tops = np.ldexp(fraction, 53).astype(np.int64).astype(object)
+    # Multiples of a power of two, with 64 bits below them, where the middles lie.
+    places = (53 + 64 - exponent).astype(object)
+    below, beyond, is_even = _halfway(total * tops << 64)
+    limits = (below, (q == 0) | ~is_even), (beyond, is_even)
+    least, past = (
+        np.minimum(np.where(passes, (limit >> places) + 1, -(-limit >> places)), total)
+        for limit, passes in limits
     )
-    return (total, total) if q == 1 else (min(reached, total), min(passed, total))
+    return np.where(q == 1, total, least), np.where(q == 1, total, past)
 
 
-def _halfway(share: int) -> tuple[int, int, bool]:
-    """Round an integer to 53 bits, and find the middles between it and its neighbours.
+_bit_lengths: Any = np.frompyfunc(int.bit_length, 1, 1)
 
-    Also return whether it is even. A sum in the middle is rounded to the even one.
+
+def _halfway(share: Any) -> tuple[Any, Any, NDArray[np.bool_]]:
+    """Round integers to 53 bits, and find the middles between them and their neighbours.
+
+    They are 0 or beyond 2**64. Also return whether they are even. A sum in the middle is rounded to
+    the even one.
     """
-    if not share:
-        return 0, 0, True
-    last = share.bit_length() - 53
+    last = np.maximum(_bit_lengths(share) - 53, 1)
     half = 1 << (last - 1)
     share = (share + half - 1 + (share >> last & 1)) >> last << last
-    last = share.bit_length() - 53
+    last = np.maximum(_bit_lengths(share) - 53, 1)
     half = 1 << (last - 1)
-    is_power = share & (share - 1) == 0
-    return share - (half >> is_power), share + half, not share >> last & 1
+    is_power = (share & (share - 1)) == 0
+    return share - (half >> is_power.astype(object)), share + half, (share >> last & 1) == 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -525,13 +529,16 @@ class Wholes:
         """
         return self._find(self.limbs_of(sums), row)
 
-    def reach_whole(self, sums: Sequence[int], unit: int, row: IntArray | None = None) -> IntArray:
-        """Count the running sums below each of some sums, in units of ``2**unit``; see `reach`."""
+    def reach_whole(self, sums: Any, unit: int, row: IntArray | None = None) -> IntArray:
+        """Count the running sums below each of some sums, in units of ``2**unit``; see `reach`.
+
+        `sums` is an array of Python integers.
+        """
         shift, last = self.exponent - unit, len(self.limbs) - 1
-        wholes = [-(-each >> shift) if shift > 0 else each << -shift for each in sums]
-        wanted = [[each >> DIGIT * i & MASK for each in wholes] for i in range(last)]
-        wanted.append([min(max(each >> DIGIT * last, -1), MOST) for each in wholes])
-        return self._find([np.array(each, np.int64) for each in wanted], row)
+        wholes = -(-sums >> shift) if shift > 0 else sums << -shift
+        wanted = [wholes >> DIGIT * i & MASK for i in range(last)]
+        wanted.append((wholes >> DIGIT * last).clip(-1, MOST))
+        return self._find([each.astype(np.int64) for each in wanted], row)
 
     def _find(self, wanted: Sequence[IntArray], row: IntArray | None) -> IntArray:
         """Count the running sums that are below numbers with some limbs."""

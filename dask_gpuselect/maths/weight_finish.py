@@ -7,7 +7,6 @@ All elements, lanes and groups finish here. They differ only in how their elemen
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -75,7 +74,9 @@ class WeightedOrder(ABC):
         wanted = needs(self.sums_of(slot)[1], share, self.unit)
         return self._reach_each(slot, wanted if passes else wanted[:1])
 
-    def reach_wholes(self, slot: IntArray, sums: Sequence[Sequence[int]]) -> Sequence[IntArray]:
+    def reach_wholes(
+        self, slot: IntArray, sums: Sequence[NDArray[np.object_]]
+    ) -> Sequence[IntArray]:
         """Find the first places up to which several whole sums are reached in each slot.
 
         The sums are in units of ``2**-POINT``.
@@ -151,9 +152,9 @@ def windows(total: Any, squares: Any, q: Sequence[float]) -> tuple[Any, Any, Any
     return low, low + squares * denominators, total * denominators
 
 
-def sums_reached(low: Any, high: Any, scale: Any) -> tuple[list[int], list[int]]:
+def sums_reached(low: Any, high: Any, scale: Any) -> tuple[Any, Any]:
     """Return the whole sums that the first and the last element of each of `windows` reach."""
-    return (low // scale + 1).tolist(), (-(-high // scale)).tolist()
+    return low // scale + 1, -(-high // scale)
 
 
 def window_means(
@@ -270,16 +271,17 @@ class InOrder(WeightedOrder):
         return self.tally.square[slot]
 
     def reach(self, slot: IntArray, sums: ExactSums) -> IntArray:
-        (places,) = self.reach_wholes(slot, [sums.integers(WEIGHT_UNIT).tolist()])
+        (places,) = self.reach_wholes(slot, [sums.integers(WEIGHT_UNIT)])
         return places
 
     def reach_shares(
         self, slot: IntArray, share: NDArray[np.float64], *, passes: bool
     ) -> Sequence[IntArray]:
-        sums = [whole_needs(self.cells.total, each) for each in share.tolist()]
-        return self.reach_wholes(slot, [*zip(*sums, strict=True)][: 1 + passes])
+        return self.reach_wholes(slot, whole_needs(self.cells.total, share)[: 1 + passes])
 
-    def reach_wholes(self, slot: IntArray, sums: Sequence[Sequence[int]]) -> Sequence[IntArray]:
+    def reach_wholes(
+        self, slot: IntArray, sums: Sequence[NDArray[np.object_]]
+    ) -> Sequence[IntArray]:
         """Find the first places up to which several whole sums are reached.
 
         A place is the last rank of the elements that equal an end.
@@ -289,20 +291,17 @@ class InOrder(WeightedOrder):
         ChunksChangedError
             If one of them is not among the candidates: load 2 read other data than load 1.
         """
-        wanted = [each for row in sums for each in row]
-        cell, is_end, among = self.cells.reached(wanted)
-        if not all(end or self.brackets.wanted[i] for i, end in zip(cell, is_end, strict=True)):
+        cell, is_end, among = self.cells.reached(np.concatenate(sums))
+        if not (is_end | self.brackets.wanted[cell]).all():
             raise _left()
         last = len(self.weights) - 1
         block = np.minimum(Wholes.of_sums(self.blocks[1:]).reach_whole(among, -POINT), last)
-        before = self.blocks[block].integers(WEIGHT_UNIT).tolist()
-        rest = [each - base for each, base in zip(among, before, strict=True)]
+        rest = among - self.blocks[block].integers(WEIGHT_UNIT)
         rows = np.arange(len(block))
         place = BLOCK * block + self._running(block).reach_whole(rest, -POINT, rows)
-        at, ends = np.array(cell, np.int64), np.array(is_end, np.bool_)
-        behind_ends = self.borders[np.minimum(2 * at + 2, len(self.borders) - 1)]
-        places = np.where(ends, behind_ends - 1, self.borders[2 * at] + place - self.starts[at])
-        return [*places.reshape(len(sums), -1)]
+        behind_ends = self.borders[np.minimum(2 * cell + 2, len(self.borders) - 1)]
+        inner = self.borders[2 * cell] + place - self.starts[cell]
+        return [*np.where(is_end, behind_ends - 1, inner).reshape(len(sums), -1)]
 
     def elements(self, places: IntArray) -> NDArray[Any]:
         cell, is_end, place = self._parts(places)
@@ -327,13 +326,9 @@ class InOrder(WeightedOrder):
 
     def wholes_before(self, places: IntArray) -> NDArray[np.object_]:
         cell, is_end, sums = self._among(places)
-        cells, among = self.cells, sums.integers(WEIGHT_UNIT)
-        wholes = np.empty(len(places), object)
-        wholes[:] = [
-            cells.stops[i] if end else cells.starts[i] + own - cells.gathered[i]
-            for i, end, own in zip(cell.tolist(), is_end.tolist(), among, strict=True)
-        ]
-        return wholes
+        cells = self.cells
+        inner = cells.starts[cell] - cells.gathered[cell] + sums.integers(WEIGHT_UNIT)
+        return np.where(is_end, cells.stops[cell], inner)
 
     def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
         cell, is_end, place = self._parts(np.concatenate([starts, stops]))
@@ -393,53 +388,49 @@ class CellWeights(NamedTuple):
 
     Parameters
     ----------
-    starts, stops : list of int
+    starts, stops : ndarray of Python integers
         Weight of all elements before each cell, and up to its end.
-    gathered : list of int
+    gathered : ndarray of Python integers
         Weight of the candidates before each cell, and of all candidates.
     """
 
-    starts: list[int]
-    stops: list[int]
-    gathered: list[int]
+    starts: NDArray[np.object_]
+    stops: NDArray[np.object_]
+    gathered: NDArray[np.object_]
 
     @classmethod
     def of(cls, brackets: Brackets, tally: Tally) -> Self:
-        below, upto, total = (
-            each.integers(WEIGHT_UNIT).tolist()
-            for each in (tally.weight_below, tally.weight_upto, tally.weight)
-        )
-        starts, stops = [0, *upto], below + total
-        cells = zip(starts, stops, brackets.wanted.tolist(), strict=True)
-        own = ((stop - start) * is_wanted for start, stop, is_wanted in cells)
-        return cls(starts, stops, [*accumulate(own, initial=0)])
+        columns = tally.weight_below, tally.weight_upto, tally.weight
+        below, upto, total = (each.integers(WEIGHT_UNIT) for each in columns)
+        zero = np.zeros(1, object)
+        starts, stops = np.concatenate([zero, upto]), np.concatenate([below, total])
+        own = (stops - starts) * brackets.wanted
+        return cls(starts, stops, np.concatenate([zero, own.cumsum()]))
 
     @property
     def total(self) -> int:
         """Weight of all elements."""
-        return self.stops[-1]
+        return int(self.stops[-1])
 
     def sums(self) -> tuple[ExactSums, ExactSums]:
         """Return the weight before each segment, a cell or an end, and of all; and `gathered`."""
-        segments = [each for pair in zip(self.starts, self.stops, strict=True) for each in pair]
+        segments = np.stack([self.starts, self.stops], axis=1).ravel()
         gathered = ExactSums.of_integers(self.gathered, WEIGHT_UNIT)
         return ExactSums.of_integers(segments, WEIGHT_UNIT), gathered
 
-    def reached(self, sums: Sequence[int]) -> tuple[list[int], list[bool], list[int]]:
+    def reached(
+        self, sums: NDArray[np.object_]
+    ) -> tuple[IntArray, NDArray[np.bool_], NDArray[np.object_]]:
         """Find the cells in which some sums are reached.
 
         Also return whether that is at the end behind the cell, and not inside it; and up to which
         weight of the candidates.
         """
-        cells, ends, among = [], [], []
-        for sum_ in sums:
-            # The first cell with an end behind it up to which the sum is reached, or the last one.
-            cell = bisect_left(self.starts, sum_, 1, len(self.starts)) - 1
-            is_end = sum_ > self.stops[cell] and cell < len(self.starts) - 1
-            cells.append(cell)
-            ends.append(is_end)
-            among.append(self.gathered[cell + is_end] + (sum_ - self.starts[cell]) * (not is_end))
-        return cells, ends, among
+        # The first cell with an end behind it up to which the sum is reached, or the last one.
+        cell = self.starts[1:].searchsorted(sums)
+        is_end = (sums > self.stops[cell]) & (cell < len(self.starts) - 1)
+        among = self.gathered[cell + is_end] + np.where(is_end, 0, sums - self.starts[cell])
+        return cell, is_end, among
 
 
 def differences(at: IntArray, sum_of: Callable[[int, int], int]) -> NDArray[np.object_]:

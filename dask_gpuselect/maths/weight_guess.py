@@ -29,7 +29,7 @@ from dask_gpuselect.maths.exact_sums import ExactSums, whole_needs
 from dask_gpuselect.maths.finish import inside
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
 from dask_gpuselect.maths.weight_finish import CellWeights, sums_reached, windows
-from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT
+from dask_gpuselect.maths.weights import PRODUCT_UNIT
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -212,26 +212,27 @@ def shares_inside(
     """
     cells = CellWeights.of(brackets, tally)
     cell, is_end, among = cells.reached(wanted_sums(cells.total, tally.square, q, method))
-    if not all(end or brackets.wanted[i] for i, end in zip(cell, is_end, strict=True)):
+    if not (is_end | brackets.wanted[cell]).all():
         raise ChunksChangedError(
             f"the data have changed between two reads: guessed brackets do not hold. {ADVICE}"
         )
-    total = max(cells.gathered[-1], 1)
-    shares = [each / total for each in among]
+    shares = (among / max(cells.gathered[-1], 1)).tolist()
     return shares[: len(q)], shares[len(q) :]
 
 
-def wanted_sums(total: int, square: ExactSums, q: Sequence[float], method: str) -> list[int]:
+def wanted_sums(
+    total: int, square: ExactSums, q: Sequence[float], method: str
+) -> NDArray[np.object_]:
     """Find the whole sums that the first elements of some quantiles reach, and then the last ones.
 
     `total` is the weight of all elements, `square` the sum of its squares. Sums are in units of
     ``2**-POINT``.
     """
     if method == "linear":
-        first, last = sums_reached(*windows(total, square.integers(PRODUCT_UNIT)[0], q))
-        return first + last
-    first, last = map(list, zip(*(whole_needs(total, each) for each in q), strict=True))
-    return first + last
+        both = sums_reached(*windows(total, square.integers(PRODUCT_UNIT)[0], q))
+    else:
+        both = whole_needs(total, np.array(q, np.float64))
+    return np.concatenate(both)
 
 
 def refined(
@@ -261,30 +262,26 @@ def refined(
     # All elements between the begin of a gathered cell and an end inside it are candidates.
     gathered = inside(tally) * brackets.wanted
     others = np.append(np.int64(0), tally.upto) - (gathered.cumsum() - gathered)
-    cells = CellWeights.of(brackets, tally)
-    pairs = zip(cells.starts, cells.gathered, strict=False)
-    other_weights = np.array([start - before for start, before in pairs], object)
+    zero = ExactSums.zeros((1,))
+    starts = ExactSums.joined([zero, tally.weight_upto])
+    own = (ExactSums.joined([tally.weight_below, tally.weight]) - starts).where(brackets.wanted)
+    other_weights = starts - own.running()[:-1]
 
-    def merged(name: str, others: NDArray[Any]) -> NDArray[Any]:
-        was, new = (_column(each, name) for each in (tally, narrow_tally))
-        inner = others[cell] + np.append(new, 0)[at]
-        return np.where(is_old, np.append(was, 0)[cell], inner)
+    def merged(name: str) -> NDArray[Any]:
+        was, new = (np.append(getattr(each, name), 0) for each in (tally, narrow_tally))
+        return np.where(is_old, was[cell], others[cell] + new[at])
 
-    sums: dict[str, Any] = {
-        name: ExactSums.of_integers(merged(name, other_weights), WEIGHT_UNIT)
-        for name in ("weight_below", "weight_upto")
-    }
+    def merged_weights(name: str) -> ExactSums:
+        columns = (getattr(each, name) for each in (tally, narrow_tally))
+        was, new = (ExactSums.joined([each, zero]) for each in columns)
+        return was[cell].where(is_old) + (other_weights[cell] + new[at]).where(~is_old)
+
     return replace(brackets, ends=ends, wanted=wanted), replace(
         tally,
-        below=merged("below", others),
-        upto=merged("upto", others),
+        below=merged("below"),
+        upto=merged("upto"),
         candidates=narrow_tally.candidates,
         weights=narrow_tally.weights,
-        **sums,
+        weight_below=merged_weights("weight_below"),
+        weight_upto=merged_weights("weight_upto"),
     )
-
-
-def _column(tally: Tally, name: str) -> NDArray[Any]:
-    """Return a column of a tally: counts, or weights as Python integers."""
-    column = getattr(tally, name)
-    return column.integers(WEIGHT_UNIT) if isinstance(column, ExactSums) else column

@@ -150,15 +150,14 @@ MADE: dict[str, tuple[Defined, ...]] = {
     "tally": (*OF_SPANS, OF_MANY),
     "groups_tally": ((("IN_SHARED", 0),), (("IN_SHARED", 1),)),
     "groups_words": ((("IN_SHARED", 0),), (("IN_SHARED", 1),)),
+    "weigh_once": ((), *(((each, 1),) for each in ("WHOLE", "ALONE", "IN_UNITS"))),
     "sampled_box": ((("ANSWER", 64), ("ONLY_MOST", 8)),),
     "gather_and_sum": (*OF_SPANS, (*OF_MANY, ("KEYED", 1))),
     "point": tuple((("SPACE", space),) for space in SPACES.values()),
     "extent": tuple((("SPACE", SPACES[space]),) for space in ("value", "key")),
 }
 """What else kernels are made for."""
-MASKED = {
-    *("choose", "classify", "tally", "sample", "moments", "gather_and_sum"),
-}
+MASKED = {"choose", "classify", "tally", "sample", "moments", "gather_and_sum"}
 
 
 def made_for(name: str, dtype: str) -> list[Defined]:
@@ -169,7 +168,7 @@ def made_for(name: str, dtype: str) -> list[Defined]:
         made = [(*more, ("PIECES", few)) for more in made] + [(*made[-1], ("PIECES", few + 1))]
     if name in MASKED:
         made += [(*made[0], *KEEPS)]
-    return [*made, (("WHOLE", 1),)] if name == "weigh_segments" else made
+    return made
 
 
 @pytest.mark.slow

@@ -79,9 +79,8 @@ def launch(
     kernel = _prepared(dtype, name, shared, cupy.cuda.Device().id, defined)
     if n_threads:
         blocks = min(-(-n_threads // kernel.threads), MOST_BLOCKS)
-    pairs = zip(kernel.types, arguments, strict=True)
-    passed = tuple(take(argument) for take, argument in pairs)
-    kernel.start((blocks or kernel.at_once,), (kernel.threads,), passed, shared_mem=shared)
+    passed = [take(each) for take, each in zip(kernel.types, arguments, strict=True)]
+    kernel.start((blocks or kernel.at_once,), (kernel.threads,), tuple(passed), shared_mem=shared)
 
 
 def launch_together(

@@ -37,6 +37,7 @@ GROUPS_HELD = 1024  # counts that a block caches if not all fit in shared memory
 GROUPS_EACH = 8  # elements of groups that a thread reads before the block gathers
 WEIGH_THREADS = 512
 ONCE_THREADS = 256
+UNIT_SAMPLE = 256  # weights that the unit of sums is chosen from
 ENDS_THREADS = 128
 REACH_WORKING = 44  # registers of a thread of ``reach_lanes`` besides keys and weights
 SORT_WORKING = 36  # registers of a thread of ``weighed_sorts.cu`` besides its elements
@@ -48,6 +49,9 @@ ADD_THREADS = 128  # threads, each of which has digits of three sums in shared m
 ADD_DIGITS = 8  # digits of a sum, next to those of the largest products
 UNITS_BELOW = 29  # powers of two by which weights may be smaller or larger than most
 WARP_STAGE = 64  # weighted candidates that a warp collects before it writes them
+FEW_ENDS = 4  # up to which each thread adds up weights by itself
+MOST_COPIES = 32  # copies of the sums of a segment among which a block chooses
+MANY_BLOCKS = 50_000  # bytes of shared memory of a block up to which several run side by side
 SCAN_THREADS = 1024  # threads of the one block that sums all
 MERGE_EACH = 8  # elements that a thread merges
 CHOOSE_THREADS = 1024
@@ -196,6 +200,7 @@ KEEPS: Defined = (("KEEPS", 1),)
 USUAL = {
     **dict.fromkeys(("KEEPS", "SPANS_ARE", "SPACE", "WHOLE", "IN_PARTS", "LISTED"), 0),
     **dict.fromkeys(("PLACED", "KEYED", "IN_SHARED", "NARROW", "IN_PAIRS", "MEANS", "WEIGHTED"), 0),
+    **dict.fromkeys(("IN_UNITS", "ALONE"), 0),
     **{"SPANS": 1, "PIECES": 3, "WINDOW": 256, "ONLY_MOST": MOST_RANKS},
 }
 """Definitions with which a source is compiled if it is not compiled with others."""
@@ -274,16 +279,45 @@ def tally_memory(dtype: np.dtype[Any], n_ends: int) -> int:
     return staged * TALLY_THREADS * value_size + (n_ends + 1) * (value_size + 9)
 
 
-def weigh_memory(dtype: np.dtype[Any], n_ends: int) -> int:
-    """Return the shared bytes of a block of `weigh_segments`: the ends, and two sums a segment."""
-    size = (n_ends * dtype.itemsize + 7) // 8 * 8 + 12 * (2 * n_ends + 1)
-    return -(-size // 1024) * 1024  # rounded up, so that fewer variants of the kernel are prepared
+class Weighing(NamedTuple):
+    """How `weigh_once` is compiled and started, for elements and weights of some dtypes.
+
+    `copies` is the number of counts and sums that a block has of each segment.
+    """
+
+    threads: int
+    copies: int
+    shared: int
+    defined: Defined
 
 
-def once_memory(n_ends: int) -> int:
-    """Return the shared bytes of a block of `weigh_once`: sums, staged elements, and the ends."""
-    n_segments = 2 * n_ends + 1
-    return 20 * ONCE_THREADS * n_segments + ONCE_THREADS // 32 * WARP_STAGE * 16 + 8 * n_ends + 16
+@lru_cache(1 << 10)
+def weighing(
+    dtype: np.dtype[Any], weights: np.dtype[Any], n_ends: int, shared: int, *, is_rounded: bool
+) -> Weighing | None:
+    """Choose how `weigh_once` counts at so many ends; None if they need too much shared memory.
+
+    `shared` is the number of bytes that a block can have.
+    """
+    is_own = n_ends <= FEW_ENDS and not is_rounded
+    threads = ONCE_THREADS if is_own else WEIGH_THREADS
+    n_words = 3 if is_rounded else 5 if weights == np.float64 else 4  # count and digits of a sum
+    staged = 0 if is_rounded else threads // 32 * WARP_STAGE
+    fixed = staged * (dtype.itemsize + 8) + n_ends * (dtype.itemsize + 1) + 8
+    each = 4 * n_words * (2 * n_ends + 1)
+    copies = threads if is_own else MOST_COPIES
+    while copies > 1 and not is_own and fixed + copies * each > MANY_BLOCKS:
+        copies //= 2
+    n_bytes = -(-(fixed + copies * each) // 1024) * 1024  # rounded up, to prepare fewer variants
+    if n_bytes + STATIC > shared:
+        return None
+    defined = ("ALONE", int(is_own)), ("IN_UNITS", int(is_rounded)), ("ONCE_THREADS", threads)
+    return Weighing(threads, copies, n_bytes, defined)
+
+
+def most_rounded_ends(dtype: np.dtype[Any], shared: int) -> int:
+    """Return the number of ends at which `weigh_once` can count rounded weights."""
+    return int((shared - STATIC - 1024) // (dtype.itemsize + 1 + 4 * 3 * 2))
 
 
 def add_memory() -> int:
@@ -592,7 +626,7 @@ def box_kernel(dtype: np.dtype[Any], kernel: LaneKernel) -> LaneKernel:
     words = made["RUN"] * key_size(dtype) // 4
     registers = kernel.threads * (words + BOX_WORKING)
     most = max(min(made["MIN_BLOCKS"], REGISTERS // registers), 1)
-    made |= {"MIN_BLOCKS": most, "ANSWER": 64, "OWN": own}
+    made |= {"MIN_BLOCKS": most, "ANSWER": 64, "ALONE": own}
     return LaneKernel("boxes_of_lanes", kernel.threads, kernel.lanes, shared, tuple(made.items()))
 
 

@@ -1,10 +1,11 @@
 // Weighted elements: counts and sums of weights between the ends of brackets, and the candidates there.
 //
-// A weight is an integer times a power of two. Some of its binary digits are added up as an integer, so
-// that sums do not depend on the order. Digits that do not fit in 64 bits take another read.
+// A weight is an integer times a power of two. Its binary digits are added up as an integer, so that sums do not
+// depend on the order.
 
-// Defined before this text: WHOLE (1 if weights are integers, 0 if they are floats), and NARROW (1 if a kernel
-// reads float32 weights).
+// Defined before this text: WHOLE (1 if weights are integers, 0 if they are floats), NARROW (1 if a kernel
+// reads float32 weights), IN_UNITS (1 if weights are rounded down to units and no elements are gathered) and ALONE
+// (1 if each thread adds up by itself).
 #if WHOLE
 typedef i64 Weight;
 #else
@@ -49,52 +50,10 @@ __device__ __forceinline__ Weighed weighed(Held held) {
 #endif
 }
 
-// A weight in units of 2^unit, rounded down, modulo 2^64.
-__device__ __forceinline__ u64 in_units(Weighed weight, int unit) {
-    int shift = weight.place - unit;
-    if (shift >= 64 || shift <= -64) return 0;
-    return shift >= 0 ? weight.digits << shift : weight.digits >> -shift;
-}
-
 // The segment of an element: twice the number of ends below it, and one more if it equals the next.
 __device__ __forceinline__ int segment_of(Value value, const Value* ends, int n_ends) {
     int first = first_not(0, n_ends, [&](int end) { return is_less_than(ends[end], value); });
     return 2 * first + (first < n_ends && is_equal_to(ends[first], value));
-}
-
-// Count the elements of each segment that weigh something, and sum their weights in units of 2^unit.
-// `totals` has the counts, followed by the sums.
-extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_segments(
-    const Word* values, const Held* weights, const Keep* keeps, i64 n, const Value* ends, int n_ends,
-    int unit, u64* totals
-) {
-    extern __shared__ __align__(16) unsigned char scratch[];
-    int n_segments = 2 * n_ends + 1;
-    Value* own_ends = (Value*)scratch;
-    u32* counts = (u32*)(scratch + (n_ends * sizeof(Value) + 7) / 8 * 8);
-    u32 *low = counts + n_segments, *high = low + n_segments;
-    for (int i = threadIdx.x; i < n_ends; i += WEIGH_THREADS) own_ends[i] = ends[i];
-    for (int i = threadIdx.x; i < 3 * n_segments; i += WEIGH_THREADS) counts[i] = 0;
-    __syncthreads();
-#pragma unroll 4
-    for (i64 i = own_thread(); i < n; i += all_threads()) {
-        Value value = value_of(values[i]);
-        Weighed weight = weighed(!KEEPS || keeps[i] ? weights[i] : Held(0));
-        if (!weight.digits || weight.faults || is_missing(value)) continue;
-        int segment = segment_of(value, own_ends, n_ends);
-        u64 piece = in_units(weight, unit);
-        atomicAdd(&counts[segment], 1u);
-        // Shared memory adds 32 bits natively, but 64 bits only in a loop.
-        u32 least = (u32)piece, before = atomicAdd(&low[segment], least);
-        u32 rest = (u32)(piece >> 32) + (before + least < before);
-        if (rest) atomicAdd(&high[segment], rest);
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < n_segments; i += WEIGH_THREADS) {
-        if (counts[i] == 0) continue;
-        atomicAdd(&totals[i], (u64)counts[i]);
-        atomicAdd(&totals[n_segments + i], (u64)high[i] << 32 | low[i]);
-    }
 }
 
 // Gather the elements in some of the open cells between the ends, with their weights, in any order.
@@ -229,18 +188,18 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_ordered(
 // median of the places of their last digits, minus UNITS_BELOW. The same for all blocks.
 __device__ __forceinline__ int unit_of(const Held* weights, i64 n) {
     if (WHOLE) return 0;
-    constexpr int T = ONCE_THREADS, NONE = 1 << 30;
-    __shared__ int places[T], unit;
-    int size = n < T ? (int)n : T, mine = NONE, place = threadIdx.x;
+    constexpr int NONE = 1 << 30;
+    __shared__ int places[UNIT_SAMPLE], unit;
+    int size = n < UNIT_SAMPLE ? (int)n : UNIT_SAMPLE, mine = NONE, place = threadIdx.x;
     if (place == 0) unit = 0;
     if (place < size) {
         Weighed weight = weighed(weights[sampled_place(place, size, n)]);
         if (weight.digits && !weight.faults) mine = weight.place;
     }
-    places[place] = mine;
+    if (place < UNIT_SAMPLE) places[place] = mine;
     __syncthreads();
     int n_good = 0, before = 0;
-    for (int i = 0; i < T; ++i) {
+    for (int i = 0; i < UNIT_SAMPLE && mine != NONE; ++i) {
         int other = places[i];
         n_good += other != NONE;
         before += other < mine || (other == mine && i < place);
@@ -251,44 +210,59 @@ __device__ __forceinline__ int unit_of(const Held* weights, i64 n) {
 }
 
 constexpr int AHEAD = 8;  // elements that a thread loads and places together
-constexpr int NEAREST_SHIFT = NARROW ? 40 : 0;  // weights of 24 bits then fit in 64 bits
-constexpr int FARTHEST_SHIFT = 58;  // sums of 2^17 weights of 53 bits then fit in 128 bits
+// Digits of 32 bits of a block's sums, and bits of a weight in units that may be added to them: 2^32 of these fit.
+constexpr int LIMBS = IN_UNITS ? 2 : NARROW || WHOLE ? 3 : 4, ROOM = IN_UNITS ? 64 : 32 * (LIMBS - 1);
 
-// Count elements and sum weights exactly by segments, and gather the elements in the wanted cells with
-// their weights. Weights may be of any kind.
+// Add to a number in shared memory; return what it was. Shared memory adds 32 bits natively, but 64 bits only
+// in a loop.
+__device__ __forceinline__ u32 add_shared(u32* number, u32 more) {
+#if ALONE
+    u32 before = *number;
+    *number = before + more;
+    return before;
+#else
+    return atomicAdd(number, more);
+#endif
+}
+
+// Count elements and sum weights by segments, and gather the elements in the wanted cells with their weights.
+// Weights may be of any kind.
 //
-// For each segment, every thread adds weights in units of 2^unit to a 128-bit number of its own, of which
-// `own_unit` gets the exponent.
-// Weights that are not whole units, or too many of them, are added to the digits of the exact sum
-// directly. `totals` has the number of missing elements with a positive weight; flags of invalid
-// weights; the number of gathered elements (also those beyond `room`); that of masked ones; and for each
-// segment the number of elements, the 4 digits of the sum of units, and TOTAL_DIGITS digits of the weights
-// added directly. Digits have 32 bits.
+// Each block has `n_copies` of the counts and sums of all segments, so that few of its threads add to the same
+// ones. Sums are in units of 2^unit. Weights that are not whole units, or too many of them, are added to the
+// digits of the exact sum directly; if IN_UNITS, weights are rounded down to units that are given, which must be so
+// many that sums fit in 64 bits. `totals` has the number of missing elements with a positive weight; flags of invalid
+// weights; the number of gathered elements (also those beyond `room`); that of masked ones; the unit; whether
+// weights were added directly; for each segment the number of elements and the 4 digits of the sum of units;
+// and for each segment TOTAL_DIGITS digits of the weights added directly. Digits have 32 bits.
 extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
     const Word* values, const Held* weights, const Keep* keeps, i64 n, const Value* ends, int n_ends,
-    const unsigned char* wanted, int* own_unit, u64* totals, Value* taken, Weight* their_weights, u64 room
+    const unsigned char* wanted, int given_unit, int n_copies, u64* totals, Value* taken, Weight* their_weights,
+    u64 room
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
-    const int unit = unit_of(weights, n);
-    if (own_thread() == 0) *own_unit = unit;
-    constexpr int T = ONCE_THREADS, FIELDS = 5 + TOTAL_DIGITS;
-    int n_segments = 2 * n_ends + 1;
-    u64* low = (u64*)scratch;
-    u64* high = low + n_segments * T;
-    Weight* staged_weights = (Weight*)(high + n_segments * T);
-    Value* staged = (Value*)(staged_weights + T / 32 * WARP_STAGE);
-    Value* own_ends = staged + T / 32 * WARP_STAGE;
-    // Behind all arrays that may have elements of 8 bytes.
-    u32* counts = (u32*)(scratch + (n_segments * T * 2 + T / 32 * WARP_STAGE * 2 + n_ends) * 8);
-    u32* others = counts + n_segments * T;  // missing, invalid, masked
+    const int unit = IN_UNITS ? given_unit : unit_of(weights, n);
+    constexpr int T = ONCE_THREADS, FIELDS = 1 + LIMBS;
+    int n_segments = 2 * n_ends + 1, n_counters = n_segments * n_copies;
+    Weight* staged_weights = (Weight*)scratch;
+    Value* staged = (Value*)(staged_weights + (IN_UNITS ? 0 : T / 32 * WARP_STAGE));
+    Value* own_ends = staged + (IN_UNITS ? 0 : T / 32 * WARP_STAGE);
+    int n_bytes = (IN_UNITS ? 0 : T / 32 * WARP_STAGE * (int)(sizeof(Weight) + sizeof(Value))) + n_ends * (int)sizeof(Value);
+    u32* counts = (u32*)(scratch + (n_bytes + 3) / 4 * 4);  // and behind them each digit of the sums
+    unsigned char* own_wanted = (unsigned char*)(counts + FIELDS * n_counters);
+    __shared__ u32 others[4];  // missing, invalid, masked, added directly
     for (int i = threadIdx.x; i < n_ends; i += T) own_ends[i] = ends[i];
-    for (int i = threadIdx.x; i < n_segments * T; i += T) low[i] = high[i] = counts[i] = 0;
-    if (threadIdx.x < 3) others[threadIdx.x] = 0;
+    for (int i = threadIdx.x; i < FIELDS * n_counters; i += T) counts[i] = 0;
+    if (!IN_UNITS) {
+        for (int i = threadIdx.x; i <= n_ends; i += T) own_wanted[i] = wanted[i];
+    }
+    if (threadIdx.x < 4) others[threadIdx.x] = 0;
     __syncthreads();
 
-    u64* sums = totals + 4;
+    u64 *sums = totals + 6, *rest = sums + (i64)5 * n_segments;
     u32 lane = threadIdx.x % 32, n_staged = 0;
-    u32 n_missing = 0, n_masked = 0, faults = 0;
+    u32 n_missing = 0, n_masked = 0, faults = 0, is_direct = 0;
+    int copy = threadIdx.x % n_copies;
     staged += threadIdx.x / 32 * WARP_STAGE;
     staged_weights += threadIdx.x / 32 * WARP_STAGE;
     auto write = [&] {
@@ -332,37 +306,41 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
             bool is_lost = is_missing(value);
             n_missing += weight.digits && is_lost;
             bool is_wanted = false;
-            if (weight.digits && !is_lost) {
+            if (weight.digits && !weight.faults && !is_lost) {
                 int end = ends_below[k];
                 bool is_end = end < n_ends && is_equal_to(own_ends[end], value);
                 int segment = 2 * end + is_end;
-                is_wanted = !is_end && wanted[end];
-                int own = segment * T + threadIdx.x;
-                ++counts[own];
+                is_wanted = !IN_UNITS && !is_end && own_wanted[end];
+                u32* own = counts + segment * n_copies + copy;
+                add_shared(own, 1);
                 u64 digits = weight.digits;
                 int shift = weight.place - unit;
-                if (shift < 0 && shift > -64 && !(digits & ((1ull << -shift) - 1))) {
-                    digits >>= -shift;
+                if (shift < 0 && (IN_UNITS || (shift > -64 && !(digits & ((1ull << -shift) - 1))))) {
+                    digits = shift > -64 ? digits >> -shift : 0;
                     shift = 0;
                 }
-                if (NEAREST_SHIFT && (u32)shift <= NEAREST_SHIFT) {
-                    u64 sum = low[own] + (digits << shift);
-                    if (sum < low[own]) ++high[own];
-                    low[own] = sum;
-                } else if (shift >= 0 && shift <= FARTHEST_SHIFT) {
-                    u64 least = digits << shift, sum = low[own] + least;
-                    u64 more = (shift ? digits >> (64 - shift) : 0) + (sum < least);
-                    if (more) high[own] += more;  // seldom, if weights have few digits
-                    low[own] = sum;
-                } else {
+                if (shift >= 0 && shift < 64 && shift + 64 - __clzll(digits) <= ROOM) {
+                    u64 units[2] = {digits << shift, shift && LIMBS > 3 ? digits >> (64 - shift) : 0};
+                    u32 carry = 0;
+#pragma unroll
+                    for (int limb = 0; limb < LIMBS; ++limb) {
+                        u64 part = (u64)(u32)(units[limb / 2] >> 32 * (limb % 2)) * (limb < ROOM / 32) + carry;
+                        carry = (u32)(part >> 32);
+                        if ((u32)part == 0) continue;
+                        u32 before = add_shared(own + (limb + 1) * n_counters, (u32)part);
+                        carry += before + (u32)part < before;
+                    }
+                } else if (!IN_UNITS) {
                     int place = weight.place + 32 * TOTAL_POINT, off = place % 32;
-                    u64* digit = sums + (i64)segment * FIELDS + 5 + place / 32;
-                    u64 least = digits << off, rest = off ? digits >> (64 - off) : 0;
+                    u64* digit = rest + (i64)segment * TOTAL_DIGITS + place / 32;
+                    u64 least = weight.digits << off, most = off ? weight.digits >> (64 - off) : 0;
                     atomicAdd(digit, least & 0xffffffffull);
                     atomicAdd(digit + 1, least >> 32);
-                    if (rest) atomicAdd(digit + 2, rest);
+                    if (most) atomicAdd(digit + 2, most);
+                    is_direct = 1;
                 }
             }
+            if (IN_UNITS) continue;
             u32 holders = __ballot_sync(ALL_LANES, is_wanted);
             if (holders == 0) continue;
             if (is_wanted) {
@@ -374,12 +352,15 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
             if (n_staged > WARP_STAGE - 32) write();
         }
     }
-    write();
+    if (!IN_UNITS) write();
     if (n_missing) atomicAdd(&others[0], n_missing);
     if (faults & IS_NEGATIVE) atomicAdd(&others[1], 1u);
     if (faults & IS_NOT_FINITE) atomicAdd(&others[1], 1u << 16);
     if (n_masked) atomicAdd(&others[2], n_masked);
+    if (is_direct) others[3] = 1;
     __syncthreads();
+    if (own_thread() == 0) totals[4] = (u64)(i64)unit;
+    if (threadIdx.x == 0 && others[3]) atomicOr(totals + 5, 1ull);
     if (threadIdx.x == 0 && others[2]) atomicAdd(totals + 3, (u64)others[2]);
     if (threadIdx.x < 2 && others[threadIdx.x]) {
         u64 number = others[threadIdx.x];
@@ -387,15 +368,13 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
         if (threadIdx.x == 1) number = (u64)(number >> 16 != 0) << 32 | ((number & 0xffff) != 0);
         atomicAdd(totals + threadIdx.x, number);
     }
-    for (int i = threadIdx.x; i < 5 * n_segments; i += T) {
-        int segment = i / 5, field = i % 5;
+    for (int i = threadIdx.x; i < FIELDS * n_segments; i += T) {
+        int segment = i % n_segments, field = i / n_segments;
         u64 sum = 0;
-        for (int k = 0; k < T; ++k) {
-            int own = segment * T + (k + threadIdx.x) % T;
-            u64 half = field < 3 ? low[own] : high[own];
-            sum += field == 0 ? counts[own] : field % 2 ? half & 0xffffffffull : half >> 32;
+        for (int k = 0; k < n_copies; ++k) {
+            sum += counts[field * n_counters + segment * n_copies + (k + threadIdx.x) % n_copies];
         }
-        if (sum) atomicAdd(sums + (i64)segment * FIELDS + field, sum);
+        if (sum) atomicAdd(sums + (i64)segment * 5 + field, sum);
     }
 }
 

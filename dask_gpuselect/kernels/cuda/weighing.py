@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import cupy
@@ -22,19 +21,19 @@ from dask_gpuselect.kernels.cuda.launch import (
     launch,
     most_shared,
     on_device,
-    places_in,
     to_share,
 )
 from dask_gpuselect.kernels.cuda.source import (
     KEEPS,
-    STATIC,
+    Defined,
+    Weighing,
     add_memory,
-    once_memory,
-    weigh_memory,
+    most_rounded_ends,
+    weighing,
 )
 from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import elements_of, even_positions, heavy_cells
-from dask_gpuselect.maths.cuts import NO_SUMS, ZERO, Brackets, Cuts, IntArray, Tally
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import (
     CUBE_DIGITS,
     DIGIT,
@@ -56,6 +55,7 @@ STRETCHES = 1 << 11  # stretches of a sample for the host; a bracket of the medi
 # Stretches whose weights are measured, and numbers of elements for which that takes less time than
 # to narrow guesses: a median of 2^24 took 4.2 ms instead of 4.7, one of 2^25 3.4 instead of 3.2.
 MEASURED, LEAST_MEASURED, MOST_MEASURED = 3 << 10, 1 << 21, 1 << 24
+N_NUMBERS = 6  # numbers that `weigh_once` hands out before those of segments
 LEAST = 2.0**-1074  # least positive float64
 FAULT = (1 << 32) - 1  # mask of the number of blocks that found negative weights
 
@@ -219,12 +219,11 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Tally
 
     See `reference.weighing.tally`. Reads the chunk as `tally_in_place` does.
     """
-    if values.size <= FEW or len(brackets.ends) > _most_ends(values):
+    given = AsRead.of(values, weights)
+    if values.size <= FEW or given.way(len(brackets.ends)) is None:
         return reference.tally(values, weights, brackets, most)
-    tallied, *_ = _tallied(AsRead.of(values, weights), brackets, most)
-    if tallied is None:
-        return None
-    return reference.tally_in_order(tallied)
+    tallied, _ = _tallied(given, brackets, most)
+    return tallied and reference.tally_in_order(tallied)
 
 
 def tally_in_place(
@@ -232,97 +231,82 @@ def tally_in_place(
 ) -> Tally | None:
     """Count and weigh a chunk exactly, with candidates that stay on the device.
 
-    See `reference.weighing.tally_in_place`. Reads elements and weights once for every
-    `_most_ends_at_once` ends, and weights of other dtypes than float32, float64 and int64 twice.
-    Scratch on the device: `most` elements with float64 weights.
+    See `reference.weighing.tally_in_place`. Reads elements and weights once, and weights of other
+    dtypes than float32, float64 and int64 twice. Scratch on the device: `most` elements with
+    float64 weights.
     """
     given = _as_read(chunk, dtype)
-    if given is None:
+    if given is None or given.way(len(brackets.ends)) is None:
         return reference.tally_in_place(chunk, dtype, brackets, most)
-    tallied, n_missing, n_masked = _tallied(given, brackets, most)
+    tallied, n_masked = _tallied(given, brackets, most)
     if tallied is None:
         return None
-    return reference.with_others(tallied, chunk, dtype, n_missing, chunk.size - n_masked)
+    n_unmasked = chunk.size - n_masked
+    return reference.with_others(tallied, chunk, dtype, tallied.n_missing, n_unmasked)
 
 
-def _tallied(given: AsRead, brackets: Brackets, most: int) -> tuple[Tally | None, int, int]:
-    """Tally elements; also return the numbers of missing and of masked ones."""
-    ends, n_ends, n_once = brackets.ends, len(brackets.ends), _most_ends_at_once()
+def _tallied(given: AsRead, brackets: Brackets, most: int) -> tuple[Tally | None, int]:
+    """Tally elements; also return the number of masked ones."""
     most = min(most, given.size)
     taken = cupy.empty(most, selection_dtype(given.values.dtype))
     their_weights = cupy.empty(most, np.int64 if given.is_whole else np.float64)
-    n_gathered, first, counts, sums = 0, 0, [0], [0]
-    for start in range(0, max(n_ends - 1, 1), n_once - 1):  # they have an end in common
-        stop = min(start + n_once, n_ends)
-        wanted = brackets.wanted[start : stop + 1].copy()
-        wanted[0] &= start == 0
-        wanted[-1] &= stop == n_ends
-        room = taken[n_gathered:], their_weights[n_gathered:]
-        numbers, *own = _weigh_once(given, ends[start:stop], wanted, room)
-        (n_missing, n_masked), n_gathered = numbers[:2], n_gathered + numbers[2]
-        if n_gathered > most:
-            return None, n_missing, n_masked
-        first = min(first, numbers[3])
-        counts, sums = (
-            all_before[:-1] + [*accumulate(each)][2 * (start > 0) :]
-            for all_before, each in zip((counts, sums), own, strict=True)
-        )
-    table = ExactSums.of_integers([each >> DIGIT * (first + TOTAL_POINT) for each in sums], first)
-    below, upto = np.array(counts[:-1], np.int64).reshape(-1, 2).T
-    tallied = Tally(
-        below,
-        upto,
-        DeviceCandidates(taken[:n_gathered]),
-        counts[-1],
-        n_missing,
-        weights=their_weights[:n_gathered],
-        weight_below=table[:-1:2],
-        weight_upto=table[1::2],
-        weight=table[-1:],
-        square=ZERO,
-        products=NO_SUMS,
-    )
-    return tallied, n_missing, n_masked
+    ends = brackets.ends.astype(taken.dtype, copy=False)
+    there = on_device(np.append(ends.view(np.uint8), brackets.wanted.view(np.uint8)))
+    room = there[ends.nbytes :], taken, their_weights, most
+    numbers, counts, digits, others = _weighed_at(given, there, len(ends), room)
+    n_missing, _, n_gathered, n_masked, unit, is_direct = numbers
+    if n_gathered > most:
+        return None, n_masked
+    sums = ExactSums.carried(0, digits).shifted(unit)
+    if is_direct:
+        sums += ExactSums.of_table(others.get(), TOTAL_POINT)
+    candidates, own = DeviceCandidates(taken[:n_gathered]), their_weights[:n_gathered]
+    return Tally.of_segments(counts, sums, candidates, own, n_missing), n_masked
 
 
-def _weigh_once(
+def _segments(given: AsRead, ends: Any, unit: int) -> tuple[IntArray, IntArray]:
+    """Count the elements of each segment, and sum their weights in units of ``2**unit``."""
+    _, counts, (low, high, *_), _ = _weighed_at(given, cupy.asarray(ends), len(ends), None, unit)
+    return counts, low + (high << DIGIT)
+
+
+def _weighed_at(
     given: AsRead,
-    ends: NDArray[Any],
-    wanted: NDArray[np.bool_],
-    room: tuple[Array, Array],
-) -> tuple[list[int], list[int], list[int]]:
+    ends: Array,
+    n_ends: int,
+    room: tuple[Array, Array, Array, int] | None,
+    unit: int = 0,
+) -> tuple[list[int], IntArray, IntArray, Array]:
     """Count and weigh the elements of each segment, and gather those in wanted cells.
 
-    `room` are arrays for these and their weights. Returns the number of missing elements, of masked
-    and of gathered ones, and a place of which all sums are multiples; the numbers; and the sums, in
-    units of ``2**-POINT``.
-    """
-    n_ends = len(ends)
-    blank = np.zeros((), _once_dtype(room[0].dtype, n_ends))
-    blank["ends"], blank["wanted"] = ends, wanted
-    n_segments = 2 * n_ends + 1
-    device_sheet = on_device(blank, 8 * (4 + n_segments * (5 + TOTAL_DIGITS)))
-    at = places_in(device_sheet, blank.dtype)
-    of_ends = at["ends"], n_ends, at["wanted"], at["unit"], at["totals"]
-    given.launch("weigh_once", *given, *of_ends, *room, room[0].size, shared=once_memory(n_ends))
+    `room` has the cells that are wanted, and arrays for their elements and weights, with the number
+    of places there. If it is None, weights are rounded down to units of ``2**unit``.
 
-    host = device_sheet.get()
-    unit = int(host[: blank.dtype.itemsize].view(blank.dtype)[0]["unit"])
-    sheet = host[blank.dtype.itemsize :].view(np.uint64)
-    n_missing, faults, n_gathered, n_masked = sheet[:4].tolist()
-    if faults:
-        raise ValueError(NEGATIVE if faults & FAULT else NOT_FINITE)
-    table = sheet[4:].view(np.int64).reshape(n_segments, -1)
-    # The digits of the sums in units are the halves of the low and of the high 64 bits.
-    sums = [
-        (a + (b << DIGIT) + (c << 2 * DIGIT) + (d << 3 * DIGIT)) << unit + POINT
-        for a, b, c, d in table[:, 1:5].tolist()
-    ]
-    first, others = unit // DIGIT, table[:, 5:]
-    if others.any():
-        first, added = WEIGHT_UNIT, ExactSums.of_table(others, TOTAL_POINT).integers(WEIGHT_UNIT)
-        sums = [own + other for own, other in zip(sums, added.tolist(), strict=True)]
-    return [n_missing, n_masked, n_gathered, first], table[:, 0].tolist(), sums
+    Returns
+    -------
+    numbers : list of int
+        Missing elements, faults, gathered elements, masked ones, the exponent of the unit of sums,
+        and whether there are other weights.
+    counts : ndarray of int64, shape (n_segments,)
+    digits : ndarray of int64, shape (4, n_segments)
+        Digits of the sums of weights in units, the lowest first.
+    others : array of int64, shape (n_segments, n_digits)
+        Digits of the sums of other weights, on the device.
+    """
+    is_rounded, n_segments = room is None, 2 * n_ends + 1
+    way = given.way(n_ends, is_rounded=is_rounded)
+    assert way is not None
+    wanted, *places = room or (None, None, None, 0)
+    n_own = N_NUMBERS + 5 * n_segments
+    totals = cupy.zeros(n_own + (not is_rounded) * TOTAL_DIGITS * n_segments, np.int64)
+    about = ends, n_ends, wanted, unit, way.copies, totals, *places
+    given.launch("weigh_once", *given, *about, more=way.defined, shared=way.shared)
+    own = totals[:n_own].get()
+    numbers: list[int] = own[:N_NUMBERS].tolist()
+    if numbers[1]:
+        raise ValueError(NEGATIVE if numbers[1] & FAULT else NOT_FINITE)
+    counts, *digits = own[N_NUMBERS:].reshape(n_segments, 5).T
+    return numbers, counts, np.stack(digits), totals[n_own:].reshape(-1, TOTAL_DIGITS)
 
 
 def sorted_sample(
@@ -400,10 +384,16 @@ class AsRead(NamedTuple):
         """True if the weights are integers."""
         return bool(self.weights.dtype.kind == "i")
 
-    def launch(self, name: str, *arguments: Any, **how: int) -> None:
+    def way(self, n_ends: int, *, is_rounded: bool = False) -> Weighing | None:
+        """Choose how `weigh_once` counts at so many ends; None if it cannot."""
+        dtypes = selection_dtype(self.values.dtype), self.weights.dtype
+        shared = most_shared(cupy.cuda.Device().id)
+        return weighing(*dtypes, n_ends, shared, is_rounded=is_rounded)
+
+    def launch(self, name: str, *arguments: Any, more: Defined = (), **how: int) -> None:
         """Start a kernel that is compiled for these arrays."""
         is_narrow = self.weights.dtype == np.float32
-        made = ("WHOLE", int(self.is_whole)), ("NARROW", int(is_narrow))
+        made = ("WHOLE", int(self.is_whole)), ("NARROW", int(is_narrow)), *more
         defined = made if self.keeps is None else (*made, *KEEPS)
         launch(np.dtype(self.values.dtype), name, *arguments, defined=defined, **how)
 
@@ -424,19 +414,6 @@ def _as_read(chunk: Accompanied, dtype: np.dtype[Any]) -> AsRead | None:
     weights = readable(weights)
     values, _ = elements_of(chunk.values, dtype)
     return AsRead.of(values, weights.ravel(), None if keeps is None else keeps.ravel())
-
-
-@lru_cache
-def _once_dtype(dtype: np.dtype[Any], n_ends: int) -> np.dtype[Any]:
-    """Return the dtype of the input of `weigh_once`, with the sums behind it."""
-    fields = [("ends", dtype, (n_ends,)), ("wanted", "?", (n_ends + 1,)), ("unit", "i4")]
-    return np.dtype([*fields, ("totals", "u8", (0,))], align=True)
-
-
-def _most_ends_at_once() -> int:
-    """Return the number of ends at which `weigh_once` can count."""
-    each = once_memory(1) - once_memory(0)
-    return int((most_shared(cupy.cuda.Device().id) - STATIC - once_memory(0)) // each)
 
 
 def products(
@@ -523,16 +500,6 @@ def _start_moments(
     return finish
 
 
-def _segments(given: AsRead, ends: Any, unit: int) -> tuple[IntArray, IntArray]:
-    """Count the elements of each segment, and sum their weights in units of ``2**unit``."""
-    totals = cupy.zeros((2, 2 * len(ends) + 1), np.uint64)
-    memory = weigh_memory(ends.dtype, len(ends))
-    about = cupy.asarray(ends), len(ends), unit, totals
-    given.launch("weigh_segments", *given, *about, shared=memory)
-    counts, sums = totals.get().view(np.int64)
-    return counts, sums
-
-
 def _taken(
     values: Array, weights: Array, ends: NDArray[Any], wanted: NDArray[np.bool_], size: int
 ) -> tuple[Array, Array]:
@@ -548,6 +515,6 @@ def _taken(
 
 
 def _most_ends(values: Array) -> int:
-    """Return the number of ends at which the kernel can count."""
-    each = weigh_memory(values.dtype, 1 << 10) >> 10
-    return int((most_shared(cupy.cuda.Device().id) - STATIC) // (each + 1))
+    """Return the number of ends at which `_segments` can count."""
+    shared = most_shared(cupy.cuda.Device().id)
+    return most_rounded_ends(selection_dtype(values.dtype), shared)
