@@ -3,7 +3,8 @@
 //
 // `codes` are the number of the group of each element, negative for none.
 //
-// Defined before this text: IN_SHARED (1 if the counts fit in shared memory).
+// Defined before this text: IN_SHARED (1 if the counts fit in shared memory), and END_STEPS (then a group
+// has fewer than 2**END_STEPS ends).
 
 // Write elements as keys that order by group, then by value. Elements of up to 32 bits have the group
 // in the upper half of the key; those of 64 bits have groups in an array of their own. Missing elements
@@ -93,19 +94,21 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_find(
 
 #if IN_SHARED
 
-// Counts in shared memory.
+// Counts in shared memory. Behind them is one that nobody reads, for elements that do not count: without
+// branches, the additions of several elements overlap.
 struct Counts {
+    typedef int Place;
     u32* own;
-    i64 n;
+    Place n;
 
     __device__ __forceinline__ void start() {
-        for (i64 i = threadIdx.x; i < n; i += GROUPS_THREADS) own[i] = 0;
+        for (Place i = threadIdx.x; i <= n; i += GROUPS_THREADS) own[i] = 0;
         __syncthreads();
     }
-    __device__ __forceinline__ void add(i64 place) { atomicAdd(own + place, 1u); }
+    __device__ __forceinline__ void add(Place place, bool is_some) { atomicAdd(own + (is_some ? place : n), 1u); }
     __device__ __forceinline__ void finish(u64* counts) {
         __syncthreads();
-        for (i64 i = threadIdx.x; i < n; i += GROUPS_THREADS) {
+        for (Place i = threadIdx.x; i < n; i += GROUPS_THREADS) {
             if (own[i]) atomicAdd(counts + i, (u64)own[i]);
         }
     }
@@ -116,6 +119,7 @@ struct Counts {
 // Counts in device memory. One group may have nearly all elements, and additions to one place wait for
 // each other. So the block caches the first places that it meets in shared memory.
 struct Counts {
+    typedef i64 Place;
     u64* counts;
     i64* first_places;  // the cached places, or -1
     u32* own;
@@ -124,7 +128,8 @@ struct Counts {
         for (int i = threadIdx.x; i < GROUPS_HELD; i += GROUPS_THREADS) first_places[i] = -1, own[i] = 0;
         __syncthreads();
     }
-    __device__ __forceinline__ void add(i64 place) {
+    __device__ __forceinline__ void add(Place place, bool is_some) {
+        if (!is_some) return;
         int slot = (int)(place % GROUPS_HELD);
         i64 its = ((volatile i64*)first_places)[slot];
         if (its < 0) {
@@ -143,32 +148,77 @@ struct Counts {
 
 #endif
 
+#if IN_SHARED
+
+// The ends of all groups in shared memory: the first of each group, then the second of each, and so on,
+// so that threads with different groups use different banks. Behind its own, a group has the largest key.
+struct GroupEnds {
+    const Key* ends;
+    const int* first;
+    int n_groups;
+
+    // Count the ends of a group below a key, without branches; tell whether the next one equals it.
+    __device__ __forceinline__ int below(int group, Key key, bool& is_end) const {
+        const Key* at = ends + group;
+        int n = 0;
+#pragma unroll
+        for (int half = 1 << END_STEPS >> 1; half; half >>= 1) {
+            if (at[(half - 1) * n_groups] < key) at += half * n_groups, n += half;
+        }
+        is_end = *at == key;
+        if (KIND != FLOATING && BITS >= 32) is_end = is_end && n < first[group + 1] - first[group];
+        return n;
+    }
+};
+
+#else
+
+struct GroupEnds {
+    const Key* ends;
+    const int* first;
+
+    __device__ __forceinline__ int below(int group, Key key, bool& is_end) const {
+        int start = first[group], stop = first[group + 1];
+        int end = first_not(start, stop, [&](int at) { return ends[at] < key; });
+        is_end = end < stop && ends[end] == key;
+        return end - start;
+    }
+};
+
+#endif
+
 // A group of k ends has k + 1 cells: before, between and behind them. `first` is the place of its first
-// end. `totals` has the number of candidates; for each cell the number of elements in it and of those
-// that equal its upper end; and for each group the number of missing elements. The candidates are the
-// elements of wanted cells, in any order: keys with the cell in the upper half, or with an array of
-// cells.
+// end. `totals` has the number of candidates; the number of elements in each cell, and of those that equal
+// its upper end; and for each group the number of missing elements. The candidates are the elements of
+// wanted cells, in any order: keys with the cell in the upper half, or with an array of cells.
 extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
     const Word* values, const int* codes, i64 n, const Key* ends, const int* first,
     const unsigned char* wanted, int n_groups, int n_ends, u64* totals, u64* taken, u32* cells,
     u64 room
 ) {
-    i64 n_cells = (i64)n_ends + n_groups;
+    typedef Counts::Place Place;
+    Place n_cells = (Place)n_ends + n_groups;
 #if IN_SHARED  // and so are the tables
     extern __shared__ u64 memory[];
-    i64 n_counts = 2 * n_cells + n_groups;
+    constexpr int N_ROWS = 1 << END_STEPS;
+    Place n_counts = 2 * n_cells + n_groups;
     Key* own_ends = (Key*)memory;
-    int* own_first = (int*)(own_ends + n_ends);
+    int* own_first = (int*)(own_ends + N_ROWS * n_groups);
     Counts counts = {(u32*)(own_first + n_groups + 1), n_counts};
-    unsigned char* own_wanted = (unsigned char*)(counts.own + n_counts);
-    for (int i = threadIdx.x; i < n_ends; i += GROUPS_THREADS) own_ends[i] = ends[i];
+    unsigned char* own_wanted = (unsigned char*)(counts.own + n_counts + 1);
+    for (int i = threadIdx.x; i < N_ROWS * n_groups; i += GROUPS_THREADS) {
+        int group = i % n_groups, end = first[group] + i / n_groups;
+        own_ends[i] = end < first[group + 1] ? ends[end] : ~Key(0);
+    }
     for (int i = threadIdx.x; i <= n_groups; i += GROUPS_THREADS) own_first[i] = first[i];
     for (int i = threadIdx.x; i < n_cells; i += GROUPS_THREADS) own_wanted[i] = wanted[i];
-    ends = own_ends, first = own_first, wanted = own_wanted;
+    first = own_first, wanted = own_wanted;
+    const GroupEnds of_groups = {own_ends, own_first, n_groups};
 #else
     __shared__ i64 first_places[GROUPS_HELD];
     __shared__ u32 own[GROUPS_HELD];
     Counts counts = {totals + 1, first_places, own};
+    const GroupEnds of_groups = {ends, first};
 #endif
     counts.start();
     constexpr int N_WARPS = GROUPS_THREADS / 32;
@@ -178,30 +228,34 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (i64 start = blockIdx.x * TILE; start < n; start += gridDim.x * TILE) {
         Word words[GROUPS_EACH];
-        int group[GROUPS_EACH], cell[GROUPS_EACH];
+        int group[GROUPS_EACH];
+        Place places[GROUPS_EACH];
         Key keys[GROUPS_EACH];
         u32 takes = 0;
+        const Word* its = values + start + threadIdx.x;
+        const int* own_codes = codes + start + threadIdx.x;
+        auto read = [&](i64 n_left) {
 #pragma unroll
-        for (int k = 0; k < GROUPS_EACH; ++k) {
-            i64 i = start + k * GROUPS_THREADS + threadIdx.x;
-            words[k] = i < n ? __ldcs(values + i) : Word(0);
-            group[k] = i < n ? __ldcs(codes + i) : -1;
-        }
+            for (int k = 0; k < GROUPS_EACH; ++k) {
+                bool is_present = k * GROUPS_THREADS < n_left;
+                words[k] = is_present ? __ldcs(its + k * GROUPS_THREADS) : Word(0);
+                group[k] = is_present ? __ldcs(own_codes + k * GROUPS_THREADS) : -1;
+            }
+        };
+        if (n - start >= TILE) read(TILE);  // whole tiles need no comparisons
+        else read(n - start - threadIdx.x);
 #pragma unroll
         for (int k = 0; k < GROUPS_EACH; ++k) {
             keys[k] = key_of(words[k]);
-            bool is_some = group[k] >= 0, is_valid = !is_missing(value_of(words[k]));
-            i64 place = 2 * n_cells + group[k];
-            if (is_some && is_valid) {
-                int stop = first[group[k] + 1];
-                int end = first_not(first[group[k]], stop, [&](int at) { return ends[at] < keys[k]; });
-                bool is_end = end < stop && ends[end] == keys[k];
-                cell[k] = end + group[k];
-                place = 2 * (i64)cell[k] + is_end;
-                if (!is_end && wanted[cell[k]]) takes |= 1u << k;
-            }
-            if (is_some) counts.add(place);
+            bool is_some = group[k] >= 0, is_valid = !is_missing(value_of(words[k])), is_end;
+            int its_group = is_some ? group[k] : 0;
+            int cell = of_groups.below(its_group, keys[k], is_end) + first[its_group] + its_group;
+            if (is_some && is_valid && !is_end && wanted[cell]) takes |= 1u << k;
+            places[k] = is_valid ? cell + (is_end ? n_cells : 0) : 2 * n_cells + its_group;
         }
+        // Apart, so that searches need not wait for additions to shared memory.
+#pragma unroll
+        for (int k = 0; k < GROUPS_EACH; ++k) counts.add(places[k], group[k] >= 0);
         u32 upto = sum_upto(__popc(takes));
         if (lane == 31) before_warp[warp] = upto;
         if (!__syncthreads_or((int)takes)) continue;
@@ -217,9 +271,9 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
             if (!(takes >> k & 1)) continue;
             if (at < room) {
 #if BITS == 64
-                taken[at] = keys[k], cells[at] = (u32)cell[k];
+                taken[at] = keys[k], cells[at] = (u32)places[k];
 #else
-                taken[at] = (u64)(u32)cell[k] << 32 | keys[k];
+                taken[at] = (u64)(u32)places[k] << 32 | keys[k];
 #endif
             }
             ++at;
@@ -240,7 +294,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_words(
 ) {
 #if IN_SHARED
     extern __shared__ u64 memory[];
-    Counts counts = {(u32*)memory, (i64)n_groups * n_words};
+    Counts counts = {(u32*)memory, n_groups * n_words};
 #else
     __shared__ i64 first_places[GROUPS_HELD];
     __shared__ u32 own[GROUPS_HELD];
@@ -250,7 +304,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_words(
 #pragma unroll 4
     for (i64 i = own_thread(); i < n; i += all_threads()) {
         i64 group = codes ? (i64)codes[i] : i / width;
-        if (group >= 0) counts.add(group * n_words + words[i]);
+        counts.add((Counts::Place)(group * n_words + words[i]), group >= 0);
     }
     counts.finish(totals);
 }

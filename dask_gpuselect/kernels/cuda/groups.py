@@ -233,7 +233,8 @@ def _by_guess(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes | None:
     n_answers = len(ranks(np.ones(1, np.int64))[0])
     size, expected = sample_size(n, n_groups, n_answers)
     # With so many groups that the tally's tables exceed shared memory, sorting all is as fast.
-    memory = groups_memory(dtype, n_groups, 2 * n_answers * n_groups)
+    most = 2 * n_answers
+    memory = groups_memory(dtype, n_groups, most * n_groups, most.bit_length())
     is_few = memory + STATIC <= most_shared(cupy.cuda.Device().id)
     is_worth = n * dtype.itemsize >= WORTH_GUESSING + n_groups * WORTH_OF_GROUP
     if not (n_answers and is_few and is_worth and size + expected <= n // 2):
@@ -306,13 +307,16 @@ def _tallied(
     at = places_in(sheet, tables.dtype)
     of_brackets = at["ends"], at["first"], at["wanted"], n_groups, n_ends, at["totals"]
     into = taken.keys, taken.numbers, room
-    how = _memory(groups_memory(dtype, n_groups, n_ends))
+    # A binary search among the ends of one group takes so many steps.
+    steps = int(np.diff(brackets.first_end).max(initial=0)).bit_length()
+    how = _memory(groups_memory(dtype, n_groups, n_ends, steps))
+    how["defined"] += (("END_STEPS", steps * how["defined"][0][1]),)
     for values, codes in parts:
         if values.size:
             launch(dtype, "groups_tally", values, codes, values.size, *of_brackets, *into, **how)
     sums = sheet[tables.itemsize :].get().view(np.int64)
     n_candidates = int(sums[0])
-    counts = sums[1 : 1 + 2 * n_cells].reshape(n_cells, 2)
+    counts = sums[1 : 1 + 2 * n_cells].reshape(2, n_cells).T
     candidates = taken.taken(slice(n_candidates)) if n_candidates <= room else None
     return counts, sums[1 + 2 * n_cells :], candidates, n_candidates
 

@@ -7,7 +7,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from dask_gpuselect.kernels.cuda.launch import Array
+from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device
 from dask_gpuselect.kernels.reference import labels as reference
 from dask_gpuselect.maths import labels as labels_
 from dask_gpuselect.maths.labels import Labels
@@ -23,19 +23,6 @@ _mark_labels = cupy.ElementwiseKernel(
     if (!flags[place]) flags[place] = true;
     """,
     "dask_gpuselect_labels",
-)
-
-_looked_up = cupy.ElementwiseKernel(
-    "T label, raw int32 table, int64 least, int64 size",
-    "int32 code",
-    """
-    // What is above all of int64 is in no table.
-    bool is_some = label < 0 || (unsigned long long)label <= 0x7fffffffffffffffull;
-    unsigned long long place = (unsigned long long)label - (unsigned long long)least;
-    code = is_some && (long long)label >= least && place < (unsigned long long)size
-        ? table[(long long)place] : -1;
-    """,
-    "dask_gpuselect_codes",
 )
 
 
@@ -66,6 +53,17 @@ def codes_among(labels: Array, names: Labels) -> Any:
         return reference.codes_among(labels, names)
     table = np.full(largest - least + 1, -1, np.int32)
     table[names.astype(np.int64) - least] = np.arange(len(names))
+    is_identity = np.array_equal(table, np.arange(len(table)))
     given = labels.view(np.uint8) if labels.dtype.kind == "b" else labels
-    sides = np.int64(least), np.int64(len(table))
-    return _looked_up(given, cupy.asarray(table), *sides)
+    about = _layout_of(given), None if is_identity else on_device(table), least, len(table)
+    codes = cupy.empty(labels.shape, np.int32)
+    launch(given.dtype, "label_codes", given, given.size, *about, codes)
+    return codes
+
+
+def _layout_of(labels: Array) -> Any:
+    """Return where labels lie, for `place_of` of ``elements.cuh``; None if they are contiguous."""
+    if labels.flags.c_contiguous:
+        return None
+    strides = (stride // labels.itemsize for stride in labels.strides)
+    return on_device(np.array([labels.ndim, *labels.shape, *strides], np.int64))

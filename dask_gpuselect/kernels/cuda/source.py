@@ -201,7 +201,7 @@ USUAL = {
     **dict.fromkeys(("KEEPS", "SPANS_ARE", "SPACE", "WHOLE", "IN_PARTS", "LISTED"), 0),
     **dict.fromkeys(("PLACED", "KEYED", "IN_SHARED", "NARROW", "IN_PAIRS", "MEANS", "WEIGHTED"), 0),
     **dict.fromkeys(("IN_UNITS", "ALONE"), 0),
-    **{"SPANS": 1, "PIECES": 3, "WINDOW": 256, "ONLY_MOST": MOST_RANKS},
+    **{"SPANS": 1, "PIECES": 3, "WINDOW": 256, "ONLY_MOST": MOST_RANKS, "END_STEPS": 2},
 }
 """Definitions with which a source is compiled if it is not compiled with others."""
 
@@ -325,16 +325,20 @@ def add_memory() -> int:
     return 8 * len(SUMS) * ADD_DIGITS * (ADD_THREADS + 1)
 
 
-def groups_memory(dtype: np.dtype[Any], n_groups: int, n_ends: int) -> int:
-    """Return the shared bytes of a block of `groups_tally`: ends, groups, and counts."""
+def groups_memory(dtype: np.dtype[Any], n_groups: int, n_ends: int, steps: int) -> int:
+    """Return the shared bytes of a block of `groups_tally`: ends, groups, and counts.
+
+    Each group has room for 2**steps ends.
+    """
     n_cells = n_ends + n_groups
-    own = n_ends * key_size(dtype) + 4 * (n_groups + 1 + 2 * n_cells + n_groups) + n_cells
+    of_ends = (n_groups << steps) * key_size(dtype)
+    own = of_ends + 4 * (n_groups + 1 + 2 * n_cells + n_groups + 1) + n_cells
     return -(-own // 1024) * 1024  # rounded up, so that fewer variants of the kernel are prepared
 
 
 def words_memory(n_groups: int, n_words: int) -> int:
     """Return the shared bytes of a block of `groups_words`: counts of words by group."""
-    own = 4 * n_groups * n_words
+    own = 4 * (n_groups * n_words + 1)
     return -(-own // 1024) * 1024  # rounded up, so that fewer variants of the kernel are prepared
 
 
