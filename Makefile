@@ -182,13 +182,15 @@ $(VENV)/.made $(VENV_OLDEST)/.made $(VENV_DOCS)/.made $(VENV_GPU)/.made $(VENV_D
 	@$(PYTHON) -m venv $(@D)
 	@touch $@
 
+# What .dev has is all that the others have, which then need no installation of their own.
 $(VENV)/.demo: EXTRAS := demo
 $(VENV)/.test: EXTRAS := test,expressions
 $(VENV)/.dev: EXTRAS := dev,test,demo,expressions
+$(VENV)/.dev: OTHERS := $(VENV)/.demo $(VENV)/.test
 $(VENV)/.demo $(VENV)/.test $(VENV)/.dev: pyproject.toml | $(VENV)/.made
 	@echo "installing dask_gpuselect[$(EXTRAS)] into $(@D)"
 	@$(VENV)/bin/python -m pip install $(PIP_FLAGS) --editable '.[$(EXTRAS)]'
-	@touch $@
+	@touch $@ $(OTHERS)
 
 $(VENV_OLDEST)/.test: pyproject.toml .ci/oldest.py | $(VENV_OLDEST)/.made
 	@echo "installing dask_gpuselect[test] with the oldest packages into $(@D)"

@@ -20,11 +20,12 @@ def limited(to: int | str) -> Any:
     return configured(column_limit=to, scratch_directory=False, cache_limit=0)
 
 
-def peak_of(function: Callable[..., Any], *args: Any, **how: Any) -> int:
-    """Return the bytes that a call takes at most, measured three times."""
+def peak_of(function: Callable[..., Any], *args: Any, enough: float = 0, **how: Any) -> float:
+    """Return the bytes that a call takes at most, measured until they are less than `enough`, and
+    at most three times."""
     # Other threads allocate meanwhile, but not each time as much: the least is the call's own.
-    peaks = []
-    for _ in range(3):
+    peaks: list[float] = []
+    while len(peaks) < 3 and min(peaks, default=enough) >= enough:
         tracemalloc.start()
         function(*args, **how)
         peaks.append(tracemalloc.get_traced_memory()[1])

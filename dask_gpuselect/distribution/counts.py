@@ -78,9 +78,10 @@ def even_ranks(n: int, k: int) -> IntArray:
     """
     k = min(k, max(n, 2))  # there are no more ranks than elements
     step, rest = divmod(max(n - 1, 0), k - 1)
-    places = np.arange(k if n else 0)
-    # Not ``places * (n - 1) // (k - 1)``, whose product may overflow.
-    return np.unique(places * step + places * rest // (k - 1))
+    places = np.arange(min(k, n))
+    # They ascend, as each is at least one step behind the one before. Not
+    # ``places * (n - 1) // (k - 1)``, whose product may overflow.
+    return places * step + places * rest // (k - 1)
 
 
 def count_at_ranks(brackets: Brackets, tally: Tally, ranks: IntArray) -> EmpiricalDistribution:

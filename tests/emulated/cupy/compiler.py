@@ -21,9 +21,10 @@ ORDERS = {"forward": 0, "backward": 1, "random": 2}
 FLAGS = ["-std=c++17", "-O1", "-fPIC", "-shared", "-w"]
 # As on the device: no fused operations but those asked for, and words seen as anything.
 FLAGS += ["-ffp-contract=off", "-fno-strict-aliasing", "-fno-exceptions", "-fno-rtti"]
-ALONE = (
-    "-nostartfiles",
-)  # so that the static variables are a kernel's shared memory, and nothing else
+# So that the static variables are a kernel's shared memory, and nothing else.
+ALONE = ("-nostartfiles",)
+# Kernels of windows are a single function of so many steps that -O1 takes up to 17 s, and -O0 3 s.
+WINDOWS = (*ALONE, "-O0")
 
 
 class CompileError(Exception):
@@ -144,7 +145,8 @@ class Compiled:
 
     def __init__(self, text: str, name: str) -> None:
         lines = ('#include "cuda.hpp"', "namespace {", "#line 1", translated(text), "}")
-        path = library("\n".join([*lines, f"KERNEL({name})\n"]), ALONE)
+        more = WINDOWS if name.startswith("window_") else ALONE
+        path = library("\n".join([*lines, f"KERNEL({name})\n"]), more)
         runtime()
         self.name = name
         self.loaded = ctypes.CDLL(str(path))
