@@ -30,6 +30,7 @@ from dask_gpuselect.arrays import (
     check_no_unit,
     check_not_masked,
     is_array,
+    is_cupy,
     numpy_dtype,
     to_host,
     transposed,
@@ -87,6 +88,15 @@ ELSEWHERE = {
 """Hints for an argument that a function does not take: which other functions take it."""
 # Types of values that contain nothing. A list may have millions of them, and is not searched.
 PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None), np.float64, np.int64})
+
+
+def plain_types(*values: Any) -> tuple[tuple[type, ...], ...] | None:
+    """Return the types of values and of what tuples contain; None if some are not plain.
+
+    With them in the key of a cache, it tells 1 and True apart.
+    """
+    types = [tuple(map(type, each)) if type(each) is tuple else (type(each),) for each in values]
+    return tuple(types) if all(map(PLAIN.issuperset, types)) else None
 
 
 class SameKind(Protocol[P]):
@@ -397,6 +407,8 @@ def check_data(value: Any, name: str) -> None:
     """
     if type(value) in PLAIN:
         return
+    if is_cupy(value):  # neither lazy, nor with a unit
+        return
     if isinstance(value, Grouped):
         value = value.array
     if is_lazy_array(value):
@@ -438,6 +450,8 @@ def as_array(a: Any, name: str = "", of: str = "real numbers") -> Any:
     """
     if isinstance(a, DaskArray):
         return entered(a)
+    if is_cupy(a):
+        return a
     check_not_masked(a, name=name)
     if is_array(a) and not isinstance(a, np.ndarray | np.generic):
         return a

@@ -276,6 +276,8 @@ def checked(
     chunk: Any, dtype: np.dtype[Any], called: str = "a chunk", advice: str = FILL_ELEMENTS
 ) -> Any:
     """Return a chunk as an array, or raise if its type or dtype is not as its array says."""
+    if is_cupy(chunk) and chunk.dtype == dtype:
+        return chunk
     if isinstance(chunk, np.generic | int | float | complex):
         chunk = np.asarray(chunk)
     check_not_masked(chunk, advice, called)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from dask.array.utils import meta_from_array
@@ -30,8 +30,7 @@ Cut = tuple[int, int] | tuple[int, ...]
 """A selection along an axis of a chunk: a (start, stop) range, or indices and a final -1."""
 
 
-@dataclass(frozen=True)
-class Halo:
+class Halo(NamedTuple):
     """The reach of windows along an axis, from the element that each stands for.
 
     Parameters
@@ -58,7 +57,7 @@ class Halo:
         if self.mode is not None:
             return self
         before, after = (min(each, max(n, 1)) for each in (self.before, self.after))
-        return replace(self, before=before, after=after)
+        return self._replace(before=before, after=after)
 
     def standing(self, places: Places, n: int) -> Places:
         """Return the elements that stand for those at some places along an axis of n.
@@ -246,10 +245,10 @@ def _padded(
     return function(kernels.padded(joined(parts, counts, concatenated), sides, fill))
 
 
-def of_array(array: Any, reaches: Sequence[Halo], fill: Any = None) -> Any:
-    """Pad an array in memory by what its windows reach beyond its ends."""
-    sides = [_one_chunk(reach, n) for reach, n in zip(reaches, array.shape, strict=True)]
-    return kernels.padded(array, sides, fill)
+@lru_cache(maxsize=64)
+def sides_of(reaches: tuple[Halo, ...], shape: tuple[int, ...]) -> tuple[Sides, ...]:
+    """Return what windows of an array in memory need along each axis."""
+    return tuple(map(_one_chunk, reaches, shape))
 
 
 def _whole(reach: Halo, sizes: Sequence[int]) -> Stretch:

@@ -77,7 +77,7 @@ from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
-from dask_gpuselect.maths.windows import Frame, WindowOrder
+from dask_gpuselect.maths.windows import Frame, Sides, WindowOrder
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Sorting
 
@@ -637,8 +637,9 @@ def clipped(chunk: Any, low: Any, high: Any) -> Any:
 # --- Moving windows -------------------------------------------------------------------------------
 
 
-padded = _kernel("padded", "windows.padded", _as_it_is)
-"""Pad a chunk by what its windows reach beyond it; see `reference.windows.padded`."""
+def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
+    """Pad a chunk by what its windows reach beyond it; see `reference.windows.padded`."""
+    return backend_for(chunk).windows.padded(chunk, sides, fill)
 
 
 def _work_of_windows(

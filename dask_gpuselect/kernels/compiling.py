@@ -375,12 +375,15 @@ def one_way(function: AnyKernel, about: Callable[..., tuple[Any, int]] | None = 
         dtype, size = (about or _dtype_and_size)(*arguments)
         kind = function, dtype
         way = _Way(_is_by_kernels(kind, size))
-        token = _way.set(way)
+        made: list[Made] = []
+        tokens = _way.set(way), _unlogged.set(made)
         try:
-            with logged_together():
-                answer = function(*arguments, **others)
+            answer = function(*arguments, **others)
         finally:
-            _way.reset(token)
+            _way.reset(tokens[0])
+            _unlogged.reset(tokens[1])
+            if made:
+                _log(made)
         _seconds[kind] = _seconds.get(kind, 0.0) + (np.inf if way.by_kernels else way.seconds)
         return answer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
@@ -38,8 +38,7 @@ class WindowOrder(LaneOrder, Protocol):
         """
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """Describe a window that moves over a padded array, beyond whose ends it never reaches.
 
     Parameters
@@ -61,6 +60,7 @@ class Frame:
         """Number of elements of a window."""
         return math.prod(self.size) if self.footprint is None else sum(self.footprint)
 
+    @lru_cache(maxsize=64)  # noqa: B019  # a frame is data
     def shape(self, padded: Shape) -> Shape:
         """Return the shape of the answers."""
         sizes = zip(padded, self.size, self.step, strict=True)
@@ -78,7 +78,7 @@ class Frame:
             marks = np.array(footprint).reshape(self.size).transpose(axes)
             footprint = tuple(marks.reshape(-1).tolist())
         size, step = (tuple(each[axis] for axis in axes) for each in (self.size, self.step))
-        return replace(self, size=size, step=step, footprint=footprint)
+        return Frame(size, step, footprint)
 
     def slabs(
         self, padded: Shape, most: int, outside: Sequence[tuple[int, int]] | None = None

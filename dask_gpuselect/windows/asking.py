@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind, numpy_dtype
-from dask_gpuselect.engine.halos import Halo, of_array, with_halos
+from dask_gpuselect.engine.halos import Halo, sides_of, with_halos
 from dask_gpuselect.engine.plans import Plan, choose, described, known_bytes
 from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.kernels.companions import values_of
@@ -80,7 +80,30 @@ def ask_windows(
         assert question is not None
         answers = kernels.answer_row_windows(array, numpy_dtype(array), reaches, question)
         return answers[0] if is_one else answers
-    for axis, (reach, n) in enumerate(zip(reaches, array.shape, strict=True)):
+    reaches = tuple(reaches)
+    dtype = numpy_dtype(array)
+    windows, result, new_axes = _windows(
+        reaches, footprint, question, dtype, array.shape, is_one=is_one
+    )
+    if isinstance(array, DaskArray):
+        choose(_plan(array, reaches, math.prod(new_axes) * result.itemsize))
+        return with_halos(windows, label, array, reaches, result, fill, new_axes)
+    answers = windows(kernels.padded(array, sides_of(reaches, array.shape), fill))
+    return in_kind(answers, answers)
+
+
+@lru_cache(maxsize=64)  # a small image takes less time
+def _windows(
+    reaches: tuple[Halo, ...],
+    footprint: tuple[bool, ...] | None,
+    question: WindowQuestion | None,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    *,
+    is_one: bool,
+) -> tuple[Callable[[Any], Any], np.dtype[Any], tuple[int, ...]]:
+    """Return what answers windows of padded chunks, the dtype of answers, and their new axes."""
+    for axis, (reach, n) in enumerate(zip(reaches, shape, strict=True)):
         if max(reach.before, reach.after) > max(n, FARTHEST):
             raise ValueError(
                 f"windows of {reach.size} elements reach too far beyond x, which has {n} elements "
@@ -93,15 +116,11 @@ def ask_windows(
         answer_windows,
         frame=frame_of(reaches, footprint),
         question=question,
-        dtype=numpy_dtype(array),
+        dtype=dtype,
         result=result,
         new_axes=new_axes,
     )
-    if isinstance(array, DaskArray):
-        choose(_plan(array, reaches, math.prod(new_axes) * result.itemsize))
-        return with_halos(windows, label, array, reaches, result, fill, new_axes)
-    answers = windows(of_array(array, reaches, fill))
-    return in_kind(answers, answers)
+    return windows, result, new_axes
 
 
 def _plan(x: DaskArray, reaches: Sequence[Halo], answer_bytes: int) -> Plan:

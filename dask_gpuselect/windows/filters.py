@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.arguments import (
-    PLAIN,
     Axis,
     as_array,
     as_integer,
+    plain_types,
     public,
     reduced_axes,
     same_kind,
@@ -241,16 +241,27 @@ def _ask(name: str, x: Any, *given: Any) -> Any:
     for the median.
     """
     x = as_array(x)
-    asked = _asked if PLAIN.issuperset(map(type, given)) else _asked.__wrapped__
-    reaches, places, question, fill = asked(numpy_dtype(x), x.ndim, *given)
+    rank, size, footprint, *others = given
+    marks = None
+    if type(footprint) is np.ndarray and footprint.dtype.kind in "bui":
+        marks = footprint.shape, footprint.astype(bool).tobytes()
+        footprint = None
+    own = rank, size, footprint, *others
+    types = plain_types(*own)
+    asked = _asked.__wrapped__ if types is None else _asked
+    reaches, places, question, fill = asked(types, numpy_dtype(x), x.ndim, marks, *own)
     return ask_windows(name, x, reaches, question, footprint=places, fill=fill)
 
 
-@lru_cache(maxsize=64, typed=True)  # a small image takes less time than checking what is asked
+@lru_cache(maxsize=64)  # a small image takes less time than checking what is asked
 def _asked(
-    dtype: np.dtype[Any], ndim: int, *given: Any
+    _types: Any,
+    dtype: np.dtype[Any],
+    ndim: int,
+    known: tuple[tuple[int, ...], bytes] | None,
+    *given: Any,
 ) -> tuple[tuple[Halo, ...], tuple[bool, ...] | None, RankOf, Any]:
-    """Check the arguments of a filter.
+    """Check the arguments of a filter; `known` are the shape and the marks of a plain footprint.
 
     Return how far its windows reach, which of their places count, what is asked of them, and what
     is beyond the ends.
@@ -264,6 +275,8 @@ def _asked(
     if nan not in ("propagate", "omit"):
         raise ValueError(f'nan must be "propagate" or "omit", not {nan!r}')
     marks = None if footprint is None else np.asarray(footprint, bool)
+    if known is not None:
+        marks = np.frombuffer(known[1], bool).reshape(known[0])
     along = reduced_axes(axes, ndim)
     if marks is None and size is None:
         raise RuntimeError("no footprint or filter size provided: pass size= or footprint=")

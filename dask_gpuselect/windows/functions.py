@@ -13,12 +13,12 @@ import numpy as np
 from dask_gpuselect.arguments import (
     NORMAL_IQR,
     NORMAL_MAD,
-    PLAIN,
     Axis,
     as_accompanied,
     check_data,
     check_known,
     if_all_left_out,
+    plain_types,
     public,
     reduced_axes,
     scale_factor,
@@ -152,16 +152,39 @@ def rolling(
     array([nan, nan,  4., nan, nan, nan])
     """
     check_data(x, "x")
-    about: dict[str, Any] = {
-        "window": window,
-        "axis": axis,
-        "center": center,
-        "min_periods": min_periods,
-    }
-    about |= {"boundary": boundary, "closed": closed, "step": step, "nodata": nodata}
-    for name, value in about.items():
-        check_known(value, name)
+    check_known(nodata, "nodata")
     ndim = x.ndim if hasattr(x, "ndim") else np.ndim(x)
+    keys, sizes = None, window
+    if type(window) is dict:
+        keys, sizes = tuple(window), tuple(window.values())
+    given = keys, sizes, axis, center, min_periods, boundary, closed, step
+    types = plain_types(*given)
+    found = _reaches.__wrapped__ if types is None else _reaches
+    return Rolling(x, *found(types, ndim, *given), where, nodata)
+
+
+@lru_cache(maxsize=64)
+def _reaches(
+    _types: Any,
+    ndim: int,
+    keys: tuple[int, ...] | None,
+    window: Any,
+    axis: Axis,
+    center: Any,
+    min_periods: int | None,
+    boundary: str | None,
+    closed: str | None,
+    step: Any,
+) -> tuple[tuple[Halo, ...], tuple[int, int]]:
+    """Check the arguments of `rolling`; `keys` are those of a dict of windows.
+
+    Return how far windows reach along each axis, and how many elements they need: for methods that
+    heed NaN, and for those that ignore it.
+    """
+    window = window if keys is None else dict(zip(keys, window, strict=True))
+    about = {"window": window, "axis": axis, "center": center, "min_periods": min_periods}
+    for name, value in {**about, "boundary": boundary, "closed": closed, "step": step}.items():
+        check_known(value, name)
     axes, sizes = _sizes(window, axis, ndim)
     how = (each_axis(center, axes, "center"), each_axis(step, axes, "step"))
     halos = [Halo(0, 0)] * ndim
@@ -173,8 +196,7 @@ def rolling(
         raise ValueError(
             f"min_periods must be from 0 to {most}, the size of the window, not {min_periods}"
         )
-    least = (n, 1) if min_periods is None else (min_periods, min_periods)
-    return Rolling(x, reaches, least, where, nodata)
+    return reaches, (n, 1) if min_periods is None else (min_periods, min_periods)
 
 
 def of_rows(x: Any, windows: RowWindows, min_periods: int) -> Rolling:
@@ -296,14 +318,17 @@ def _ask_statistic(
         x = np.ma.getdata(x)  # no window lacks an element, as of an array without a mask
     array = as_accompanied(x, where, nodata)
     how |= {"is_whole": if_all_left_out(x, where, nodata) == "empty"}
-    is_plain = isinstance(how["reaches"], tuple) and {type(q), type(how.get("scale"))} <= PLAIN
-    asked = _asked if is_plain else _asked.__wrapped__
-    reaches, question, is_one = asked(numpy_dtype(array), array.shape, name, q, method, **how)
+    types = plain_types(q, how.get("scale")) if isinstance(how["reaches"], tuple) else None
+    asked = _asked.__wrapped__ if types is None else _asked
+    reaches, question, is_one = asked(
+        types, numpy_dtype(array), array.shape, name, q, method, **how
+    )
     return ask_windows(f"rolling-{name}", array, reaches, question, is_one=is_one)
 
 
-@lru_cache(maxsize=64, typed=True)  # a small image takes less time than checking what is asked
+@lru_cache(maxsize=64)  # a small image takes less time than checking what is asked
 def _asked(
+    _types: Any,
     source: np.dtype[Any],
     shape: tuple[int, ...],
     name: str,

@@ -8,7 +8,6 @@ differ. They find elements by their keys.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -92,7 +91,7 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     """Answer the windows of a chunk or of a slab that is padded."""
     chunk, frame = _without_gaps(chunk, frame)
     if _has_many_rows(chunk, frame):
-        of_rows = replace(frame, size=frame.size[:-1], step=frame.step[:-1])
+        of_rows = frame._replace(size=frame.size[:-1], step=frame.step[:-1])
         slabs = of_rows.slabs(tuple(chunk.shape[:-1]), _rows_together(frame))
         return reference.in_slabs(_answer_part, chunk, dtype, frame, order, slabs)
     if (axes := _turned(chunk, dtype, frame, order)) is not None:
@@ -100,7 +99,7 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
         of_slab = partial(_answer_turned, axes)
         return np.ascontiguousarray(reference.in_slabs(of_slab, chunk, dtype, frame, order, slabs))
     if (step := frame.step[-1]) > 1:  # a network for all of them takes less than others for some
-        every = replace(frame, step=(*frame.step[:-1], 1))
+        every = frame._replace(step=(*frame.step[:-1], 1))
         if not (order.deviates and _lacks(chunk, dtype)) and _fits(
             tuple(chunk.shape), dtype, every, order
         ):
@@ -141,7 +140,7 @@ def _without_gaps(chunk: Any, frame: Frame) -> tuple[Any, Frame]:
         if step > size:
             places = (np.arange(n)[:, None] * step + np.arange(size)).reshape(-1)
             chunk = each_array(chunk, partial(np.take, indices=places, axis=axis))
-    return chunk, replace(frame, step=tuple(map(min, frame.step, frame.size)))
+    return chunk, frame._replace(step=tuple(map(min, frame.step, frame.size)))
 
 
 def _fits(shape: tuple[int, ...], dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> bool:

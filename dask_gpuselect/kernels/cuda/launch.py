@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from functools import cache, lru_cache, wraps
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache, partial, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import cupy
@@ -76,11 +76,29 @@ def launch(
     n_threads : int
         Number of threads to start; instead of `blocks`.
     """
+    how: dict[str, int] = {"shared": shared, "blocks": blocks, "n_threads": n_threads}
+    start, taken = prepared(dtype, name, defined, **how)
+    start(taken(arguments))
+
+
+def prepared(
+    dtype: np.dtype[Any],
+    name: str,
+    defined: Defined = (),
+    *,
+    shared: int = 0,
+    blocks: int = 0,
+    n_threads: int = 0,
+) -> tuple[Callable[[tuple[Any, ...]], None], Callable[..., tuple[Any, ...]]]:
+    """Return what starts a kernel with converted arguments, and what converts them.
+
+    See `launch`. The second function takes arguments, and the parameter that is the first of them.
+    """
     kernel = _prepared(dtype, name, shared, cupy.cuda.Device().id, defined)
     if n_threads:
         blocks = min(-(-n_threads // kernel.threads), MOST_BLOCKS)
-    passed = [take(each) for take, each in zip(kernel.types, arguments, strict=True)]
-    kernel.start((blocks or kernel.at_once,), (kernel.threads,), tuple(passed), shared_mem=shared)
+    grid, block = (blocks or kernel.at_once,), (kernel.threads,)
+    return partial(kernel.start, grid, block, shared_mem=shared), kernel.taken
 
 
 def launch_together(
@@ -128,6 +146,11 @@ class _Kernel(NamedTuple):
     at_once: int
     types: tuple[Callable[[Any], Any], ...]
 
+    def taken(self, arguments: Sequence[Any], first: int = 0) -> tuple[Any, ...]:
+        """Convert arguments for parameters from the `first` on."""
+        types = self.types[first : first + len(arguments)] if first else self.types
+        return tuple([take(each) for take, each in zip(types, arguments, strict=True)])
+
 
 @cache
 def _prepared(
@@ -163,8 +186,12 @@ def _type_of(parameter: str) -> Callable[[Any], Any]:
     return _as_bytes if "__grid_constant__" in parameter else NUMBERS.get(parameter, _as_it_is)
 
 
+NO_ARRAY = np.uint64(0)
+"""A null pointer."""
+
+
 def _as_pointer(array: Any) -> Any:
-    return np.uint64(0) if array is None else array
+    return NO_ARRAY if array is None else array
 
 
 def _as_bytes(record: Any) -> Any:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
 
 from dask_gpuselect.arrays import like, to_host
 from dask_gpuselect.kernels.companions import Accompanied
-from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, to_share
+from dask_gpuselect.kernels.cuda.launch import NO_ARRAY, Array, most_shared, prepared, to_share
 from dask_gpuselect.kernels.cuda.source import KEEPS, answered
-from dask_gpuselect.kernels.cuda.window_axes import WindowKernel
 from dask_gpuselect.kernels.cuda.window_networks import networks
 from dask_gpuselect.kernels.cuda.window_tiles import tiling
 from dask_gpuselect.kernels.reference import windows as reference
@@ -43,34 +42,23 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     """
     if not isinstance(chunk, Bordered):
         chunk = padded(chunk, (Sides((0, 0)),) * chunk.ndim)
-    values, keeps, is_masked = chunk.values, chunk.keeps, chunk.is_masked
-    device = cupy.cuda.Device().id
-    kernel, shape, tables = _way(chunk.padding, frame, order, dtype, is_masked, device)
-    is_apart = order.deviates and (order.dtype.itemsize < 4 or not are_float64(values))
-    if kernel is None or is_apart:
+    values, keeps = chunk.values, chunk.keeps
+    if order.deviates and (order.dtype.itemsize < 4 or not are_float64(values)):
         return _on_host(chunk, dtype, frame, order)
-    answers = cupy.empty((order.n_answers, math.prod(shape)), order.dtype)
-    # Floats are NaN for windows of too few elements.
-    may_lack = order.dtype.kind != "f" and (is_masked or order.least > frame.n)
-    n_valid = cupy.empty(answers.shape[1], np.int32) if may_lack else None
-    may_be_wide = bool(order.mixes) and dtype.kind in "iu" and dtype.itemsize == 8
-    flags = cupy.zeros(2, np.uint32) if may_be_wide else None
-    values = cupy.ascontiguousarray(values.astype(dtype, copy=False))
-    mask = None if keeps is None else cupy.ascontiguousarray(keeps)
-    fill = np.asarray(0 if chunk.fill is None else chunk.fill).astype(dtype)[()]
-    about = (kernel.record, fill, int(chunk.fill is not None), frame.n, *tables)
-    numbers = (order.n_answers, order.mixes, order.skips_missing, max(order.least, 1))
-    deviates = ("DEVIATES", int(order.deviates))
-    defined = (*answered(order), *(() if mask is None else KEEPS), deviates, *kernel.defined)
-    how: dict[str, Any] = {
-        "shared": kernel.shared,
-        "n_threads": kernel.n_threads,
-        "defined": defined,
-    }
-    launch(dtype, kernel.name, values, mask, *about, *numbers, answers, n_valid, flags, **how)
+    lacks = chunk.is_masked, keeps is not None, chunk.fill
+    way = _way(chunk.padding, frame, order, dtype, *lacks, cupy.cuda.Device().id)
+    if way is None:
+        return _on_host(chunk, dtype, frame, order)
+    answers = cupy.empty(way.shape, order.dtype)
+    n_valid = cupy.empty(way.shape[1:], np.int32) if way.may_lack else None
+    flags = cupy.zeros(2, np.uint32) if way.may_be_wide else None
+    values = cupy.ascontiguousarray(values, dtype)
+    mask = NO_ARRAY if keeps is None else cupy.ascontiguousarray(keeps)
+    counted = [NO_ARRAY if each is None else each for each in (n_valid, flags)]
+    way.start((values, mask, *way.fixed, answers, *counted))
     if flags is not None and flags.get()[1]:
         return _on_host(chunk, dtype, frame, order)
-    return order.finished(answers, n_valid).reshape(-1, *shape)
+    return order.finished(answers, n_valid)
 
 
 def _on_host(chunk: Bordered, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Array:
@@ -81,17 +69,61 @@ def _on_host(chunk: Bordered, dtype: np.dtype[Any], frame: Frame, order: WindowO
     return like(kernels.answer(host, dtype, frame, order), chunk.values)
 
 
+class _Ready(NamedTuple):
+    """A kernel that is ready to answer windows of chunks of one shape.
+
+    Parameters
+    ----------
+    start : callable
+        What starts it with its arguments.
+    fixed : tuple
+        The arguments that are the same for all these chunks.
+    shape : tuple of int
+        Of the answers.
+    may_lack : bool
+        True if windows of too few elements have no NaN as answers, and are counted instead.
+    may_be_wide : bool
+        True if there may be integers beyond 2**53.
+    """
+
+    start: Callable[[tuple[Any, ...]], None]
+    fixed: tuple[Any, ...]
+    shape: Shape
+    may_lack: bool
+    may_be_wide: bool
+
+
 @lru_cache(maxsize=64)  # what it does takes longer than small windows
 def _way(
-    padding: Any, frame: Frame, order: WindowOrder, dtype: Any, is_masked: bool, device: int
-) -> tuple[WindowKernel | None, Shape, tuple[Array, Array]]:
-    """Return the kernel for windows of a chunk, if there is one, and the shape of their answers.
-
-    Return also the ranks and weights of windows of up to n elements, on a device.
-    """
+    padding: Any,
+    frame: Frame,
+    order: WindowOrder,
+    dtype: np.dtype[Any],
+    is_masked: bool,
+    has_mask: bool,
+    fill: Any,
+    device: int,
+) -> _Ready | None:
+    """Prepare the kernel for windows of a chunk, if there is one."""
     kernel = networks(padding, frame, order, dtype, is_masked=is_masked)
     if kernel is None:
         kernel = tiling(padding, frame, dtype.itemsize, most_shared(device))
+    if kernel is None:
+        return None
+    deviates = ("DEVIATES", int(order.deviates))
+    defined = (*answered(order), *(KEEPS if has_mask else ()), deviates, *kernel.defined)
+    start, taken = prepared(
+        dtype, kernel.name, defined, shared=kernel.shared, n_threads=kernel.n_threads
+    )
     lower, upper, weights = ranks_by_count(order, frame.n)
     tables = to_share((cupy.asarray(np.stack([lower, upper])), cupy.asarray(weights)))
-    return kernel, frame.shape(tuple(axis.size for axis in padding)), tables
+    outside = np.asarray(0 if fill is None else fill).astype(dtype)[()]
+    about = (kernel.record, outside, int(fill is not None), frame.n, *tables)
+    numbers = (order.n_answers, order.mixes, order.skips_missing, max(order.least, 1))
+    return _Ready(
+        start,
+        taken((*about, *numbers), first=2),
+        (order.n_answers, *frame.shape(tuple(axis.size for axis in padding))),
+        order.dtype.kind != "f" and (is_masked or order.least > frame.n),
+        bool(order.mixes) and dtype.kind in "iu" and dtype.itemsize == 8,
+    )

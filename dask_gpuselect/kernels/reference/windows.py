@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from dask_gpuselect.maths.windows import (
     Frame,
     Piecewise,
     RowWindows,
+    Shape,
     Sides,
     WindowOrder,
 )
@@ -51,12 +53,12 @@ class Bordered(Accompanied):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(axis.size for axis in self.padding)
+        return _shape_of(self.padding)
 
     @property
-    def outside(self) -> list[tuple[int, int]]:
+    def outside(self) -> tuple[tuple[int, int], ...]:
         """Numbers of elements that stand for none, at both ends of each axis."""
-        return [axis.outside(0, axis.size) for axis in self.padding]
+        return _outside_of(self.padding)
 
     @property
     def is_masked(self) -> bool:
@@ -82,15 +84,36 @@ def _joined(array: Any, pieces: Sequence[Any], axis: int) -> Any:
     return np.concatenate(some, axis) if len(some) > 1 else [*some, inner][0]
 
 
+@lru_cache(maxsize=64)
+def _shape_of(padding: tuple[Piecewise, ...]) -> Shape:
+    """Return the shape of a padded chunk."""
+    return tuple(axis.size for axis in padding)
+
+
+@lru_cache(maxsize=64)
+def _outside_of(padding: tuple[Piecewise, ...]) -> tuple[tuple[int, int], ...]:
+    """Count the elements that stand for none, at both ends of each axis."""
+    return tuple(axis.outside(0, axis.size) for axis in padding)
+
+
 def bordered(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
     """Pad a chunk by what its windows reach, as it is read; see `padded`."""
+    values, keeps = chunk, None
+    if isinstance(chunk, Accompanied):
+        values, keeps = chunk.values, chunk.keeps
+    padding = _padding(tuple(sides), values.shape)
+    if padding is None:
+        return padded(chunk, sides, fill)
+    return Bordered(values, keeps, sides=sides, padding=padding, fill=fill)
+
+
+@lru_cache(maxsize=64)
+def _padding(sides: tuple[Sides, ...], shape: Shape) -> tuple[Piecewise, ...] | None:
+    """Return the padding of a chunk; None if it cannot be described by distances."""
     places = [each for side in sides for each in (side.before, side.behind)]
     if any(isinstance(each, np.ndarray) for each in places):
-        return padded(chunk, sides, fill)
-    keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
-    values = values_of(chunk)
-    padding = tuple(map(Piecewise.of, sides, values.shape))
-    return Bordered(values, keeps, sides=sides, padding=padding, fill=fill)
+        return None
+    return tuple(map(Piecewise.of, sides, shape))
 
 
 def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
