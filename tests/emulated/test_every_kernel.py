@@ -89,7 +89,7 @@ STARTS = {
     "test_all_elements[box-some nan]": "mark moments",
     "test_all_elements[masked-some nan]": "kept",
     "test_all_elements[weighted-some nan]": "weigh",
-    "test_all_elements[groups-some nan]": "groups",
+    "test_all_elements[groups-some nan]": "groups label",
     "test_all_elements[sorted-some nan]": "deal words",
     "test_sorted_at_once": "keys words",
     "test_other_dtypes[f2]": "tabulate",

@@ -630,7 +630,7 @@ def box_kernel(dtype: np.dtype[Any], kernel: LaneKernel) -> LaneKernel:
     words = made["RUN"] * key_size(dtype) // 4
     registers = kernel.threads * (words + BOX_WORKING)
     most = max(min(made["MIN_BLOCKS"], REGISTERS // registers), 1)
-    made |= {"MIN_BLOCKS": most, "ANSWER": 64, "ALONE": own}
+    made |= {"MIN_BLOCKS": most, "ANSWER": 64, "OWN": own}
     return LaneKernel("boxes_of_lanes", kernel.threads, kernel.lanes, shared, tuple(made.items()))
 
 
