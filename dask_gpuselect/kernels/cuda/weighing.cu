@@ -213,15 +213,27 @@ constexpr int AHEAD = 8;  // elements that a thread loads and places together
 // Digits of 32 bits of a block's sums, and bits of a weight in units that may be added to them: 2^32 of these fit.
 constexpr int LIMBS = IN_UNITS ? 2 : NARROW || WHOLE ? 3 : 4, ROOM = IN_UNITS ? 64 : 32 * (LIMBS - 1);
 
-// Add to a number in shared memory; return what it was. Shared memory adds 32 bits natively, but 64 bits only
-// in a loop.
-__device__ __forceinline__ u32 add_shared(u32* number, u32 more) {
-#if ALONE
-    u32 before = *number;
-    *number = before + more;
-    return before;
-#else
-    return atomicAdd(number, more);
+// Add a number of units to a sum in shared memory, whose digits lie `stride` apart.
+__device__ __forceinline__ void add_units(u32* sum, int stride, u64 low, u64 high) {
+#if ALONE  // No other thread adds to this sum: one addition of 64 bits, seldom a digit more.
+    u64 before = (u64)sum[stride] << 32 | sum[0], after = before + low;
+    sum[0] = (u32)after, sum[stride] = (u32)(after >> 32);
+    u64 more = high + (after < low);
+    for (int limb = 2; limb < LIMBS && more; ++limb, more >>= 32) {
+        more += sum[limb * stride];
+        sum[limb * stride] = (u32)more;
+    }
+#else  // Shared memory adds 32 bits natively, but 64 bits only in a loop.
+    u64 units[2] = {low, high};
+    u32 carry = 0;
+#pragma unroll
+    for (int limb = 0; limb < LIMBS; ++limb) {
+        u64 part = (u64)(u32)(units[limb / 2] >> 32 * (limb % 2)) * (limb < ROOM / 32) + carry;
+        carry = (u32)(part >> 32);
+        if ((u32)part == 0) continue;
+        u32 before = atomicAdd(sum + limb * stride, (u32)part);
+        carry += before + (u32)part < before;
+    }
 #endif
 }
 
@@ -312,7 +324,7 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
                 int segment = 2 * end + is_end;
                 is_wanted = !IN_UNITS && !is_end && own_wanted[end];
                 u32* own = counts + segment * n_copies + copy;
-                add_shared(own, 1);
+                if (ALONE) ++*own; else atomicAdd(own, 1u);
                 u64 digits = weight.digits;
                 int shift = weight.place - unit;
                 if (shift < 0 && (IN_UNITS || (shift > -64 && !(digits & ((1ull << -shift) - 1))))) {
@@ -320,16 +332,8 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
                     shift = 0;
                 }
                 if (shift >= 0 && shift < 64 && shift + 64 - __clzll(digits) <= ROOM) {
-                    u64 units[2] = {digits << shift, shift && LIMBS > 3 ? digits >> (64 - shift) : 0};
-                    u32 carry = 0;
-#pragma unroll
-                    for (int limb = 0; limb < LIMBS; ++limb) {
-                        u64 part = (u64)(u32)(units[limb / 2] >> 32 * (limb % 2)) * (limb < ROOM / 32) + carry;
-                        carry = (u32)(part >> 32);
-                        if ((u32)part == 0) continue;
-                        u32 before = add_shared(own + (limb + 1) * n_counters, (u32)part);
-                        carry += before + (u32)part < before;
-                    }
+                    u64 high = shift && LIMBS > 3 ? digits >> (64 - shift) : 0;
+                    add_units(own + n_counters, n_counters, digits << shift, high);
                 } else if (!IN_UNITS) {
                     int place = weight.place + 32 * TOTAL_POINT, off = place % 32;
                     u64* digit = rest + (i64)segment * TOTAL_DIGITS + place / 32;
