@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -248,7 +247,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         items[:] = chosen
     mark_all_but_some(items)
-    gc.freeze()  # modules and tests stay: collections of garbage need not see them
 
 
 def mark_all_but_some(items: list[pytest.Item]) -> None:
