@@ -375,15 +375,12 @@ def one_way(function: AnyKernel, about: Callable[..., tuple[Any, int]] | None = 
         dtype, size = (about or _dtype_and_size)(*arguments)
         kind = function, dtype
         way = _Way(_is_by_kernels(kind, size))
-        made: list[Made] = []
-        tokens = _way.set(way), _unlogged.set(made)
+        token = _way.set(way)
         try:
-            answer = function(*arguments, **others)
+            with logged_together():
+                answer = function(*arguments, **others)
         finally:
-            _way.reset(tokens[0])
-            _unlogged.reset(tokens[1])
-            if made:
-                _log(made)
+            _way.reset(token)
         _seconds[kind] = _seconds.get(kind, 0.0) + (np.inf if way.by_kernels else way.seconds)
         return answer
 

@@ -221,10 +221,14 @@ def _count_words(
     launch(words.dtype, "groups_words", *given, n_groups, n_words, table, **how)
 
 
-def _memory(n_bytes: int) -> dict[str, Any]:
-    """Return how a kernel is started whose counts take shared memory if they fit."""
+def _memory(n_bytes: int, steps: int = 0) -> dict[str, Any]:
+    """Return how a kernel is started whose counts take shared memory if they fit.
+
+    Only then it searches in `steps` steps.
+    """
     fits = n_bytes + STATIC <= most_shared(cupy.cuda.Device().id)
-    return {"shared": n_bytes if fits else 0, "defined": (("IN_SHARED", int(fits)),)}
+    defined = ("IN_SHARED", int(fits)), ("END_STEPS", steps if fits else 0)
+    return {"shared": n_bytes if fits else 0, "defined": defined}
 
 
 def _by_guess(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes | None:
@@ -309,8 +313,7 @@ def _tallied(
     into = taken.keys, taken.numbers, room
     # A binary search among the ends of one group takes so many steps.
     steps = int(np.diff(brackets.first_end).max(initial=0)).bit_length()
-    how = _memory(groups_memory(dtype, n_groups, n_ends, steps))
-    how["defined"] += (("END_STEPS", steps * how["defined"][0][1]),)
+    how = _memory(groups_memory(dtype, n_groups, n_ends, steps), steps)
     for values, codes in parts:
         if values.size:
             launch(dtype, "groups_tally", values, codes, values.size, *of_brackets, *into, **how)

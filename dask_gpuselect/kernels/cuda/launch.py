@@ -182,16 +182,13 @@ NUMBERS = {
 def _type_of(parameter: str) -> Callable[[Any], Any]:
     """Return what converts an argument to the type of a parameter."""
     if parameter.endswith("*"):
-        return _as_pointer
+        return as_pointer
     return _as_bytes if "__grid_constant__" in parameter else NUMBERS.get(parameter, _as_it_is)
 
 
-NO_ARRAY = np.uint64(0)
-"""A null pointer."""
-
-
-def _as_pointer(array: Any) -> Any:
-    return NO_ARRAY if array is None else array
+def as_pointer(array: Any) -> Any:
+    """Return an array, or a null pointer for None."""
+    return np.uint64(0) if array is None else array
 
 
 def _as_bytes(record: Any) -> Any:

@@ -280,7 +280,7 @@ def tally_memory(dtype: np.dtype[Any], n_ends: int) -> int:
 
 
 class Weighing(NamedTuple):
-    """How `weigh_once` is compiled and started, for elements and weights of some dtypes.
+    """Say how `weigh_once` is compiled and started, for elements and weights of some dtypes.
 
     `copies` is the number of counts and sums that a block has of each segment.
     """

@@ -11,7 +11,7 @@ import numpy as np
 
 from dask_gpuselect.arrays import like, to_host
 from dask_gpuselect.kernels.companions import Accompanied
-from dask_gpuselect.kernels.cuda.launch import NO_ARRAY, Array, most_shared, prepared, to_share
+from dask_gpuselect.kernels.cuda.launch import Array, as_pointer, most_shared, prepared, to_share
 from dask_gpuselect.kernels.cuda.source import KEEPS, answered
 from dask_gpuselect.kernels.cuda.window_networks import networks
 from dask_gpuselect.kernels.cuda.window_tiles import tiling
@@ -53,9 +53,8 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     n_valid = cupy.empty(way.shape[1:], np.int32) if way.may_lack else None
     flags = cupy.zeros(2, np.uint32) if way.may_be_wide else None
     values = cupy.ascontiguousarray(values, dtype)
-    mask = NO_ARRAY if keeps is None else cupy.ascontiguousarray(keeps)
-    counted = [NO_ARRAY if each is None else each for each in (n_valid, flags)]
-    way.start((values, mask, *way.fixed, answers, *counted))
+    mask = as_pointer(None if keeps is None else cupy.ascontiguousarray(keeps))
+    way.start((values, mask, *way.fixed, answers, as_pointer(n_valid), as_pointer(flags)))
     if flags is not None and flags.get()[1]:
         return _on_host(chunk, dtype, frame, order)
     return order.finished(answers, n_valid)
