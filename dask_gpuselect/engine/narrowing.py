@@ -52,7 +52,7 @@ from dask_gpuselect.engine.partials import (
 from dask_gpuselect.engine.questions import Question, Summed
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.maths.cached import tally_by
-from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.coarse import cuts_of_tally, joined, merged_coarsely, narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, merge, merge_any
 from dask_gpuselect.maths.envelope import Ranges
@@ -365,7 +365,7 @@ def _tallies(chunks: list[Gathered]) -> list[Tally]:
 
 def _counts_of(chunks: list[Gathered]) -> Tally:
     tallies = _tallies(chunks)
-    none = HostCandidates(np.empty(0, tallies[0].candidates.dtype))
+    none = Candidates(np.empty(0, tallies[0].candidates.dtype))
     return Tally.merge([replace(tally, candidates=none) for tally in tallies])
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.candidates import Candidates, HostCandidates
+from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import NO_SUMS, Brackets, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import counts_at, places_among
@@ -53,7 +53,7 @@ def tally_by(cached: Brackets, tally: Tally, wanted: Brackets) -> Tally:
     below, upto = counts_at(cached, tally, wanted.ends, ordered)
     places = _places_inside(wanted, ordered)
     # Only these elements move to the host: candidates of a chunk on a GPU are there.
-    candidates = HostCandidates(_with_ties(cached, tally, ordered.elements_at(places), wanted))
+    candidates = Candidates(_with_ties(cached, tally, ordered.elements_at(places), wanted))
     counted = replace(tally, below=below, upto=upto, candidates=candidates)
     if order is None:
         return counted

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,70 +32,42 @@ FEW_VALUES = 4
 VECTOR_BYTES = 4
 
 
-class Candidates(Protocol):
-    """Protocol of candidates: valid elements in no particular order."""
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Candidates, valid elements in ascending order or not, in host memory.
 
-    @property
-    def elements(self) -> Any:
-        """One-dimensional array of the elements, on the host or the device."""
+    Kernels of a device derive from them those that are there.
+    """
 
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-
-    def __len__(self) -> int: ...
-
-    def on_host(self) -> NDArray[Any]:
-        """Copy all elements to the host."""
-
-    def elements_at(self, places: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the elements that sorting would put at some places, on the host."""
-
-    def counts(self, values: NDArray[Any]) -> Counts:
-        """Count the elements below, and up to, each of some values.
-
-        They are ascending and distinct, unless the candidates are sorted.
-        """
-
-    def distances(self, centre: Any) -> Candidates:
-        """Compute the distances from a floating-point number, in its dtype, on the same device."""
-
-    def with_more(self, elements: NDArray[Any]) -> Candidates:
-        """Add a few elements."""
-
-    def ordered(self, by: Sort = ...) -> Candidates:
-        """Sort the candidates, with the fastest sort unless another one is given."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class HostCandidates:
-    """Candidates in host memory, in ascending order or not."""
-
-    elements: NDArray[Any]
+    elements: Any
     is_ordered: bool = False
 
     # Pickling takes 6 us beside the 25 of the array; the method of a dataclass takes 18.
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.elements, self.is_ordered)
+        return type(self), tuple(vars(self).values())
 
     def __len__(self) -> int:
-        return len(self.elements)
+        return int(self.elements.size)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return self.elements.dtype
+        dtype: np.dtype[Any] = self.elements.dtype
+        return dtype
 
     @property
     def nbytes(self) -> int:
-        return self.elements.nbytes
+        return int(self.elements.nbytes)
 
     def on_host(self) -> NDArray[Any]:
-        return self.elements
+        """Return all elements on the host."""
+        return np.asarray(self.elements)
 
     def elements_at(self, places: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the elements that sorting would put at some places, on the host."""
         if self.is_ordered:
             return np.asarray(self.elements[places])
         if not len(places):
-            return self.elements[:0]
+            return np.asarray(self.elements[:0])
         if len(self) <= FEW_ELEMENTS and self.dtype.itemsize >= VECTOR_BYTES:
             return np.asarray(np.sort(self.elements)[places])
         wanted = np.sort(places)
@@ -110,6 +82,10 @@ class HostCandidates:
         return np.asarray(elements[places])
 
     def counts(self, values: NDArray[Any]) -> Counts:
+        """Count the elements below, and up to, each of some values.
+
+        They are ascending and distinct, unless the candidates are sorted.
+        """
         if not self.is_ordered and len(values) <= FEW_VALUES:
             pairs = [
                 (np.count_nonzero(self.elements < each), np.count_nonzero(self.elements <= each))
@@ -121,15 +97,18 @@ class HostCandidates:
         below, upto = (elements.searchsorted(values, side) for side in SIDES)
         return below, upto
 
-    def distances(self, centre: Any) -> HostCandidates:
+    def distances(self, centre: Any) -> Candidates:
+        """Compute the distances from a floating-point number, in its dtype, on the same device."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return HostCandidates(np.abs(self.elements.astype(centre.dtype) - centre))
+            return Candidates(np.abs(self.elements.astype(centre.dtype) - centre))
 
-    def with_more(self, elements: NDArray[Any]) -> HostCandidates:
-        return HostCandidates(np.concatenate([self.elements, elements]))
+    def with_more(self, elements: NDArray[Any]) -> Candidates:
+        """Add a few elements."""
+        return Candidates(np.concatenate([self.elements, elements]))
 
-    def ordered(self, by: Sort = np.sort) -> HostCandidates:
-        return self if self.is_ordered else HostCandidates(by(self.elements), is_ordered=True)
+    def ordered(self, by: Sort = np.sort) -> Candidates:
+        """Sort the candidates, with the fastest sort unless another one is given."""
+        return self if self.is_ordered else Candidates(by(self.elements), is_ordered=True)
 
 
 def partitioned(values: NDArray[Any], places: NDArray[np.int64]) -> NDArray[Any]:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.candidates import Candidates, HostCandidates
+from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.exact_sums import ExactSums, joined_weights, sum_of
 from dask_gpuselect.maths.tables import (
     Arrays as Arrays,
@@ -573,7 +573,7 @@ class Tally(Arrays):
         if parts[0].weighs:
             merged["weights"] = joined_weights(weights)
         elements = np.concatenate([each.on_host() for each in candidates])
-        return cls(candidates=HostCandidates(elements), **merged)
+        return cls(candidates=Candidates(elements), **merged)
 
     @property
     def weighs(self) -> bool:
@@ -586,7 +586,7 @@ class Tally(Arrays):
         if not (elements[1:] >= elements[:-1]).all():
             order = np.argsort(elements, kind="stable")
             elements, weights = elements[order], weights[order]
-        candidates = HostCandidates(elements, is_ordered=True)
+        candidates = Candidates(elements, is_ordered=True)
         return replace(self, candidates=candidates, weights=weights)
 
     def columns(self) -> list[NDArray[Any]]:
@@ -597,7 +597,7 @@ class Tally(Arrays):
         """Replace the candidates by these columns."""
         elements, *weights = columns
         own: dict[str, Any] = {"weights": weights[0]} if weights else {}
-        return replace(self, candidates=HostCandidates(elements), **own)
+        return replace(self, candidates=Candidates(elements), **own)
 
     @property
     def candidate_bytes(self) -> int:

@@ -21,7 +21,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.candidates import Candidates, HostCandidates
+from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import (
     ADVICE,
     Arrays,
@@ -110,7 +110,7 @@ class CellTally(Joined):
 
     def in_one_order(self, n_cells: int, by: SortedInGroups) -> Tally:
         """Return the tally of all slots as one array, with candidates sorted by cell and value."""
-        candidates = HostCandidates(by(self.candidates, self.of_cells, n_cells), is_ordered=True)
+        candidates = Candidates(by(self.candidates, self.of_cells, n_cells), is_ordered=True)
         return tally_of_cells(self.counts(n_cells), candidates)
 
     def each(self, brackets: Brackets) -> Iterator[tuple[int, Brackets, Tally]]:
@@ -122,7 +122,7 @@ class CellTally(Joined):
         for slot in range(brackets.n_slots):
             places = order[starts[slot] : starts[slot + 1]]
             own = counts[edges[slot] : edges[slot + 1]]
-            tally = tally_of_cells(own, HostCandidates(self.candidates[places]))
+            tally = tally_of_cells(own, Candidates(self.candidates[places]))
             if tally.n_valid:
                 yield slot, of_slot(slot), tally
 

@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import (
     Arrays,
     Brackets,
@@ -232,7 +232,7 @@ class ValueCounts(Arrays):
         stops = np.append(first, len(self.values))[brackets.wanted]
         cells = [slice(*cell) for cell in zip(starts, stops, strict=True)]
         pieces = [np.repeat(self.values[cell], times[cell]) for cell in cells]
-        candidates = HostCandidates(np.concatenate([self.values[:0], *pieces]))
+        candidates = Candidates(np.concatenate([self.values[:0], *pieces]))
         counts = self.n_valid.item(), self.n_missing.item()
         n_left_out = self.n_left_out.item()
         return Tally(upto[first], upto[behind], candidates, *counts, n_left_out=n_left_out)

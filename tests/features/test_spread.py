@@ -15,7 +15,7 @@ from scipy.special import ndtri
 from dask_gpuselect import ChunksChangedError, kernels
 from dask_gpuselect.engine import pilot
 from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.moments import means
@@ -147,7 +147,7 @@ def test_elements_that_are_not_gathered_must_be_further() -> None:
     ends, wanted = np.array([-2.0, -1.0, 1.0, 5.0]), np.array([0, 1, 0, 1, 0], bool)
     inner = np.array([0, 0, 1, 0, 0], bool)
     brackets = Brackets(ends, wanted, inner=inner)
-    at_four = HostCandidates(np.array([4.0]))
+    at_four = Candidates(np.array([4.0]))
     # One further below than -2, one inside, and one at 4.
     tally = Tally(np.array([1, 1, 2, 3]), np.array([1, 1, 2, 3]), at_four, 3, 0)
     with pytest.raises(ChunksChangedError, match="middle distances"):

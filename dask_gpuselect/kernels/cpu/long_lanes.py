@@ -14,7 +14,7 @@ from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.draws import hashed, sampled_place
 from dask_gpuselect.kernels.cpu.lane_runs import RUN
 from dask_gpuselect.kernels.cpu.scalars import is_missing
-from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, ranks_of_each
 
@@ -54,7 +54,7 @@ def select(rows: NDArray[Any], ranks: RanksOfLanes, seed: int) -> tuple[Lanes, I
     n_read = np.zeros(wanted.shape[1:], np.int64)
     _select_rows(rows, n_valid, wanted, pair, seed, n_read)
     for i in np.flatnonzero((n_read < 0).any(axis=1)):
-        elements = HostCandidates(rows[i, : n_valid[i]])
+        elements = Candidates(rows[i, : n_valid[i]])
         pair[:, i] = elements.elements_at(wanted[:, i])
     return Lanes(pair[0], pair[1], n_valid, rows.shape[1] - n_valid), n_read
 

@@ -12,7 +12,7 @@ from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.scalars import is_missing
 from dask_gpuselect.kernels.cpu.tree import RUN, Tree, tree_of, walk
 from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Tally
 
 FEW_ENDS = 24  # ends up to which comparing every element with all of them is faster than the tree
@@ -48,7 +48,7 @@ def tally(values: NDArray[Any], brackets: Brackets, most: int) -> Tally | None:
     total[0] -= n_missing
     equal = equal[: len(ends)]
     upto = np.cumsum(total[: len(ends)]) + equal * is_above
-    candidates = HostCandidates(out[:n].copy())
+    candidates = Candidates(out[:n].copy())
     return Tally(upto - equal, upto, candidates, values.size - n_missing, n_missing)
 
 

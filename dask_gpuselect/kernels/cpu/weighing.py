@@ -42,7 +42,7 @@ from dask_gpuselect.kernels.cpu.tree import RUN, Tree, tree_of, walk
 from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import HEAVY, gathered_cells
 from dask_gpuselect.kernels.reference.weighing import in_units
-from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import (
     CUBE_DIGITS,
@@ -330,7 +330,7 @@ def tally(
     return Tally.of_segments(
         counts[order],
         ExactSums.of_table(sums[0], TOTAL_POINT)[order],
-        HostCandidates(out[:n].copy()),
+        Candidates(out[:n].copy()),
         out_weights[:n].copy(),
     )
 

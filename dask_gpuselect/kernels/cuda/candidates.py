@@ -15,7 +15,7 @@ from dask_gpuselect.kernels.cuda.chunk import distances_from
 from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_device
 from dask_gpuselect.kernels.cuda.ordering import counts_at
 from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.maths.candidates import SIDES, Counts, Sort
+from dask_gpuselect.maths.candidates import SIDES, Candidates, Counts, Sort
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.keys import from_keys
 
@@ -25,26 +25,12 @@ FEW_PLACES = 48
 SELECTION = source.record("candidates.cu", "Selection")
 
 
-@dataclass(frozen=True)
-class DeviceCandidates:
-    """Candidates on a device, in ascending order or not; see `maths.candidates.Candidates`."""
+@dataclass(frozen=True, eq=False)
+class DeviceCandidates(Candidates):
+    """Candidates on a device, in ascending order or not."""
 
-    elements: Array
     known: Mapping[int, Any] = field(default_factory=dict)
     """Elements that are selected already, by their places."""
-    is_ordered: bool = False
-
-    def __len__(self) -> int:
-        return int(self.elements.size)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = self.elements.dtype
-        return dtype
-
-    @property
-    def nbytes(self) -> int:
-        return int(self.elements.nbytes)
 
     def elements_at(self, places: IntArray) -> NDArray[Any]:
         """Return the elements at the given places of the sorted candidates, on the host.

@@ -94,7 +94,7 @@ def whole(values: Elements, ranks: Callable[[int], Any]) -> Tally:
         known, n_missing = select_few(values, wanted)
         if not n_missing:
             counts = np.empty(0, np.int64)
-            candidates = DeviceCandidates(values.ravel(order="K"), known)
+            candidates = DeviceCandidates(values.ravel(order="K"), known=known)
             return Tally(counts, counts, candidates, values.size, 0)
     tally = tally_in_place(values, everything, values.size)
     assert tally is not None

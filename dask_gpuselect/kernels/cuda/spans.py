@@ -26,7 +26,7 @@ from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device, places_
 from dask_gpuselect.kernels.cuda.moments import N_DIGITS, N_SUMS, moments, moments_of
 from dask_gpuselect.kernels.cuda.only_lane import BOX_RESULTS
 from dask_gpuselect.kernels.cuda.source import cut_for
-from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.moments import Moments
@@ -47,7 +47,7 @@ def tally(values: Elements, brackets: Brackets, most: int) -> Tally | None:
     if values.size <= FEW:
         return cpu.tally(on_host(values), brackets, most)
     tallied = tally_on_device(values, brackets, most)
-    return tallied and replace(tallied, candidates=HostCandidates(tallied.candidates.on_host()))
+    return tallied and replace(tallied, candidates=Candidates(tallied.candidates.on_host()))
 
 
 Ranks = Callable[[int], IntArray] | None
@@ -70,7 +70,7 @@ def merged(parts: Sequence[Tally]) -> Tally:
     """Merge the tallies of all parts; the candidates are on the current device if they are many."""
     if sum(len(part.candidates) for part in parts) < WORTH_MOVING:
         return Tally.merge(parts)
-    nothing = HostCandidates(np.empty(0, parts[0].candidates.dtype))
+    nothing = Candidates(np.empty(0, parts[0].candidates.dtype))
     counts = Tally.merge([replace(part, candidates=nothing) for part in parts])
     elements = cupy.concatenate([cupy.asarray(part.candidates.elements) for part in parts])
     return replace(counts, candidates=DeviceCandidates(elements))
@@ -154,7 +154,7 @@ def tally_with(host: Any, layout: Layout, candidates: Array, n: int, n_ranks: in
     if tally is None or not n_ranks:
         return tally
     known = selected(sheet["selection"], n_ranks, candidates.dtype)
-    return replace(tally, candidates=DeviceCandidates(tally.candidates.elements, known))
+    return replace(tally, candidates=DeviceCandidates(tally.candidates.elements, known=known))
 
 
 def sums_behind(host: Any, layout: Layout) -> IntArray:

@@ -26,7 +26,7 @@ from dask_gpuselect.arrays import (
 )
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.registry import backend_for
-from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.keys import selection_dtype
@@ -154,7 +154,7 @@ def _tally_of_sorted(ordered: Array, n_missing: int, brackets: Brackets, most: i
     if int((stops - starts).sum()) > most:
         return None
     pieces = [to_host(ordered[int(a) : int(b)]) for a, b in zip(starts, stops, strict=True)]
-    candidates = HostCandidates(np.concatenate([brackets.ends[:0], *pieces]))
+    candidates = Candidates(np.concatenate([brackets.ends[:0], *pieces]))
     return Tally(below, upto, candidates, n_valid, n_missing)
 
 

@@ -29,7 +29,7 @@ from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference.sampling import random_places
 from dask_gpuselect.kernels.reference.selection import elements_of, even_positions
 from dask_gpuselect.kernels.registry import backend_for
-from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import AT_ONCE, ExactSums
 from dask_gpuselect.maths.keys import EXACT_UP_TO
@@ -210,7 +210,7 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Tally
     return Tally.of_segments(
         np.bincount(segment, minlength=n_segments),
         ExactSums.of(segment, n_segments, weights),
-        HostCandidates(values[takes]),
+        Candidates(values[takes]),
         weights[takes],
     )
 
@@ -227,7 +227,7 @@ def ordered_on_host(elements: Array, weights: Array) -> tuple[NDArray[Any], NDAr
 def tally_in_order(tallied: Tally) -> Tally:
     """Sort the candidates of a tally on their device, and move them to the host with weights."""
     elements, weights = ordered_on_host(tallied.candidates.elements, tallied.weights)
-    return replace(tallied, candidates=HostCandidates(elements), weights=weights)
+    return replace(tallied, candidates=Candidates(elements), weights=weights)
 
 
 def tally_in_place(
