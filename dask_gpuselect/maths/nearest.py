@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.arrays import Array, to_host
 from dask_gpuselect.quiet import outside
 
 Floats = NDArray[np.float64]
@@ -39,13 +40,18 @@ class Nearest:
     index : int64 array, shape (n_queries, m)
         Numbers of the rows, from 0.
     n_rows : int
-        Number of rows that were searched.
+        Number of rows that were searched; 0 before all of them were.
     """
 
-    level: NDArray[np.int8]
-    squared: Floats
-    index: Ints
-    n_rows: int
+    level: Array
+    squared: Array
+    index: Array
+    n_rows: int = 0
+
+    @property
+    def k(self) -> int:
+        """Number of rows that are known of each query."""
+        return int(self.index.shape[1])
 
     @classmethod
     def merge(cls, parts: Sequence[Nearest], k: int) -> Nearest:
@@ -72,10 +78,12 @@ class Nearest:
         )
 
     def on_host(self) -> Nearest:
-        return self
+        """Copy what is on a device to the host."""
+        level, squared, index = map(to_host, (self.level, self.squared, self.index))
+        return Nearest(level, squared, index, self.n_rows)
 
     @property
-    def distances(self) -> Floats:
+    def distances(self) -> Array:
         """Distances of the rows, correctly rounded from `squared`."""
         roots: Floats = np.sqrt(self.squared)
         if self.level.any():

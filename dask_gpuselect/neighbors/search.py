@@ -141,7 +141,7 @@ def answers(search: Search, wanted: Sequence[Answer], *known: NDArray[Any]) -> l
         return [_answer(each, search, needs) for each in wanted]
     pieces, k, is_same = search.pieces, search.n_wanted, search.leave_out
     parts = threads.each(partial(_nearest_now, search=search), pieces, len(pieces))
-    is_there = len(parts) == 1 and not (is_same or isinstance(parts[0], Nearest))
+    is_there = len(parts) == 1 and kernels.is_on_device(parts[0].index) and not is_same
     if is_there and all(each.in_place for each in wanted):
         return [each.function(parts[0]) for each in wanted]
     nearest = _finish([part.on_host() for part in parts], k=k, is_same=is_same)

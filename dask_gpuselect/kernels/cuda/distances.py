@@ -15,7 +15,7 @@ from dask_gpuselect.arrays import to_host
 from dask_gpuselect.kernels.cuda.launch import Array, launch
 from dask_gpuselect.kernels.cuda.source import NEAR_QUERIES, NEAR_ROOM, NEAR_ROWS
 from dask_gpuselect.kernels.reference import distances as reference
-from dask_gpuselect.kernels.reference.distances import FEW_ROWS, MOST_GROWTH, WIDER, Best, Queries
+from dask_gpuselect.kernels.reference.distances import FEW_ROWS, MOST_GROWTH, WIDER, Queries
 from dask_gpuselect.maths.nearest import DOWN, LARGE, SMALL, TINY, UP, Nearest
 
 FLOAT = np.dtype(np.float64)
@@ -23,27 +23,15 @@ MOST_TILE = 1 << 31  # rows of a tile: their numbers have 32 bits
 
 
 @dataclass(frozen=True)
-class DeviceNearest:
-    """The nearest rows of every query, on a device; see `maths.nearest.Nearest`."""
-
-    best: Best
-    n_rows: int
-
-    @property
-    def index(self) -> Array:
-        return self.best.index
+class DeviceNearest(Nearest):
+    """The nearest rows of every query, on a device."""
 
     @property
     def distances(self) -> Array:
-        squared = self.best.squared
-        out = cupy.empty(squared.shape)
+        out = cupy.empty(self.squared.shape)
         if out.size:
-            launch(FLOAT, "near_distances", self.best.level, squared, out.size, UP, DOWN, out)
+            launch(FLOAT, "near_distances", self.level, self.squared, out.size, UP, DOWN, out)
         return out
-
-    def on_host(self) -> Nearest:
-        best = self.best
-        return Nearest(best.level.get(), best.squared.get(), best.index.get(), self.n_rows)
 
 
 def nearest(rows: Array, queries: NDArray[np.float64], k: int, tile_elements: int) -> Nearest:
@@ -61,7 +49,8 @@ def nearest_in_place(rows: Array, queries: Any, k: int, tile_elements: int) -> D
     if not isinstance(queries, cupy.ndarray):
         queries = to_host(queries).astype(np.float64, copy=False)
     queries = cupy.ascontiguousarray(cupy.asarray(queries, FLOAT))
-    return DeviceNearest(reference.best_of(rows, queries, k, tile_elements, _ahead), len(rows))
+    best = reference.best_of(rows, queries, k, tile_elements, _ahead)
+    return DeviceNearest(**vars(best))
 
 
 # --- Tile after tile ------------------------------------------------------------------------------
@@ -91,8 +80,8 @@ def plan_for(start: int, n: int, question: Queries) -> tuple[list[int], int] | N
 
 
 def _ahead(
-    rows: Array, start: int, best: Best | None, question: Queries
-) -> tuple[Best | None, int]:
+    rows: Array, start: int, best: Nearest | None, question: Queries
+) -> tuple[Nearest | None, int]:
     """Find the nearest among those so far and the rows from a place on, tile by tile.
 
     Stops at the first tile that may have too many near rows for a query. Returns the nearest rows,
@@ -122,11 +111,11 @@ class _Tiles:
         The queries.
     room : int
         Capacity as in `plan_for`.
-    best : Best, optional
+    best : Nearest, optional
         The nearest rows so far, as many as are wanted.
     """
 
-    def __init__(self, question: Queries, room: int, best: Best | None) -> None:
+    def __init__(self, question: Queries, room: int, best: Nearest | None) -> None:
         self.question, self.room = question, room
         (n_queries, p), k = question.queries.shape, question.k
         counters = cupy.zeros(1 + n_queries, np.uint32)
@@ -136,11 +125,13 @@ class _Tiles:
         self.factors, self.squares = cupy.empty((p, n_queries)), cupy.empty(n_queries)
         if best is None:
             shape = n_queries, k
-            self.best = Best(cupy.empty(shape, np.int8), cupy.empty(shape), cupy.empty(shape, "i8"))
+            self.best = Nearest(
+                cupy.empty(shape, np.int8), cupy.empty(shape), cupy.empty(shape, "i8")
+            )
             self.limits = cupy.empty(n_queries)
         else:
             arrays = best.level, best.squared, best.index
-            self.best = Best(*map(cupy.ascontiguousarray, arrays))
+            self.best = Nearest(*map(cupy.ascontiguousarray, arrays))
             self.limits = reference.limits(best, question)
         given = question.queries, n_queries, p, question.centre
         launch(FLOAT, "near_queries", *given, self.factors, self.squares)

@@ -35,8 +35,8 @@ distance) there are too many candidates: then a whole tile is computed by differ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -65,7 +65,7 @@ WIDER = 1 + 16 * UNIT
 HUGE = 2.0**1000  # squares from which on a sum of products may overflow
 
 
-Ahead = Callable[[Array, int, "Best | None", "Queries"], "tuple[Best | None, int]"]
+Ahead = Callable[[Array, int, "Nearest | None", "Queries"], "tuple[Nearest | None, int]"]
 """Finds the nearest among the best so far and the rows from a place on, by a backend's own kernels.
 Also returns the place of the first row that it left."""
 
@@ -89,9 +89,7 @@ def nearest(rows: Array, queries: NDArray[np.float64], k: int, tile_elements: in
     Nearest
         On the host, ``min(k, n)`` rows of each query.
     """
-    best = best_of(rows, like(queries, rows), k, tile_elements)
-    level, squared, index = map(to_host, (best.level, best.squared, best.index))
-    return Nearest(level, squared, index, rows.shape[0])
+    return best_of(rows, like(queries, rows), k, tile_elements).on_host()
 
 
 def nearest_in_place(rows: Array, queries: Array, k: int, tile_elements: int) -> Nearest:
@@ -106,48 +104,34 @@ def nearest_in_place(rows: Array, queries: Array, k: int, tile_elements: int) ->
 
 def best_of(
     rows: Array, queries: Array, k: int, tile_elements: int, ahead: Ahead | None = None
-) -> Best:
+) -> Nearest:
     """Find the nearest rows of every query, on the device of both."""
     n, n_queries = rows.shape[0], queries.shape[0]
     k = min(k, n)
     if not n or not n_queries:
-        arrays = (np.zeros((n_queries, k), dtype) for dtype in (np.int8, np.float64, np.int64))
-        return Best(*(like(array, rows) for array in arrays))
+        none = (np.zeros((n_queries, k), dtype) for dtype in (np.int8, np.float64, np.int64))
+        level, squared, index = (like(array, rows) for array in none)
+        return Nearest(level, squared, index, n)
     n_together = max(1, min(n_queries, tile_elements // FEW_ROWS))
     parts = [
         _nearest(rows, Queries(queries[start : start + n_together, :], k, tile_elements), ahead)
         for start in range(0, n_queries, n_together)
     ]
-    return parts[0] if len(parts) == 1 else Best.joined(parts)
+    if len(parts) == 1:
+        return replace(parts[0], n_rows=n)
+    columns = zip(*((each.level, each.squared, each.index) for each in parts), strict=True)
+    level, squared, index = (concatenate(column, 0) for column in columns)
+    return Nearest(level, squared, index, n)
 
 
-@dataclass(frozen=True)
-class Best:
-    """The nearest rows found so far, with the fields of `Nearest`, on the device."""
-
-    level: Array
-    squared: Array
-    index: Array
-
-    @property
-    def k(self) -> int:
-        return int(self.index.shape[1])
-
-    @classmethod
-    def joined(cls, parts: Sequence[Best]) -> Best:
-        """Join the nearest rows of consecutive queries."""
-        names = ("level", "squared", "index")
-        return cls(*(concatenate([getattr(each, name) for each in parts], 0) for name in names))
-
-
-def _nearest(rows: Array, question: Queries, ahead: Ahead | None) -> Best:
+def _nearest(rows: Array, question: Queries, ahead: Ahead | None) -> Nearest:
     """Find the nearest rows of some queries tile by tile, with the k-th so far as a threshold."""
     xp, n, n_queries = namespace(rows), rows.shape[0], question.queries.shape[0]
     most_rows = max(1, question.tile_elements // n_queries)
     # A tile that has g times as many rows as came before should yield about g * k candidates.
     growth = question.most_pairs // (2 * n_queries * question.k)
     growth = max(1, min(growth, MOST_GROWTH))
-    best: Best | None = None
+    best: Nearest | None = None
     start = 0
     while start < n:
         if ahead is not None:
@@ -219,7 +203,7 @@ class Queries:
 # --- By the product -----------------------------------------------------------------------------
 
 
-def _by_product(tile: Array, index: Array, best: Best, question: Queries) -> Best:
+def _by_product(tile: Array, index: Array, best: Nearest, question: Queries) -> Nearest:
     """Find the nearest among those so far and a tile, by differences of its candidates only."""
     xp = namespace(tile)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -245,7 +229,7 @@ def _by_product(tile: Array, index: Array, best: Best, question: Queries) -> Bes
     return _with_pairs(tile, index, is_near, best, question)
 
 
-def limits(best: Best, question: Queries) -> Array:
+def limits(best: Nearest, question: Queries) -> Array:
     """Return for each query the largest lower bound of a nearer row; see `_lower_bounds`."""
     return _threshold(best) * WIDER - (1 - question.slack) * question.squares
 
@@ -263,7 +247,7 @@ def _lower_bounds(tile: Array, question: Queries) -> tuple[Array, Array]:
     return xp.matmul(question.factors, terms.T), squares
 
 
-def _threshold(best: Best) -> Array:
+def _threshold(best: Nearest) -> Array:
     """Return the largest square by differences, at the normal level, that a nearer row can have."""
     xp = namespace(best.squared)
     level, squared = best.level[:, -1], best.squared[:, -1]
@@ -280,7 +264,9 @@ def _kth(values: Array, k: int) -> Array:
     return xp.sort(values, axis=1)[:, k - 1]
 
 
-def _with_pairs(tile: Array, index: Array, is_near: Array, best: Best, question: Queries) -> Best:
+def _with_pairs(
+    tile: Array, index: Array, is_near: Array, best: Nearest, question: Queries
+) -> Nearest:
     """Find the nearest among those so far and some pairs of queries and rows.
 
     There are a few pairs for each query.
@@ -308,13 +294,13 @@ def _with_pairs(tile: Array, index: Array, is_near: Array, best: Best, question:
     places = starts[:, None] + xp.arange(k, dtype=starts.dtype, **_beside(tile))
     order = xp.take(order, xp.reshape(places, (-1,)))
     arrays = (xp.reshape(xp.take(a, order), (n_queries, k)) for a in (level, squared, index))
-    return Best(*arrays)
+    return Nearest(*arrays)
 
 
 # --- By differences -----------------------------------------------------------------------------
 
 
-def _by_differences(tile: Array, index: Array, best: Best | None, question: Queries) -> Best:
+def _by_differences(tile: Array, index: Array, best: Nearest | None, question: Queries) -> Nearest:
     """Find the nearest among those so far and a tile, by all differences of the tile."""
     xp, n_queries = namespace(tile), question.queries.shape[0]
     level, squared = _keys(tile.T[:, None, :], question.queries.T[:, :, None], 1)
@@ -329,7 +315,7 @@ def _by_differences(tile: Array, index: Array, best: Best | None, question: Quer
         index = concatenate([best.index, index], axis=1)
     order = _ascending(level, squared, axis=1)
     order = order[:, : min(question.k, order.shape[1])]
-    return Best(*(xp.take_along_axis(a, order, axis=1) for a in (level, squared, index)))
+    return Nearest(*(xp.take_along_axis(a, order, axis=1) for a in (level, squared, index)))
 
 
 def _keys(x: Array, q: Array, at_once: int) -> tuple[Array, Array]:
