@@ -25,7 +25,6 @@ from dask_gpuselect.maths.coarse import narrower
 from dask_gpuselect.maths.cuts import ZERO, Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.envelope import (
     Envelope,
-    positions_among,
     tied_inside,
 )
 from dask_gpuselect.maths.exact_sums import ExactSums
@@ -119,56 +118,6 @@ class Rule:
 # --- Which elements to gather ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ladder:
-    """Bounds of how many of n elements lie below, and up to, some values of the data.
-
-    Parameters
-    ----------
-    values : ndarray, shape (K,)
-        Ascending and distinct.
-    least_upto, most_below : ndarray of int64, shape (K,)
-        Lower bounds of #{x <= value} and upper bounds of #{x < value}, both ascending.
-    n : int
-        Number of elements.
-    """
-
-    values: NDArray[Any]
-    least_upto: IntArray
-    most_below: IntArray
-    n: int
-
-    @classmethod
-    def of(cls, envelope: Envelope) -> Ladder:
-        """Take the bounds of an envelope of counts."""
-        most_below = envelope.upper - envelope.ties
-        return cls(envelope.values, envelope.lower, most_below, envelope.most)
-
-    def lowest(self, k: int) -> int:
-        """Find the position of the first value with surely k elements below or at it, or K."""
-        return int(np.searchsorted(self.least_upto, k, side="left"))
-
-    def highest(self, k: int) -> int:
-        """Find the position of the last value with surely k elements above or at it, or -1."""
-        return int(np.searchsorted(self.most_below, self.n - k, side="right")) - 1
-
-    def most_between(self, lo: int, hi: int) -> int:
-        """Bound from above how many elements lie between two values, both excluded.
-
-        They lie above value `lo` (-1: no lower end) and below value `hi` (K: no upper end).
-        """
-        most = self.n if hi == len(self.values) else int(self.most_below[hi])
-        return most - (int(self.least_upto[lo]) if lo >= 0 else 0)
-
-    def least_from(self, first: int, last: int) -> int:
-        """Bound from below how many elements lie from value `first` to `last`, both included.
-
-        `first` K or `last` -1 stand for an empty interval.
-        """
-        below = self.n if first == len(self.values) else int(self.most_below[first])
-        return (int(self.least_upto[last]) if last >= 0 else 0) - below
-
-
 Spared = tuple[NDArray[Any], NDArray[Any]]
 """Known values near the lower and near the upper fence: `Brackets.spared` of a box.
 
@@ -178,7 +127,7 @@ between these values to gather them before the fence is known.
 
 
 def bracket_box(
-    ladder: Ladder,
+    envelope: Envelope,
     rule: Rule,
     lo: IntArray,
     hi: IntArray,
@@ -193,12 +142,12 @@ def bracket_box(
 
     Parameters
     ----------
-    ladder : Ladder
+    envelope : Envelope
         Bounds for at least one element.
     rule : Rule
     lo, hi : ndarray of int64, shape (n_q,)
-        Positions in the ladder between which the quantiles `rule.q` lie: see
-        `envelope.positions_among`.
+        Positions in the envelope between which the quantiles `rule.q` lie:
+        see `Envelope.positions`.
     tied : ndarray of int64
         Positions of further values that many elements may equal. They are counted where they lie
         inside brackets.
@@ -215,17 +164,17 @@ def bracket_box(
     -------
     Brackets
     """
-    values, size = ladder.values, len(ladder.values)
+    values, size = envelope.values, len(envelope.values)
     low, high = rule.fence_bounds(*_known_range(values, lo, hi))
     # The cell of a fence includes the nearest element on its inner side, which is the next value of
-    # the ladder at the latest.
+    # the envelope at the latest.
     low_cells = _first_from(values, low[0]) - 1, min(_first_from(values, low[1]), size)
     high_cells = _last_to(values, high[0]), _last_to(values, high[1]) + 1
-    k = min(max(rule.max_fliers, 1), ladder.n)
+    k = min(max(rule.max_fliers, 1), envelope.most)
     # The most extreme elements are wanted only as far inwards as a fence can be.
     extremes = (
-        (-1, min(ladder.lowest(k), low_cells[1])),
-        (max(ladder.highest(k), high_cells[0]), size),
+        (-1, min(envelope.lowest(k), low_cells[1])),
+        (max(envelope.highest(k), high_cells[0]), size),
     )
     lo, hi = (lo, hi) if made_of is None else made_of
     # Gather everything beyond a fence if that is little: then elements are compared with fewer
@@ -235,11 +184,11 @@ def bracket_box(
     spared = [values[:0], values[:0]]
     cells = []
     for side, (begin, end) in enumerate((low_cells, high_cells)):
-        if ladder.most_between(*beyond[side]) <= most_beyond:
+        if envelope.most_between(*beyond[side]) <= most_beyond:
             cells.append(beyond[side])
             continue
         cells.append(extremes[side])
-        if end - begin > 1 and ladder.most_between(begin, end) > room:
+        if end - begin > 1 and envelope.most_between(begin, end) > room:
             spared[side] = values[max(begin, 0) : end + 1]
         else:
             cells.append((begin, end))
@@ -280,8 +229,7 @@ def bracket_from_cuts(
         q_lo, q_hi = lo.reshape(len(rule.q), -1)[:, 0], hi.reshape(len(rule.q), -1)[:, -1]
         tied = weights.tied_inside(lo, hi)
     room = max(ROOM * len(cuts.pivots), LEAST_ROOM) if room is None else room
-    ladder = Ladder.of(envelope)
-    brackets = bracket_box(ladder, rule, q_lo, q_hi, tied, room, (lo, hi), most_beyond)
+    brackets = bracket_box(envelope, rule, q_lo, q_hi, tied, room, (lo, hi), most_beyond)
     return weights.with_sums(brackets, lo, hi, rule.method) if weights else brackets
 
 
@@ -321,13 +269,13 @@ def bracket_from_sample(taken: NDArray[Any], size: int, rate: float, rule: Rule)
     """
     if size == 0:
         return Brackets(taken, np.ones(1, np.bool_))
-    ladder, most_upto, sampled = ladder_of_sample(taken, size)
+    likely, sampled = envelopes_of_sample(taken, size)
     wanted = rule.ranks(size)
-    lo, hi = positions_among(ladder.least_upto, most_upto, wanted.lower, wanted.upper)
-    times = sampled.least_upto - sampled.most_below
+    lo, hi = likely.positions(wanted.lower, wanted.upper)
+    times = sampled.lower - sampled.below
     heavy = np.flatnonzero(times > max(size // HEAVY_SHARE, 1))
     few = replace(rule, max_fliers=math.ceil(rule.max_fliers * rate))
-    return bracket_box(ladder, few, lo, hi, heavy, int(SAMPLED_ROOM * size))
+    return bracket_box(likely, few, lo, hi, heavy, int(SAMPLED_ROOM * size))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -394,11 +342,11 @@ def box_guess(rule: Rule, order: ElementOrder, size: int, rate: float) -> BoxGue
     return BoxGuess(places, rule, order, n_extreme, most_near, max(size // HEAVY_SHARE, 1))
 
 
-def ladder_of_sample(taken: NDArray[Any], size: int) -> tuple[Ladder, IntArray, Ladder]:
+def envelopes_of_sample(taken: NDArray[Any], size: int) -> tuple[Envelope, Envelope]:
     """Make bounds from a sorted random sample of at least one element, taken at `rungs_of`.
 
-    Returns bounds that nearly certainly hold for all elements, in units of sampled elements; the
-    upper bound of the elements up to each value; and the exact ladder of the sample itself.
+    Returns bounds that nearly certainly hold for all elements, in units of sampled elements, and
+    the exact numbers of the sample itself.
     """
     first, last, least_upto, most_upto, most_below = _expected_of_distinct(size)
     is_new = taken[1:] != taken[:-1]
@@ -407,20 +355,20 @@ def ladder_of_sample(taken: NDArray[Any], size: int) -> tuple[Ladder, IntArray, 
         begins, ends = np.append(True, is_new), np.append(is_new, True)
         taken, first, most_below = taken[begins], first[begins], most_below[begins]
         last, least_upto, most_upto = last[ends], least_upto[ends], most_upto[ends]
-    ladder = Ladder(taken, least_upto, most_below, size)
-    return ladder, most_upto, Ladder(taken, last, first, size)
+    likely = Envelope(taken, least_upto, most_below, size, most_upto)
+    return likely, Envelope(taken, last, first, size)
 
 
-def likely_ladder(values: NDArray[Any], first: IntArray, last: IntArray, size: int) -> Ladder:
+def likely_envelope(values: NDArray[Any], first: IntArray, last: IntArray, size: int) -> Envelope:
     """Make bounds that nearly certainly hold for all elements, from those of a random sample.
 
     Of its `size` elements, at most `first` are below each of some distinct values, and at least
     `last` up to it.
     """
-    return Ladder(values, _least(last, size), _most(first, size), size)
+    return Envelope(values, _least(last, size), _most(first, size), size)
 
 
-# Samples of the same size occur again and again, and this is most of the time a ladder takes.
+# Samples of the same size occur again and again, and this is most of the time an envelope takes.
 @lru_cache(maxsize=16)
 def _expected_of_distinct(size: int) -> tuple[IntArray, ...]:
     """Count the sampled elements before and up to each rung, where no two rungs are equal.
@@ -437,7 +385,7 @@ def _expected_of_distinct(size: int) -> tuple[IntArray, ...]:
 
 
 def rungs_of(size: int) -> tuple[slice, slice, slice]:
-    """Choose the places in a sorted sample at which its elements are enough for a ladder.
+    """Choose the places in a sorted sample at which its elements are enough for an envelope.
 
     All places near the ends, where few elements are fliers. Between them, steps of a twentieth of
     the uncertainty of a place. With a sample of 2**18 elements the brackets take 0.4 ms, with all

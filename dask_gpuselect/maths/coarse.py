@@ -58,16 +58,15 @@ def coarsened(cuts: Cuts, most: int) -> Cuts:
     few = max(most // len(measures), 1)
     places = [_spread(each.lower, each.least, few) for each in measures]
     some = places[0] if len(places) == 1 else np.union1d(*places)
-    upper = envelope.upper[some]
-    pivots, below = envelope.values[some], upper - envelope.ties[some]
-    merged = Cuts.of_chunk(pivots, below, upper, envelope.least, int(cuts.n_missing.sum()))
+    counts = envelope.values[some], envelope.below[some], envelope.upper[some]
+    merged = Cuts.of_chunk(*counts, envelope.least, int(cuts.n_missing.sum()))
     merged = replace(merged, least=envelope.lower[some])
     if of_weights is None:
         return merged
     weights = of_weights.weights
     return replace(
         merged,
-        weight_below=weights.upper[some] - weights.ties[some],
+        weight_below=weights.below[some],
         weight_upto=weights.upper[some],
         weight_least=weights.lower[some],
         weight=np.array([weights.least]),

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArray
+from dask_gpuselect.maths.cuts import UNKNOWN, Arrays, Brackets, Cuts, FloatArray, IntArray
 from dask_gpuselect.maths.sizes import pilot_bracket
 
 CutsOf = TypeVar("CutsOf", bound=Cuts)
@@ -197,10 +197,9 @@ def _bounds(
 
     Returns
     -------
-    lower, upper : ndarray of int64
-        Bounds of the measure of the elements up to each distinct pivot.
-    ties : ndarray of int64
-        Difference between `upper` and the upper bound below the pivot.
+    lower, below, upper : ndarray of int64
+        Bounds of the measure of the elements up to each distinct pivot, with the upper bound of
+        those below it.
     """
 
     def summed(column: IntArray) -> IntArray:
@@ -216,7 +215,7 @@ def _bounds(
     opened = summed(_next(cuts, most_below, most) - most_upto)
     upper[1:] += opened[:-1]
     upper += int(most_below[_firsts(cuts)].sum())  # cells before a chunk's first pivot
-    return lower, upper, ties
+    return lower, upper - ties, upper
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -227,16 +226,18 @@ class Envelope:
     ----------
     values : ndarray, shape (K,)
         The distinct pivots, ascending.
-    lower, upper : ndarray of int64, shape (K,)
-        ``lower[i] <= #{x <= values[i]} <= upper[i]``; both ascending. If the cuts have a `doubt`,
-        they may be below 0 and above that of all elements.
-    ties : ndarray of int64, shape (K,)
-        Difference between `upper` and the upper bound below the value: the number of elements known
-        to equal it.
+    lower, below : ndarray of int64, shape (K,)
+        ``lower[i] <= #{x <= values[i]}`` and ``#{x < values[i]} <= below[i]``; both ascending. If
+        the cuts have a `doubt`, they may be below 0 and above that of all elements.
+    most : int
+        Upper bound of the measure of all elements.
+    upper : ndarray of int64, shape (K,)
+        ``#{x <= values[i]} <= upper[i]``. As what follows, not given where `positions` are not
+        asked for.
     position : ndarray of int64, shape (P,)
         Position of each pivot of the cuts in `values`.
-    least, most : int
-        Bounds of the measure of all elements.
+    least : int
+        Lower bound of the measure of all elements.
 
     Notes
     -----
@@ -245,11 +246,11 @@ class Envelope:
 
     values: NDArray[Any]
     lower: IntArray
-    upper: IntArray
-    ties: IntArray
-    position: IntArray
-    least: int
+    below: IntArray
     most: int
+    upper: IntArray = UNKNOWN
+    position: IntArray = UNKNOWN
+    least: int = 0
 
     @classmethod
     def of(cls, cuts: Cuts) -> Envelope:
@@ -260,40 +261,59 @@ class Envelope:
         values = ordered[is_last]
         del ordered
         counts = cuts.least_upto, cuts.below, cuts.upto, cuts.n_valid
-        lower, upper, ties = _bounds(cuts, counts, order, is_last)
+        lower, below, upper = _bounds(cuts, counts, order, is_last)
         n = int(cuts.n_valid.sum())
         doubt = ceil(cuts.doubt * n)
-        lower -= doubt
-        upper += doubt
         position = np.empty(len(order), np.int64)
         position[order] = np.cumsum(is_last) - is_last
-        return cls(values, lower, upper, ties, position, n, n)
+        return cls(values, lower - doubt, below + doubt, n, upper + doubt, position, n)
 
     def of_measure(self, cuts: Cuts, measure: Measure, least: int) -> Envelope:
         """Bound another measure of the same cuts; that of all elements is at least `least`."""
         order = np.argsort(self.position, kind="stable")
-        lower, upper, ties = _bounds(cuts, measure, order, _is_last(self.position[order]))
+        lower, below, upper = _bounds(cuts, measure, order, _is_last(self.position[order]))
         most = int(measure[-1].sum())
         doubt = ceil(cuts.doubt * most)
-        bounds = {"lower": lower - doubt, "upper": upper + doubt, "ties": ties}
+        bounds = {"lower": lower - doubt, "below": below + doubt, "upper": upper + doubt}
         return replace(self, **bounds, least=least, most=most)
 
+    @property
+    def ties(self) -> IntArray:
+        """Number of elements known to equal each value."""
+        return self.upper - self.below
+
     def positions(self, first: IntArray, last: IntArray) -> tuple[IntArray, IntArray]:
-        """Find positions between which the order statistics of these ranks lie."""
-        return positions_among(self.lower, self.upper, first, last)
+        """Find positions between which the order statistics of these ranks lie.
 
+        For each pair of ranks these are the last value with surely at most `first` elements up to
+        it, or -1, and the first value with surely more than `last` elements up to it, or K.
+        """
+        lo = np.searchsorted(self.upper, first, side="right") - 1
+        return lo, np.searchsorted(self.lower, last + 1, side="left")
 
-def positions_among(
-    least_upto: IntArray, most_upto: IntArray, first: IntArray, last: IntArray
-) -> tuple[IntArray, IntArray]:
-    """Find positions between which order statistics lie, by bounds of the counts at each value.
+    def lowest(self, k: int) -> int:
+        """Find the position of the first value with surely k elements below or at it, or K."""
+        return int(np.searchsorted(self.lower, k, side="left"))
 
-    For each pair of ranks these are the last value with surely at most `first` elements up to it,
-    or -1, and the first value with surely more than `last` elements up to it, or the number of
-    values.
-    """
-    lo = np.searchsorted(most_upto, first, side="right") - 1
-    return lo, np.searchsorted(least_upto, last + 1, side="left")
+    def highest(self, k: int) -> int:
+        """Find the position of the last value with surely k elements above or at it, or -1."""
+        return int(np.searchsorted(self.below, self.most - k, side="right")) - 1
+
+    def most_between(self, lo: int, hi: int) -> int:
+        """Bound from above how many elements lie between two values, both excluded.
+
+        They lie above value `lo` (-1: no lower end) and below value `hi` (K: no upper end).
+        """
+        most = self.most if hi == len(self.values) else int(self.below[hi])
+        return most - (int(self.lower[lo]) if lo >= 0 else 0)
+
+    def least_from(self, first: int, last: int) -> int:
+        """Bound from below how many elements lie from value `first` to `last`, both included.
+
+        `first` K or `last` -1 stand for an empty interval.
+        """
+        below = self.most if first == len(self.values) else int(self.below[first])
+        return (int(self.lower[last]) if last >= 0 else 0) - below
 
 
 def exact_gap(low: Any, high: Any) -> FloatArray:
@@ -326,13 +346,13 @@ def tied_inside(envelope: Envelope, lo: IntArray, hi: IntArray) -> IntArray:
     number of candidates on any data.
     """
     tied = (lo + 1)[lo + 1 < hi]
-    return np.asarray(tied[envelope.ties[tied] > 1])
+    return np.asarray(tied[envelope.upper[tied] - envelope.below[tied] > 1])
 
 
 def most_inside(envelope: Envelope, ends: IntArray) -> IntArray:
     """Bound from above the elements in each open cell between neighbouring ends (positions)."""
     n_valid = np.int64(np.iinfo(np.int64).max)
-    most_below = np.append(envelope.upper[ends] - envelope.ties[ends], n_valid)
+    most_below = np.append(envelope.below[ends], n_valid)
     least_upto = np.append(np.int64(0), envelope.lower[ends])
     return np.asarray(most_below - least_upto)
 

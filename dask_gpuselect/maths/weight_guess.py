@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.boxes import SAMPLED_ROOM, Rule, bracket_box, likely_ladder
+from dask_gpuselect.maths.boxes import SAMPLED_ROOM, Rule, bracket_box, likely_envelope
 from dask_gpuselect.maths.cuts import (
     ADVICE,
     Brackets,
@@ -179,14 +179,14 @@ def guess_box_brackets(
     position = is_last.cumsum() - is_last
     upto = sample.counts[:n].cumsum()
     size = int(upto[-1])
-    ladder = likely_ladder(last[ends], upto[begins] - 1, upto[ends], size)
+    likely = likely_envelope(last[ends], upto[begins] - 1, upto[ends], size)
     lo = np.where(lo < 0, -1, position[lo])
     hi = np.where(hi == n, len(ends), position[np.minimum(hi, n - 1)])
     tied = np.flatnonzero(MOST_HEAVY * (ends - begins) > n)
     few = replace(rule, max_fliers=math.ceil(rule.max_fliers * rate))
     is_narrow = is_inside or sample.is_measured
     room, most_beyond = (size, 0.0) if is_narrow else (int(SAMPLED_ROOM * size), None)
-    return bracket_box(ladder, few, lo, hi, tied, room, most_beyond=most_beyond)
+    return bracket_box(likely, few, lo, hi, tied, room, most_beyond=most_beyond)
 
 
 def _everything(sample: WeightedSample) -> Brackets:

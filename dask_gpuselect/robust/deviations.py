@@ -22,13 +22,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.boxes import Ladder, ladder_of_sample
+from dask_gpuselect.maths.boxes import envelopes_of_sample
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.coarse import cells_of, narrower
-from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, Cuts, IntArray, Tally
+from dask_gpuselect.maths.cuts import (
+    ADVICE,
+    UNKNOWN,
+    Brackets,
+    ChunksChangedError,
+    Cuts,
+    IntArray,
+    Tally,
+)
 from dask_gpuselect.maths.envelope import (
     Envelope,
-    positions_among,
     tied_inside,
 )
 from dask_gpuselect.maths.ranks import MEDIAN, ranks_of
@@ -52,7 +59,7 @@ MANY_PARTS = 8  # if there are more, two of them are tried first to save time
 
 FEW_TIED = 1 << 12  # ends of brackets, with ties, that are selected among candidates as elements
 
-# Number of values of a ladder that stay for a third load. Chunks have fewer pivots.
+# Number of values of an envelope that stay for a third load. Chunks have fewer pivots.
 MOST_STEPS = 1 << 16
 
 
@@ -60,28 +67,28 @@ MOST_STEPS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SampledLadder(Ladder):
+class SampledEnvelope(Envelope):
     """Bounds on the counts of all elements that a sorted random sample makes nearly certain."""
 
     def most_between(self, lo: int, hi: int) -> int:
         """Return a nearly certain upper bound on the elements between two values."""
-        scaled = Ladder.most_between(self, lo, hi)
-        return min(scaled + self._reach(scaled), self.n)
+        scaled = Envelope.most_between(self, lo, hi)
+        return min(scaled + self._reach(scaled), self.most)
 
     def least_from(self, first: int, last: int) -> int:
         """Return a nearly certain lower bound on the elements from one value to another."""
-        scaled = Ladder.least_from(self, first, last)
+        scaled = Envelope.least_from(self, first, last)
         return scaled - self._reach(scaled)
 
     def _reach(self, scaled: int) -> int:
         """Return the likely error of a count that is scaled up from the sample."""
-        share = min(max(scaled / self.n, 0.0), 1.0)
-        return math.ceil(PILOT_SIGMA * (math.sqrt(self.n * share * (1 - share)) + 1))
+        share = min(max(scaled / self.most, 0.0), 1.0)
+        return math.ceil(PILOT_SIGMA * (math.sqrt(self.most * share * (1 - share)) + 1))
 
 
 @dataclass(frozen=True)
 class Shells:
-    """The shells that hold the middle distances, as positions among the values of a ladder.
+    """The shells that hold the middle distances, as positions among the values of an envelope.
 
     Parameters
     ----------
@@ -127,28 +134,28 @@ class Shells:
         return cls((min(begins), max(ends)), None if is_none else between, tied)
 
 
-def shells_of(ladder: Ladder, low: Any, high: Any) -> Shells:
+def shells_of(envelope: Envelope, low: Any, high: Any) -> Shells:
     """Return the shells about a median that is somewhere in [low, high].
 
     Parameters
     ----------
-    ladder : Ladder
+    envelope : Envelope
         Of at least one element.
     low, high : numbers of the dtype of the distances
         -inf and inf if nothing is known. They are equal if the median is known.
 
     Notes
     -----
-    The signed distance of each value of the ladder from the median is at most `most` and at least
+    The signed distance of each value of the envelope from the median is at most `most` and at least
     `least`: its distances from `low` and `high`. Both ascend with the values. So elements between
     two values are within a distance for any median in [low, high], or for none.
 
-    If the median is known, the shells have about twice as many elements as the ladder leaves
+    If the median is known, the shells have about twice as many elements as the envelope leaves
     uncertain at their ends, and those that are tied at the first distance that may be the wanted
     one: see `bracket_known`.
     """
-    values, size = ladder.values, len(ladder.values)
-    first, last = (ladder.n - 1) // 2, ladder.n // 2
+    values, size = envelope.values, len(envelope.values)
+    first, last = (envelope.most - 1) // 2, envelope.most // 2
     most, least = signed_distances(values, low), signed_distances(values, high)
     # The difference of infinities of one sign says nothing.
     most[np.isnan(most)], least[np.isnan(least)] = np.inf, -np.inf
@@ -156,12 +163,12 @@ def shells_of(ladder: Ladder, low: Any, high: Any) -> Shells:
     def may_pass_first(distance: Any) -> bool:
         end = int(least.searchsorted(distance, side="right"))
         begin = int(most.searchsorted(-distance, side="left")) - 1
-        return ladder.most_between(begin, end) > first
+        return envelope.most_between(begin, end) > first
 
     def has_last(distance: Any) -> bool:
         end = int(most.searchsorted(distance, side="right")) - 1
         begin = int(least.searchsorted(-distance, side="left"))
-        return ladder.least_from(begin, end) > last
+        return envelope.least_from(begin, end) > last
 
     # Each function changes only at one of these distances.
     near = _distance_before(may_pass_first, least, -most[::-1])
@@ -228,7 +235,7 @@ def _without(cells: Sequence[tuple[int, int]], run: tuple[int, int]) -> list[tup
 
 
 def bracket_median_and_shells(
-    ladder: Ladder,
+    envelope: Envelope,
     lo: IntArray,
     hi: IntArray,
     counted: IntArray,
@@ -239,10 +246,10 @@ def bracket_median_and_shells(
 
     Parameters
     ----------
-    ladder : Ladder
+    envelope : Envelope
         Of at least one element.
     lo, hi : ndarray of int64, shape (1,)
-        Positions in the ladder between which the median lies: see `envelope.positions_among`.
+        Positions in the envelope between which the median lies: see `Envelope.positions`.
     counted : ndarray of int64
         Positions of values to count in any case.
     rooms : tuple of 3 ints
@@ -251,26 +258,26 @@ def bracket_median_and_shells(
     dtype : dtype
         Dtype of the distances.
     """
-    shells = _shells_with_room(ladder, int(lo[0]), int(hi[0]), rooms, dtype)
+    shells = _shells_with_room(envelope, int(lo[0]), int(hi[0]), rooms, dtype)
     if shells is None:
-        return replace(_covering(ladder, lo, hi, counted), spared=_few_steps(ladder))
+        return replace(_covering(envelope, lo, hi, counted), spared=_few_steps(envelope))
     begins, ends = np.array(shells.cells, np.int64).T
-    heavy = _heavy_inside(ladder, begins, ends, rooms[-1])
+    heavy = _heavy_inside(envelope, begins, ends, rooms[-1])
     lo, hi = np.concatenate([lo, begins]), np.concatenate([hi, ends])
     counted = np.concatenate([counted, heavy, np.array(shells.tied, np.int64)])
-    return _covering(ladder, lo, hi, counted, shells.inner)
+    return _covering(envelope, lo, hi, counted, shells.inner)
 
 
 def _shells_with_room(
-    ladder: Ladder, lo: int, hi: int, rooms: tuple[int, int, int], dtype: np.dtype[Any]
+    envelope: Envelope, lo: int, hi: int, rooms: tuple[int, int, int], dtype: np.dtype[Any]
 ) -> Shells | None:
     """Return the shells about a median between two positions; None if there is no room."""
     for n_parts, room in zip(PARTS, rooms, strict=True):
-        parts = _parts_of_interval(ladder, lo, hi, n_parts, dtype)
+        parts = _parts_of_interval(envelope, lo, hi, n_parts, dtype)
         # If the first and the last part alone have too many elements, the others are skipped.
         for some in (parts[:: len(parts) - 1], parts) if len(parts) > MANY_PARTS else (parts,):
-            shells = Shells.union([shells_of(ladder, *part) for part in some])
-            most = _most_gathered(ladder, shells, rooms[-1])
+            shells = Shells.union([shells_of(envelope, *part) for part in some])
+            most = _most_gathered(envelope, shells, rooms[-1])
             if most > rooms[-1]:
                 break
         if most <= room:
@@ -279,13 +286,13 @@ def _shells_with_room(
 
 
 def _parts_of_interval(
-    ladder: Ladder, lo: int, hi: int, n_parts: int, dtype: np.dtype[Any]
+    envelope: Envelope, lo: int, hi: int, n_parts: int, dtype: np.dtype[Any]
 ) -> list[tuple[Any, Any]]:
     """Divide the interval between two positions into parts, one of which has the median."""
-    values, size = ladder.values, len(ladder.values)
+    values, size = envelope.values, len(envelope.values)
     low = values[lo].astype(dtype) if lo >= 0 else dtype.type(-np.inf)
     high = values[hi].astype(dtype) if hi < size else dtype.type(np.inf)
-    if hi < size and ladder.most_between(-1, hi) <= (ladder.n - 1) // 2:
+    if hi < size and envelope.most_between(-1, hi) <= (envelope.most - 1) // 2:
         low = high  # no element below `high` has the rank
     known = values[max(lo, 0) : hi + 1].astype(dtype)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -297,7 +304,7 @@ def _parts_of_interval(
 
 
 def _covering(
-    ladder: Ladder,
+    envelope: Envelope,
     lo: IntArray,
     hi: IntArray,
     counted: IntArray,
@@ -308,46 +315,45 @@ def _covering(
     All elements from the first to the last value of `inner` are at most as far from the median as
     the middle distances. Elements of the other cells that are not wanted are at least as far.
     """
-    brackets = Brackets.covering(ladder.values, lo, hi, counted=counted)
+    brackets = Brackets.covering(envelope.values, lo, hi, counted=counted)
     is_inner = np.zeros_like(brackets.wanted)
     if inner is not None:
-        first, last = brackets.ends.searchsorted(ladder.values[list(inner)])
+        first, last = brackets.ends.searchsorted(envelope.values[list(inner)])
         is_inner[first + 1 : last + 1] = True
     return replace(brackets, inner=is_inner)
 
 
-def _heavy_inside(ladder: Ladder, begins: IntArray, ends: IntArray, room: int) -> IntArray:
+def _heavy_inside(envelope: Envelope, begins: IntArray, ends: IntArray, room: int) -> IntArray:
     """Return positions inside cells of values that many elements certainly have."""
-    heavy = np.flatnonzero(ladder.least_upto - ladder.most_below > room // HEAVY_SHARE)
+    heavy = np.flatnonzero(envelope.lower - envelope.below > room // HEAVY_SHARE)
     is_inside = (heavy[:, None] > begins) & (heavy[:, None] < ends)
     return heavy[is_inside.any(axis=1)]
 
 
-def _most_gathered(ladder: Ladder, shells: Shells, room: int) -> int:
+def _most_gathered(envelope: Envelope, shells: Shells, room: int) -> int:
     """Return an upper bound on the elements in shells that do not have a heavy value."""
     begins, ends = np.array(shells.cells, np.int64).T
-    heavy = _heavy_inside(ladder, begins, ends, room)
+    heavy = _heavy_inside(envelope, begins, ends, room)
     # A sample gives the estimate itself, without the likely error.
-    most = sum(Ladder.most_between(ladder, lo, hi) for lo, hi in shells.cells)
-    return most - int((ladder.least_upto[heavy] - ladder.most_below[heavy]).sum())
+    most = sum(Envelope.most_between(envelope, lo, hi) for lo, hi in shells.cells)
+    return most - int((envelope.lower[heavy] - envelope.below[heavy]).sum())
 
 
-def _few_steps(ladder: Ladder) -> Ladder:
-    """Thin out a ladder to values about one in `MOST_STEPS` of all elements apart.
+def _few_steps(envelope: Envelope) -> Envelope:
+    """Thin out an envelope to values about one in `MOST_STEPS` of all elements apart.
 
     It is sent to every task of the second load.
     """
-    if len(ladder.values) <= MOST_STEPS:
-        return ladder
-    wanted = ladder.n * np.arange(1, MOST_STEPS // 2 + 1) // (MOST_STEPS // 2)
-    upto, below = (
-        np.minimum(bounds.searchsorted(wanted), len(bounds) - 1)
-        for bounds in (ladder.least_upto, ladder.most_below)
-    )
-    steps = np.unique(np.concatenate([upto, below]))
-    return Ladder(
-        ladder.values[steps], ladder.least_upto[steps], ladder.most_below[steps], ladder.n
-    )
+    steps: Any = slice(None)
+    if len(envelope.values) > MOST_STEPS:
+        wanted = envelope.most * np.arange(1, MOST_STEPS // 2 + 1) // (MOST_STEPS // 2)
+        upto, below = (
+            np.minimum(bounds.searchsorted(wanted), len(bounds) - 1)
+            for bounds in (envelope.lower, envelope.below)
+        )
+        steps = np.unique(np.concatenate([upto, below]))
+    columns = {name: getattr(envelope, name)[steps] for name in ("values", "lower", "below")}
+    return replace(envelope, **columns, upper=UNKNOWN, position=UNKNOWN)
 
 
 def bracket_from_cuts(cuts: Cuts, dtype: np.dtype[Any], room: int | None = None) -> Brackets:
@@ -364,7 +370,7 @@ def bracket_from_cuts(cuts: Cuts, dtype: np.dtype[Any], room: int | None = None)
     tied = tied_inside(envelope, lo, hi)
     likely = max(ROOM * len(cuts.pivots), LEAST_ROOM)
     rooms = (LEAST_ROOM, likely, likely) if room is None else (room, room, room)
-    return bracket_median_and_shells(Ladder.of(envelope), lo, hi, tied, rooms, dtype)
+    return bracket_median_and_shells(envelope, lo, hi, tied, rooms, dtype)
 
 
 def narrower_deviations(brackets: Brackets, cuts: Cuts, dtype: np.dtype[Any]) -> Brackets:
@@ -377,20 +383,19 @@ def narrower_deviations(brackets: Brackets, cuts: Cuts, dtype: np.dtype[Any]) ->
         return brackets
     wanted = ranks_of((0.5,), MEDIAN, n)
     envelope = Envelope.of(cuts)
-    ladder = Ladder.of(envelope)
     lo, hi = envelope.positions(wanted.lower, wanted.upper)
-    (median,) = _parts_of_interval(ladder, int(lo[0]), int(hi[0]), 1, dtype)
-    shells = shells_of(ladder, *median)
+    (median,) = _parts_of_interval(envelope, int(lo[0]), int(hi[0]), 1, dtype)
+    shells = shells_of(envelope, *median)
     counted = np.append(tied_inside(envelope, lo, hi), np.array(shells.tied, np.int64))
     if brackets.is_whole:
         begins, ends = np.array(shells.cells, np.int64).T
         lo, hi = np.append(lo, begins), np.append(hi, ends)
-    return _inside_both(brackets, _covering(ladder, lo, hi, counted, shells.inner))
+    return _inside_both(brackets, _covering(envelope, lo, hi, counted, shells.inner))
 
 
 def narrower_about(brackets: Brackets, cuts: Cuts, centre: Any) -> Brackets:
     """Narrow the shells about a median that is known, by the cuts of all chunks at candidates."""
-    return _inside_both(brackets, bracket_known(Ladder.of(Envelope.of(cuts)), centre))
+    return _inside_both(brackets, bracket_known(Envelope.of(cuts), centre))
 
 
 def _inside_both(brackets: Brackets, other: Brackets) -> Brackets:
@@ -407,16 +412,16 @@ def bracket_from_sample(taken: NDArray[Any], size: int, dtype: np.dtype[Any]) ->
     """
     if size == 0:
         return Brackets(taken, np.ones(1, np.bool_), inner=np.zeros(1, np.bool_))
-    ladder, most_upto, sampled = ladder_of_sample(taken, size)
+    likely, sampled = envelopes_of_sample(taken, size)
     wanted = ranks_of((0.5,), MEDIAN, size)
-    lo, hi = positions_among(ladder.least_upto, most_upto, wanted.lower, wanted.upper)
+    lo, hi = likely.positions(wanted.lower, wanted.upper)
     few, some, most = (int(share * size) for share in SAMPLED_ROOM)
     heavy = _heavy_inside(sampled, lo, hi, most)
-    expected = SampledLadder(sampled.values, sampled.least_upto, sampled.most_below, size)
+    expected = SampledEnvelope(sampled.values, sampled.lower, sampled.below, size)
     return bracket_median_and_shells(expected, lo, hi, heavy, (few, some, most), dtype)
 
 
-def bracket_known(spared: Ladder, centre: Any) -> Brackets:
+def bracket_known(spared: Envelope, centre: Any) -> Brackets:
     """Return the brackets of the third load: the shells about a median that is known.
 
     The first values behind the inner elements that may have the wanted distance may be many. They
