@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.arrays import Array, like, namespace, to_host
-from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError, Cuts, FloatArray
+from dask_gpuselect.maths.cuts import ADVICE, UNKNOWN, ChunksChangedError, Cuts, FloatArray
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.fits.concentration import (
     Criterion,
@@ -87,8 +87,8 @@ def fit(
         half = Halves.of(sampled.tables, fits[0].theta[None], h).half(0)
         return sampled.design, replace(fits[0], half=half)
     fits = different(fits, sampled.tables, h / n)
-    tracks = [Track((each.theta,)) for each in fits]
-    return sampled.design, _concentrated(rows, sampled, tracks, h, search, tol=tol)
+    begun = [Fit(UNKNOWN, math.inf, proposals=(each.theta,)) for each in fits]
+    return sampled.design, _concentrated(rows, sampled, begun, h, search, tol=tol)
 
 
 # --- The sample -----------------------------------------------------------------------------------
@@ -134,25 +134,8 @@ def _sampled(rows: Rows, n: int, search: StartSettings, random: np.random.Genera
 # --- All rows -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Track:
-    """A fit in progress.
-
-    It has the proposals to be tallied, and the best fit so far with its half and the step that
-    follows.
-    """
-
-    proposals: tuple[FloatArray, ...]
-    best: FloatArray | None = None
-    objective: float = math.inf
-    half: Half | None = None
-    step: FloatArray | None = None
-    n_steps: int = 0
-    is_settled: bool = False
-
-
 def _concentrated(
-    rows: Rows, sampled: Sample, tracks: list[Track], h: int, search: StartSettings, *, tol: float
+    rows: Rows, sampled: Sample, tracks: list[Fit], h: int, search: StartSettings, *, tol: float
 ) -> Fit:
     """Return the best of some fits after steps on all rows; one fit takes the last steps."""
     for turn in range(search.most_steps + 1):
@@ -161,15 +144,12 @@ def _concentrated(
             tracks = [min(tracks, key=lambda track: track.objective)]
         if all(track.is_settled for track in tracks):
             break
-    best = min(tracks, key=lambda track: track.objective)
-    assert best.best is not None
-    assert best.half is not None
-    return Fit(best.best, best.objective, best.n_steps, best.is_settled, best.half)
+    return min(tracks, key=lambda track: track.objective)
 
 
 def _after_a_pass(
-    rows: Rows, sampled: Sample, tracks: list[Track], h: int, criterion: Criterion, tol: float
-) -> list[Track]:
+    rows: Rows, sampled: Sample, tracks: list[Fit], h: int, criterion: Criterion, tol: float
+) -> list[Fit]:
     """Return the tracks after one pass, in which each open track takes a step."""
     open_ = [track for track in tracks if not track.is_settled]
     fits = [(track, theta) for track in open_ for theta in track.proposals]
@@ -182,11 +162,11 @@ def _after_a_pass(
 
 
 def _advanced(
-    track: Track,
+    track: Fit,
     measured: list[tuple[FloatArray, ResidualSums, FloatArray, Half]],
     criterion: Criterion,
     tol: float,
-) -> Track:
+) -> Fit:
     """Return a track after one pass.
 
     It ends unless a proposal is better than the best fit so far by enough for another step.
@@ -202,17 +182,16 @@ def _advanced(
     gains = objective < track.objective * (1 - tol)
     step = criterion.step(tally, ends, half, sums[best])
     proposals = [theta + step]
-    if criterion.needs_sums and track.best is not None and track.step is not None:
-        proposals.append(theta + leap(theta - track.best, step - track.step) * step)
-    n_steps = track.n_steps + 1
-    return Track(tuple(proposals), theta, objective, half, step, n_steps, not gains)
+    if criterion.needs_sums and track.step is not None:
+        proposals.append(theta + leap(theta - track.theta, step - track.step) * step)
+    return Fit(theta, objective, track.n_steps + 1, not gains, half, step, tuple(proposals))
 
 
 Measured = tuple[ResidualSums, FloatArray, Half]
 
 
 def _tallied(
-    rows: Rows, sampled: Sample, fits: list[tuple[Track, FloatArray]], h: int, criterion: Criterion
+    rows: Rows, sampled: Sample, fits: list[tuple[Fit, FloatArray]], h: int, criterion: Criterion
 ) -> list[Measured]:
     """Return the tallies of some fits with their halves.
 
@@ -260,7 +239,7 @@ def _measured(
 
 
 def _guesses(
-    fits: list[tuple[Track, FloatArray]], sampled: Sample, h: int, criterion: Criterion
+    fits: list[tuple[Fit, FloatArray]], sampled: Sample, h: int, criterion: Criterion
 ) -> list[tuple[FloatArray, float]]:
     """Guess two ends that have the h-th residual of each fit between them, and the rows between.
 
@@ -274,9 +253,9 @@ def _guesses(
     ordered = xp.sort(sizes, axis=1)
     places = np.full(len(fits), share * size)
     spreads = np.full(len(fits), math.sqrt(size * share * (1 - share)))
-    bests = [track.best for track, _ in fits if track.best is not None and track.half is not None]
+    bests = [track.theta for track, _ in fits if track.half is not None]
     if criterion.needs_sums and len(bests) == len(fits):
-        t = like(np.array([track.half.t for track, _ in fits if track.half is not None]), sizes)
+        t = like(np.array([track.half.t for track, _ in fits]), sizes)
         was_inside = sampled.residuals(np.array(bests)) <= t[:, None]
         n_inside = was_inside.sum(axis=1)
         own_t = xp.take_along_axis(ordered, xp.minimum(n_inside, size - 1)[:, None], axis=1)

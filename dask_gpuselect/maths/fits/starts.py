@@ -48,6 +48,10 @@ class Fit:
         True if another step gains nothing.
     half : Half
         The half of the rows that is fitted, if it was asked for.
+    step : ndarray, shape (p,)
+        The step that follows, of a fit of all rows that is in progress.
+    proposals : tuple of ndarray
+        Coefficients that the next pass over all rows is to try.
     """
 
     theta: FloatArray
@@ -55,6 +59,8 @@ class Fit:
     n_steps: int = 0
     is_settled: bool = False
     half: Half = UNKNOWN
+    step: FloatArray = UNKNOWN
+    proposals: tuple[FloatArray, ...] = ()
 
 
 @dataclass(frozen=True)
