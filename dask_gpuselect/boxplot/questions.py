@@ -44,15 +44,14 @@ from dask_gpuselect.maths.boxes import (
     narrower_box,
     resolve,
     resolve_again,
-    resolve_weighted,
     rungs_of,
 )
 from dask_gpuselect.maths.chunk_sample import most_cached
-from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, Tally, extremes_of
+from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, Tally
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
-from dask_gpuselect.maths.lane_ends import LaneEnds, Outermost
+from dask_gpuselect.maths.lane_ends import LaneEnds
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.runs import Runs
@@ -143,27 +142,27 @@ class BoxQuestion(LaneQuestion, Question):
         return narrower_box(brackets, cuts, self.rule)
 
     def resolve(self, brackets: Brackets, tally: Tally) -> PartialBox:
-        about = self.quantiles
+        about, order, q = self.quantiles, None, np.full(len(self.rule.q), np.nan)
         if isinstance(about, WeightedQuantiles):
             check_some_weigh(tally)
             tally = replace(tally, n_left_out=tally.n_left_out + tally.n_idle)
-        if tally.n_valid == 0:
-            return PartialBox.without_elements(tally, self.rule)
-        if isinstance(about, Quantiles):
+            order = InOrder.of(brackets, tally)
+            tally = order.tally
+            q = self.q_of(about.of_all(order))[:, 0] if tally.n_valid else q
+        elif tally.n_valid:
             elements_at = partial(order_statistics, brackets, tally)
-            q = about.answer_by(tally.n_valid, tally.n_missing, elements_at)
-            return resolve(brackets, tally, self.rule, q.astype(np.float64))
-        order = InOrder.of(brackets, tally)
-        return resolve_weighted(order, self.rule, self.q_of(about.of_all(order))[:, 0])
+            q = about.answer_by(tally.n_valid, tally.n_missing, elements_at).astype(np.float64)
+        return resolve(brackets, tally, self.rule, q, order)
 
     @property
     def third(self) -> ThirdLoad:
-        return ThirdLoad("fences", _fences, resolve_again)
+        fences = partial(bracket_fences, rule=self.rule)
+        return ThirdLoad("fences", fences, partial(resolve_again, rule=self.rule))
 
     def finish(self, resolved: PartialBox, sums: Moments | None) -> Boxes:
         assert sums is not None
-        ends = _ends_of(resolved, sums, self.rule.max_fliers)  # those of a single lane
-        return self.boxes(resolved.q[:, None], ends).reshape(())
+        q, ends = resolved
+        return self.boxes(q[:, None], replace(ends, moments=sums)).reshape(())
 
     @property
     def in_memory(self) -> InMemory:
@@ -290,38 +289,3 @@ OF_ROWS = AnswerAxes(2, (1,), keepdims=False, is_scalar=False)  # of a table wit
 def _restored(answers: Boxes, block: Block, shape: AnswerAxes) -> Boxes:
     """Give the boxes of the lanes of a block of that shape the axes of the answer."""
     return answers.reshape(shape.remaining(block))
-
-
-def _fences(brackets: Brackets, resolved: PartialBox) -> Brackets | None:
-    """Return the brackets of the fences, if these are needed."""
-    return None if resolved.is_complete else bracket_fences(brackets.spared, resolved)
-
-
-def _ends_of(box: PartialBox, sums: Moments, most: int) -> LaneEnds:
-    """Convert the box of all elements to the ends of one lane, with `most` fliers a side."""
-
-    def one(value: Any, dtype: Any = np.int64) -> Any:
-        return np.array([value], dtype)
-
-    def beyond(n: Any, fliers: Any, weight: Any, weights: Any) -> Outermost:
-        if weight is None:
-            return Outermost(one(n), one(len(fliers)), fliers, np.ones(len(fliers), np.int64))
-        fliers = fliers[np.append(True, fliers[1:] != fliers[:-1])[: len(fliers)]]
-        n_values, counts = one(len(fliers)), np.ones(len(fliers), np.int64)
-        return Outermost(weight, n_values, fliers, counts, weights[: len(fliers)])
-
-    dtype, (low, high) = box.low.dtype, box.fliers(most)
-    nothing = extremes_of(dtype)[::-1]
-    return LaneEnds(
-        one(box.n),
-        one(box.n_missing),
-        one(box.n_left_out),
-        one(box.n) if box.weight_below is None else box.weight,
-        box.low[:1],
-        box.high[:1],
-        one(nothing[0] if box.whiskers[0] is None else box.whiskers[0], dtype),
-        one(nothing[1] if box.whiskers[1] is None else box.whiskers[1], dtype),
-        beyond(box.below, low, box.weight_below, box.low_weights),
-        beyond(box.above, high, box.weight_above, box.high_weights),
-        sums,
-    )

@@ -16,13 +16,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.coarse import narrower
-from dask_gpuselect.maths.cuts import ZERO, Brackets, Cuts, IntArray, Tally
+from dask_gpuselect.maths.cuts import UNKNOWN, Brackets, Cuts, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.envelope import (
     Envelope,
     tied_inside,
@@ -34,6 +34,7 @@ from dask_gpuselect.maths.finish import (
     order_statistics,
 )
 from dask_gpuselect.maths.lane_cuts import ElementOrder
+from dask_gpuselect.maths.lane_ends import LaneEnds, Measure, Outermost
 from dask_gpuselect.maths.ranks import METHODS, Ranks, ranks_of
 from dask_gpuselect.maths.sizes import PILOT_SIGMA, pilot_bracket
 from dask_gpuselect.maths.weight_brackets import WeightEnvelope, no_brackets
@@ -413,19 +414,22 @@ def _reach(places: IntArray, size: int) -> IntArray:
     return np.ceil(reach).astype(np.int64)
 
 
-def bracket_fences(spared: Spared, box: PartialBox) -> Brackets | None:
+def bracket_fences(brackets: Brackets, box: PartialBox, *, rule: Rule) -> Brackets | None:
     """Bracket the fences, now known, among the spared values; None if the box is complete."""
-    if box.is_complete:
+    q, ends = box
+    is_open = [each.measure is None for each in (ends.beyond_low, ends.beyond_high)]
+    if not any(is_open):
         return None
-    is_known = box.below is not None, box.above is not None
-    low, high = (each[:0] if known else each for each, known in zip(spared, is_known, strict=True))
+    pairs = zip(brackets.spared, is_open, strict=True)
+    low, high = (each if is_one else each[:0] for each, is_one in pairs)
     values = np.unique(np.concatenate([low, high]))
+    low_fence, high_fence = map(float, rule.fences(q))
     cells = []
     if len(low):
-        first = _first_from(values, box.fences[0])
+        first = _first_from(values, low_fence)
         cells.append((first - 1, first))
     if len(high):
-        last = _last_to(values, box.fences[1])
+        last = _last_to(values, high_fence)
         cells.append((last, last + 1))
     lo, hi = np.array(cells, np.int64).T
     return Brackets.covering(values, lo, hi, counted=lo[:0])
@@ -498,69 +502,12 @@ def _first_integer(fence: float, info: Any) -> int:
 # --- The box from what was gathered ---------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class PartialBox:
-    """Partial result of a box after load 2.
+PartialBox = tuple[NDArray[np.float64], LaneEnds]
+"""Quantiles `Rule.q` of all elements, and their ends as those of one lane, without moments.
 
-    Parameters
-    ----------
-    n, n_missing, n_left_out : int
-        Number of valid elements, of NaN or NaT, and of elements that take no part, such as masked
-        ones.
-    q : ndarray of float64
-        Quantiles `Rule.q`.
-    low, high : ndarray, dtype of the elements
-        The smallest elements, ascending, and the largest, descending: as many as fliers are listed,
-        and at least one.
-    fences : tuple of 2 floats
-        Lower and upper fence.
-    below, above : int or None
-        Number of elements beyond each fence; None if that is not known yet.
-    whiskers : tuple of 2 elements
-        The nearest elements inside the fences; None if there is none, or if it is not known yet.
-    weight : ExactSums, shape (1,)
-        Weight of all elements. Without weights, what follows has its default.
-    low_weights, high_weights : ExactSums
-        Weights of the elements that equal each of the distinct values of `low` and of `high`, the
-        most extreme first.
-    weight_below, weight_above : ExactSums of shape (1,), or None
-        Weight of the elements beyond each fence; None where `below` and `above` are None.
-    """
-
-    n: int
-    n_missing: int
-    n_left_out: int
-    q: NDArray[np.float64]
-    low: NDArray[Any]
-    high: NDArray[Any]
-    fences: tuple[float, float]
-    below: int | None
-    above: int | None
-    whiskers: tuple[Any, Any]
-    weight: ExactSums = ZERO
-    low_weights: ExactSums = ZERO
-    high_weights: ExactSums = ZERO
-    weight_below: ExactSums | None = None
-    weight_above: ExactSums | None = None
-
-    @classmethod
-    def without_elements(cls, tally: Tally, rule: Rule) -> Self:
-        """Make the box of a tally without elements."""
-        q, some = np.full(len(rule.q), np.nan), np.zeros(1, tally.candidates.dtype)
-        counts, fences = (0, tally.n_missing, tally.n_left_out), (np.nan, np.nan)
-        weight: Any = ZERO if tally.weighs else None
-        weights = {"weight_below": weight, "weight_above": weight}
-        return cls(*counts, q, some, some, fences, 0, 0, (None, None), **weights)
-
-    @property
-    def is_complete(self) -> bool:
-        return self.below is not None and self.above is not None
-
-    def fliers(self, most: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the fliers of each side, at most `most` of each; everything must be known."""
-        assert self.below is not None
-        assert self.above is not None
-        return self.low[: min(self.below, most)], self.high[: min(self.above, most)]
+The measure beyond a fence is None while the elements near it were not gathered. Until then the most
+extreme elements of that side are listed, wherever the fence is.
+"""
 
 
 def first_ranks(rule: Rule, n: int) -> IntArray:
@@ -576,28 +523,87 @@ def _most_listed(rule: Rule, n: int) -> int:
     return min(max(rule.max_fliers, 1), n)
 
 
-def resolve(brackets: Brackets, tally: Tally, rule: Rule, q: NDArray[np.float64]) -> PartialBox:
+def resolve(
+    brackets: Brackets,
+    tally: Tally,
+    rule: Rule,
+    q: NDArray[np.float64],
+    order: InOrder | None = None,
+) -> PartialBox:
     """Find the fliers and whiskers for quantiles `Rule.q`, as far as they were gathered.
 
-    There is at least one element. Raises `ChunksChangedError` if the brackets do not hold what they
-    should.
+    `order` is given if the elements have weights. Raises `ChunksChangedError` if the brackets do
+    not hold what they should.
     """
-    n, most = tally.n_valid, _most_listed(rule, tally.n_valid)
-    low_fence, high_fence = rule.fences(q)
-    fences = float(low_fence), float(high_fence)
-    below, above = numbers = _numbers_beyond(brackets, tally, fences)
+    n, most, dtype = tally.n_valid, _most_listed(rule, tally.n_valid), tally.candidates.dtype
+    numbers, fences = _numbers_beyond(brackets, tally, rule, q)
     n_low, n_high = (most if each is None else min(max(each, 1), most) for each in numbers)
     ranks = np.concatenate([np.arange(n_low), np.arange(n - 1, n - 1 - n_high, -1)])
-    elements, whiskers = _with_whiskers(brackets, tally, fences, numbers, ranks)
-    counts, sides = (n, tally.n_missing, tally.n_left_out), (elements[:n_low], elements[n_low:])
-    return PartialBox(*counts, q, *sides, fences, below, above, whiskers)
+    elements, inside = _with_whiskers(brackets, tally, fences, numbers, ranks)
+    low, high = elements[:n_low], elements[n_low:]
+    counts = [_one(each) for each in (n, tally.n_missing, tally.n_left_out)]
+    nothing = extremes_of(dtype)[::-1]
+    extremes = (low[:1], high[:1]) if n else np.zeros((2, 1), dtype)
+    nearest = (
+        _one(none if each is None else each, dtype)
+        for each, none in zip(inside, nothing, strict=True)
+    )
+    sides = (Outermost(UNKNOWN, _one(len(e)), e, np.ones(len(e), np.int64)) for e in (low, high))
+    measure = tally.weight if tally.weighs else counts[0]
+    columns: list[Any] = [*counts, measure, *extremes, *nearest, *sides, UNKNOWN]
+    return q, _with_fliers(LaneEnds(*columns), numbers, rule, order)
+
+
+def _one(value: Any, dtype: Any = np.int64) -> NDArray[Any]:
+    return np.array([value], dtype)
+
+
+def _with_fliers(
+    ends: LaneEnds, numbers: Sequence[int | None], rule: Rule, order: InOrder | None
+) -> LaneEnds:
+    """Measure the elements beyond each fence, and list fliers, where their number is known."""
+    sides: Sequence[Outermost] = (ends.beyond_low, ends.beyond_high)
+    measures: Sequence[Measure] = [_one(each or 0) for each in numbers]
+    if order is not None:
+        sides, measures = _weighed(order, sides, numbers)
+    listed = []
+    for side, measure, number in zip(sides, measures, numbers, strict=True):
+        takes = np.cumsum(side.counts) - side.counts < min(number or 0, rule.max_fliers)
+        weights = None if side.weights is None else side.weights[takes]
+        some = _one(takes.sum()), side.elements[takes], side.counts[takes]
+        listed.append(side if number is None else Outermost(measure, *some, weights))
+    return replace(ends, beyond_low=listed[0], beyond_high=listed[1])
+
+
+def _weighed(
+    order: InOrder, sides: Sequence[Outermost], numbers: Sequence[int | None]
+) -> tuple[Sequence[Outermost], Sequence[ExactSums]]:
+    """Weigh what is beyond the fences, and the distinct values of both sides if not done yet."""
+    n, is_new = order.tally.n_valid, sides[0].weights is None
+    values = [each.elements if is_new else each.elements[:0] for each in sides]
+    (low, n_low), (up, n_up) = (np.unique(each, return_counts=True) for each in values)
+    high, n_high, k = up[::-1], n_up[::-1], len(low)
+    below, upto = counts_at(order.brackets, order.tally, np.concatenate([low, high]))
+    # Nothing lies between two neighbours among the extremes: one begins where the other ends.
+    edges = np.concatenate([[0], upto[:k], [n], below[k:]])
+    fences = numbers[0] or 0, n - (numbers[1] or 0)
+    sums = order.weights_before(np.append(edges, fences))
+    measures = sums[-2:-1], order.tally.weight - sums[-1:]
+    if not is_new:
+        return sides, measures
+    of_low = low, n_low, sums[1 : k + 1] - sums[:k]
+    of_high = high, n_high, sums[k + 1 : -3] - sums[k + 2 : -2]
+    return [Outermost(UNKNOWN, _one(len(each[0])), *each) for each in (of_low, of_high)], measures
 
 
 def _numbers_beyond(
-    brackets: Brackets, tally: Tally, fences: tuple[float, float]
-) -> tuple[int | None, int | None]:
-    """Count the elements beyond each fence; None if the elements near it were not gathered."""
-    n, dtype = tally.n_valid, brackets.ends.dtype
+    brackets: Brackets, tally: Tally, rule: Rule, q: NDArray[np.float64]
+) -> tuple[list[int | None], tuple[float, ...]]:
+    """Count the elements beyond each fence, and return the fences.
+
+    A number is None if the elements near the fence were not gathered.
+    """
+    n, dtype, fences = tally.n_valid, brackets.ends.dtype, tuple(map(float, rule.fences(q)))
     inner = smallest_from(fences[0], dtype), largest_to(fences[1], dtype)
     values = np.array(sorted({each for each in inner if each is not None}), dtype)
     is_known = are_counted(brackets, tally, values)
@@ -609,13 +615,13 @@ def _numbers_beyond(
         else:
             place = values.searchsorted(value)
             numbers.append(int(beyond[place]) if is_known[place] else None)
-    return numbers[0], numbers[1]
+    return numbers, fences
 
 
 def _with_whiskers(
     brackets: Brackets,
     tally: Tally,
-    fences: tuple[float, float],
+    fences: Sequence[float],
     numbers: Sequence[int | None],
     ranks: IntArray,
 ) -> tuple[NDArray[Any], tuple[Any, Any]]:
@@ -636,59 +642,16 @@ def _with_whiskers(
     return elements[: len(ranks)], (low, high)
 
 
-def resolve_weighted(order: InOrder, rule: Rule, q: NDArray[np.float64]) -> PartialBox:
-    """Find the box of weighted elements whose quantiles are `q`, as far as it was gathered.
-
-    There is at least one element. Raises as `resolve` does.
-    """
-    box = resolve(order.brackets, order.tally, rule, q)
-    box = replace(box, weight=order.tally.weight)
-    return _with_weights(box, order, np.unique(box.low), np.unique(box.high)[::-1])
-
-
-def _with_weights(
-    box: PartialBox, order: InOrder, low: NDArray[Any], high: NDArray[Any]
-) -> PartialBox:
-    """Add the weights of the elements beyond the fences, where their number is known.
-
-    Also add those of the elements that equal the distinct extremes `low` and `high`.
-    """
-    brackets, tally, values = order.brackets, order.tally, np.concatenate([low, high])
-    below, upto = counts_at(brackets, tally, values)
-    n_low, n = len(low), len(values)
-    # Nothing lies between two neighbours among the extremes: one begins where the other ends.
-    edges = np.concatenate([[0], upto[:n_low], [tally.n_valid], below[n_low:]])
-    ends = np.array([box.below or 0, tally.n_valid - (box.above or 0)])
-    sums = order.weights_before(np.append(edges, ends))
-    beyond = [box.weight_below, box.weight_above]
-    sides = (box.below, sums[-2:-1]), (box.above, tally.weight - sums[-1:])
-    for i, (count, weight) in enumerate(sides):
-        if beyond[i] is None and count is not None:
-            beyond[i] = weight
-    box = replace(box, weight_below=beyond[0], weight_above=beyond[1])
-    if not n:
-        return box
-    low_weights = sums[1 : n_low + 1] - sums[:n_low]
-    high_weights = sums[n_low + 1 : n + 1] - sums[n_low + 2 : n + 2]
-    return replace(box, low_weights=low_weights, high_weights=high_weights)
-
-
-def resolve_again(box: PartialBox, brackets: Brackets, tally: Tally) -> PartialBox:
+def resolve_again(box: PartialBox, brackets: Brackets, tally: Tally, *, rule: Rule) -> PartialBox:
     """Complete a box after the third load, which gathers the elements near its fences."""
-    found = _numbers_beyond(brackets, tally, box.fences)
-    nothing = np.empty(0, np.int64)
-    known = box.below, box.above
+    q, ends = box
+    found, fences = _numbers_beyond(brackets, tally, rule, q)
     # Elements near a fence that was known before are not gathered.
-    wanted = [new if old is None else None for old, new in zip(known, found, strict=True)]
-    _, whiskers = _with_whiskers(brackets, tally, box.fences, wanted, nothing)
-    below, above = (new if old is None else old for old, new in zip(known, wanted, strict=True))
-    low, high = (
-        old if new is None else new for old, new in zip(box.whiskers, whiskers, strict=True)
-    )
-    assert below is not None
-    assert above is not None
-    box = replace(box, below=below, above=above, whiskers=(low, high))
-    if not tally.weighs:
-        return box
-    none = brackets.ends[:0]
-    return _with_weights(box, InOrder.of(brackets, tally), none, none)
+    sides = zip((ends.beyond_low, ends.beyond_high), found, strict=True)
+    numbers = [number if side.measure is None else None for side, number in sides]
+    _, inside = _with_whiskers(brackets, tally, fences, numbers, np.empty(0, np.int64))
+    nearest = zip(("low", "high"), inside, strict=True)
+    new: dict[str, Any]
+    new = {name: _one(each, ends.low.dtype) for name, each in nearest if each is not None}
+    order = InOrder.of(brackets, tally) if tally.weighs else None
+    return q, _with_fliers(replace(ends, **new), numbers, rule, order)
