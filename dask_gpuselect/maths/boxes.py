@@ -548,10 +548,11 @@ def resolve(
         _one(none if each is None else each, dtype)
         for each, none in zip(inside, nothing, strict=True)
     )
-    sides = (Outermost(UNKNOWN, _one(len(e)), e, np.ones(len(e), np.int64)) for e in (low, high))
+    sides = [Outermost(UNKNOWN, _one(len(e)), e, np.ones(len(e), np.int64)) for e in (low, high)]
+    sides = _with_fliers(sides, numbers, rule, order)
     measure = tally.weight if tally.weighs else counts[0]
     columns: list[Any] = [*counts, measure, *extremes, *nearest, *sides, UNKNOWN]
-    return q, _with_fliers(LaneEnds(*columns), numbers, rule, order)
+    return q, LaneEnds(*columns)
 
 
 def _one(value: Any, dtype: Any = np.int64) -> NDArray[Any]:
@@ -559,20 +560,22 @@ def _one(value: Any, dtype: Any = np.int64) -> NDArray[Any]:
 
 
 def _with_fliers(
-    ends: LaneEnds, numbers: Sequence[int | None], rule: Rule, order: InOrder | None
-) -> LaneEnds:
+    sides: Sequence[Outermost], numbers: Sequence[int | None], rule: Rule, order: InOrder | None
+) -> list[Outermost]:
     """Measure the elements beyond each fence, and list fliers, where their number is known."""
-    sides: Sequence[Outermost] = (ends.beyond_low, ends.beyond_high)
     measures: Sequence[Measure] = [_one(each or 0) for each in numbers]
     if order is not None:
         sides, measures = _weighed(order, sides, numbers)
     listed = []
     for side, measure, number in zip(sides, measures, numbers, strict=True):
-        takes = np.cumsum(side.counts) - side.counts < min(number or 0, rule.max_fliers)
+        most = min(number or 0, rule.max_fliers)
+        # Without weights each element is a value of its own.
+        takes: Any = slice(most) if order is None else side.counts.cumsum() - side.counts < most
+        elements, counts = side.elements[takes], side.counts[takes]
         weights = None if side.weights is None else side.weights[takes]
-        some = _one(takes.sum()), side.elements[takes], side.counts[takes]
-        listed.append(side if number is None else Outermost(measure, *some, weights))
-    return replace(ends, beyond_low=listed[0], beyond_high=listed[1])
+        some = Outermost(measure, _one(len(elements)), elements, counts, weights)
+        listed.append(side if number is None else some)
+    return listed
 
 
 def _weighed(
@@ -645,13 +648,14 @@ def _with_whiskers(
 def resolve_again(box: PartialBox, brackets: Brackets, tally: Tally, *, rule: Rule) -> PartialBox:
     """Complete a box after the third load, which gathers the elements near its fences."""
     q, ends = box
+    sides = ends.beyond_low, ends.beyond_high
     found, fences = _numbers_beyond(brackets, tally, rule, q)
     # Elements near a fence that was known before are not gathered.
-    sides = zip((ends.beyond_low, ends.beyond_high), found, strict=True)
-    numbers = [number if side.measure is None else None for side, number in sides]
+    numbers = [n if side.measure is None else None for side, n in zip(sides, found, strict=True)]
     _, inside = _with_whiskers(brackets, tally, fences, numbers, np.empty(0, np.int64))
     nearest = zip(("low", "high"), inside, strict=True)
     new: dict[str, Any]
     new = {name: _one(each, ends.low.dtype) for name, each in nearest if each is not None}
     order = InOrder.of(brackets, tally) if tally.weighs else None
-    return q, _with_fliers(replace(ends, **new), numbers, rule, order)
+    low, high = _with_fliers(sides, numbers, rule, order)
+    return q, replace(ends, **new, beyond_low=low, beyond_high=high)
