@@ -8,12 +8,14 @@ Merges are Batcher's (Knuth, The Art of Computer Programming, 5.3.4).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+MOST_CROSSED = 9  # elements of a window; of more, it is never the fewest comparisons
 
 Node = tuple[int, int]
 """A value, by its number, and how many places to the right it is read."""
@@ -34,6 +36,8 @@ def comparisons(
     marks = np.ones(size, bool) if footprint is None else np.array(footprint).reshape(size)
     marks = marks.reshape(-1, size[-1])
     ways = [Comparisons.of(marks, wanted, selects=selects) for selects in (False, True)]
+    if marks.all() and marks.size <= MOST_CROSSED:
+        ways.append(Comparisons.of(marks, wanted, selects=True, crosses=True))
     steps, answers = min(ways, key=lambda way: sum(n >= 0 for step in way[0] for n in step[4:]))
     return len(marks), steps, answers
 
@@ -51,11 +55,18 @@ class Comparisons:
 
     @classmethod
     def of(
-        cls, marks: NDArray[np.bool_], wanted: Iterable[int], *, selects: bool
+        cls,
+        marks: NDArray[np.bool_],
+        wanted: Iterable[int],
+        *,
+        selects: bool,
+        crosses: bool = False,
     ) -> tuple[list[Step], dict[int, Node]]:
         """Return comparisons for wanted ranks of a window, and the node of each rank.
 
-        `selects` says that the last merge finds each rank by itself.
+        `selects` says that the last merge finds each rank by itself. `crosses` says that rows of
+        sorted columns are sorted too, which tells of many elements on which side of a rank they
+        are.
         """
         made = cls(len(marks))
         columns = [
@@ -63,13 +74,40 @@ class Comparisons:
             for x in range(marks.shape[1])
             if marks[:, x].any()
         ]
+        if crosses:
+            answers = {rank: made.crossed(columns, rank) for rank in wanted}
+            return made.needed(answers.values()), answers
         parts = columns if len(columns) > 1 else [[node] for node in columns[0]]
-        half = _half(parts)
-        first, second = made.merged(parts[:half]), made.merged(parts[half:])
-        every = [] if selects else made.merge(first, second)
-        find = partial(made.selected, first, second) if selects else every.__getitem__
+        find = made.finding(parts, selects=selects)
         answers = {rank: find(rank) for rank in wanted}
         return made.needed(answers.values()), answers
+
+    def finding(self, parts: Sequence[list[Node]], *, selects: bool) -> Callable[[int], Node]:
+        """Return what finds the element of a rank in sorted lists."""
+        if len(parts) == 1:
+            return parts[0].__getitem__
+        half = _half(parts)
+        first, second = self.merged(parts[:half]), self.merged(parts[half:])
+        return (
+            partial(self.selected, first, second)
+            if selects
+            else self.merge(first, second).__getitem__
+        )
+
+    def crossed(self, columns: Sequence[list[Node]], rank: int) -> Node:
+        """Find the element of one rank in sorted columns of the same size."""
+        across = zip(*columns, strict=True)
+        rows = [self.finding([[node] for node in row], selects=True) for row in across]
+        n_rows, n_columns = len(rows), len(columns)
+        last, kept, n_less = n_rows * n_columns - 1, [], 0
+        for i, row in enumerate(rows):
+            # So many are not larger, and so many not less.
+            is_larger = [(i + 1) * (j + 1) - 1 > rank for j in range(n_columns)]
+            is_less = [(n_rows - i) * (n_columns - j) - 1 > last - rank for j in range(n_columns)]
+            n_less += sum(is_less)
+            part = [row(j) for j in range(sum(is_less), n_columns - sum(is_larger))]
+            kept += [part] if part else []
+        return self.finding(kept, selects=True)(rank - n_less)
 
     def compare(self, *nodes: Node) -> tuple[Node, Node]:
         """Return the nodes of the lesser and of the larger elements of two nodes."""

@@ -2,13 +2,18 @@
 //
 // A thread has some windows one behind the other along one axis, the shared one. It reads what they
 // reach, and makes the comparisons that they share once. Elements of up to 16 bits are compared two at
-// a time, those of two windows. The chunk is padded as it is read.
+// a time, those of two windows. Integers of up to 16 bits are read, and answers of theirs written, as
+// words of 32 bits, if all windows are whole: a thread has the windows of all elements of a word. The
+// chunk is padded as it is read.
 //
 // Defined before this text, besides the definitions for lanes.cuh: AXES (number of axes, of which the
 // shared one is the last), FASTEST (the axis along which neighbouring threads lie), ROWS and SIZE (the
-// elements of a window along all other axes and along the shared one), SHARING (windows whose comparisons are shared), PAIRS (2: each comparison is one of two windows;
-// else 1), DEVIATES (1 if the question is about distances from the median of the window), LACKS (1 if a window may lack elements), PLACES (elements of a window), N_ANSWERS, N_WANTED
-// (number of ranks that the network finds) and NETWORK (its comparisons). Lists: COORDINATES (of each row
+// elements of a window along all other axes and along the shared one), SHARING (windows whose
+// comparisons are shared), PAIRS (2: each comparison is one of two windows; else 1), SIDE (elements of a
+// word, and windows of a thread along FASTEST; 1 if it reads no words), WIDTH (elements of a window along
+// FASTEST), DEVIATES (1 if the question is about distances from the median of the window), LACKS (1 if a
+// window may lack elements), PLACES (elements of a window), N_ANSWERS, N_WANTED (number of ranks that
+// the network finds) and NETWORK (its comparisons). Lists: COORDINATES (of each row
 // along each other axis), NEEDED (1 for each element of a run that some window counts), BITS_OF (those of
 // each window, 32 at a time as bits) and WANTED (the ranks).
 
@@ -18,15 +23,23 @@
 struct Columns {
     Axes axes;
     i64 first[PAD_AXES], last[PAD_AXES];  // places from where all is in the chunk
-    i64 n_runs, n_tasks;
+    i64 runs[PAD_AXES];  // of the threads along each axis
+    i64 n_tasks;
 };
 
-constexpr int RUN = SHARING * PAIRS, REACHED = RUN + SIZE - 1;  // along the shared axis
+constexpr int SETS = SIDE > 1 ? SIDE / 2 : 1;  // of pairs of windows that are compared
+constexpr int RUN = SIDE > 1 ? SHARING : SHARING * PAIRS;  // windows along the shared axis
+constexpr int REACHED = RUN + SIZE - 1;  // elements along it
 constexpr int N_WORDS = (ROWS * REACHED + 31) / 32, LAST = AXES - 1;
 __device__ constexpr int COORDINATE[] = {COORDINATES};
 __device__ constexpr bool IS_NEEDED[] = {NEEDED};
 __device__ constexpr u32 COUNTED[] = {BITS_OF};
 __device__ constexpr int RANKS[] = {WANTED};
+
+// Whether the answers of a word of elements are a word.
+#define IS_WORD (SIDE > 1 && N_WANTED == 1 && ANSWER == 0 && !DEVIATES)
+
+constexpr u32 SIGNS = KIND != SIGNED ? 0 : BITS == 8 ? 0x80808080u : 0x80008000u;  // of a word
 
 // An Item is compared. Floats of 32 bits are as they are: comparing integers takes longer. An absent
 // one is NaN.
@@ -67,48 +80,174 @@ struct Reached {
     Word fill;
     int fills;
     int at[AXES];  // coordinates of the first window
-    Item items[ROWS][REACHED];
     u32 left_out[N_WORDS];
     bool has_any;  // that is left out or missing
 
-    // The place of an element along an axis: the most negative one if there is none.
-    template <bool IS_INNER>
-    __device__ __forceinline__ i64 placed(int d, int i) const {
+    // The place of an element along an axis, all of whose elements are in the chunk.
+    __device__ __forceinline__ int inner(int d, int i) const {
         const Axes& axes = columns.axes;
-        i64 place = at[d] * axes.steps[d] + i;
-        bool is_there = true;
-        place = IS_INNER ? place + axes.shift[d] - axes.before[d]
-                         : source_of(axes, d, place, is_there);
-        return is_there ? place * axes.strides[d] : -(1ll << 60);
+        int place = at[d] * (int)axes.steps[d] + i + (int)axes.shift[d] - (int)axes.before[d];
+        return place * (int)axes.strides[d];
     }
 
-    // Read them. Inner ones are all elements of the chunk.
-    template <bool IS_INNER>
+    // The same of any element: the most negative one if there is none.
+    __device__ __forceinline__ i64 placed(int d, int i) const {
+        bool is_there = true;
+        i64 place = source_of(columns.axes, d, at[d] * columns.axes.steps[d] + i, is_there);
+        return is_there ? place * columns.axes.strides[d] : -(1ll << 60);
+    }
+
+#if SIDE > 1
+    static constexpr int OUTER = ROWS / WIDTH, REACH = WIDTH + SIDE - 1;  // of all windows side by side
+    static constexpr int N_READ = (REACH + 2 * SIDE - 2) / SIDE;  // words, wherever the first one lies
+    u32 words[OUTER][REACHED][N_READ];
+
+    // The elements of two windows that are compared together: each fills its half, so that halves
+    // are compared as the elements are.
+    __device__ __forceinline__ Item item(int set, int row, int i) const {
+        const auto& own = words[row / WIDTH][i];
+        int first = row % WIDTH + set, second = first + SETS, more = BITS / 8 - 1;
+        int low = first % SIDE * (BITS / 8), high = second % SIDE * (BITS / 8) + 4;
+        int bytes = low | (low + more) << 4 | high << 8 | (high + more) << 12;
+        return __byte_perm(own[first / SIDE], own[second / SIDE], bytes);
+    }
+
+    __device__ __forceinline__ void read_inner() {
+#pragma unroll
+        for (int row = 0; row < OUTER; ++row) {
+            u32 first = inner(LAST, 0);
+#pragma unroll
+            for (int d = 0; d < LAST; ++d) first += inner(d, COORDINATE[row * WIDTH * AXES + d]);
+#pragma unroll
+            for (int i = 0; i < REACHED; ++i) {
+                const Word* element = chunk + (first + (u32)(i * (int)columns.axes.strides[LAST]));
+                const u32* from = (const u32*)((u64)element & ~3ull);
+                u32 read[N_READ];
+#pragma unroll
+                for (int j = 0; j < N_READ; ++j) read[j] = __ldg(from + j);
+#pragma unroll
+                for (int j = 0; j < N_READ; ++j) {
+                    u32 next = j + 1 < N_READ ? read[j + 1] : 0;
+                    words[row][i][j] = __funnelshift_r(read[j], next, (u32)(u64)element * 8) ^ SIGNS;
+                }
+            }
+        }
+    }
+
+    __device__ __forceinline__ void read() {
+        i64 across[REACH];
+#pragma unroll
+        for (int j = 0; j < REACH; ++j) across[j] = placed(FASTEST, j);
+#pragma unroll
+        for (int row = 0; row < OUTER; ++row) {
+#pragma unroll
+            for (int i = 0; i < REACHED; ++i) {
+                i64 first = placed(LAST, i);
+#pragma unroll
+                for (int d = 0; d < FASTEST; ++d) first += placed(d, COORDINATE[row * WIDTH * AXES + d]);
+#pragma unroll
+                for (int j = 0; j < N_READ; ++j) words[row][i][j] = SIGNS;
+#pragma unroll
+                for (int j = 0; j < REACH; ++j) {
+                    i64 place = first + across[j];
+                    u32 word = place >= 0 ? __ldg(chunk + place) : fill;
+                    words[row][i][j / SIDE] ^= word << j % SIDE * BITS;
+                }
+            }
+        }
+    }
+#else
+    Item items[ROWS][REACHED];
+
+    __device__ __forceinline__ Item item(int, int row, int i) const {
+        Item item = items[row][i];
+#if PAIRS == 2
+        item |= items[row][i + SHARING] << 16;
+#endif
+        return item;
+    }
+
+    __device__ __forceinline__ void take(int row, int i, Word word, bool is_kept) {
+        int bit = row * REACHED + i;
+        items[row][i] = item_of(word);
+        if (!is_kept) left_out[bit / 32] |= 1u << bit % 32;
+        has_any |= !is_kept || is_absent_item(items[row][i]);
+    }
+
+    __device__ __forceinline__ void read_inner() {
+#pragma unroll
+        for (int row = 0; row < ROWS; ++row) {
+            u32 first = inner(LAST, 0);
+#pragma unroll
+            for (int d = 0; d < LAST; ++d) first += inner(d, COORDINATE[row * AXES + d]);
+#pragma unroll
+            for (int i = 0; i < REACHED; ++i) {
+                if (!IS_NEEDED[row * REACHED + i]) continue;
+                u32 place = first + (u32)(i * (int)columns.axes.strides[LAST]);
+                take(row, i, __ldg(chunk + place), !KEEPS || __ldg(keeps + place));
+            }
+        }
+    }
+
     __device__ __forceinline__ void read() {
         i64 of_rows[ROWS];
 #pragma unroll
         for (int row = 0; row < ROWS; ++row) {
             of_rows[row] = 0;
 #pragma unroll
-            for (int d = 0; d < LAST; ++d) {
-                of_rows[row] += placed<IS_INNER>(d, COORDINATE[row * AXES + d]);
-            }
+            for (int d = 0; d < LAST; ++d) of_rows[row] += placed(d, COORDINATE[row * AXES + d]);
         }
 #pragma unroll
         for (int i = 0; i < REACHED; ++i) {
-            i64 along = placed<IS_INNER>(LAST, i);
+            i64 along = placed(LAST, i);
 #pragma unroll
             for (int row = 0; row < ROWS; ++row) {
-                int bit = row * REACHED + i;
-                if (!IS_NEEDED[bit]) continue;
+                if (!IS_NEEDED[row * REACHED + i]) continue;
                 i64 place = of_rows[row] + along;
-                if (IS_INNER) place = (u32)place;  // one instruction for the address
-                bool is_there = IS_INNER || place >= 0;
-                items[row][i] = item_of(is_there ? __ldg(chunk + place) : fill);
+                bool is_there = place >= 0;
                 bool is_kept = is_there ? !KEEPS || __ldg(keeps + place) : fills;
-                if (!is_kept) left_out[bit / 32] |= 1u << bit % 32;
-                has_any |= !is_kept || is_absent_item(items[row][i]);
+                take(row, i, is_there ? __ldg(chunk + place) : fill, is_kept);
             }
+        }
+    }
+#endif
+};
+
+// Answers side by side, and as they are written together.
+template <int BYTES>
+struct Vector;
+template <>
+struct Vector<1> {
+    typedef unsigned char Type;
+};
+template <>
+struct Vector<2> {
+    typedef unsigned short Type;
+};
+template <>
+struct Vector<4> {
+    typedef u32 Type;
+};
+template <>
+struct Vector<8> {
+    typedef u64 Type;
+};
+typedef Vector<SIDE * sizeof(Answer) % 8 ? SIDE * sizeof(Answer) : 8>::Type Written;
+union Answers {
+    Answer each[SIDE];
+    Written vectors[sizeof(Answer) * SIDE / sizeof(Written)];
+    __device__ __forceinline__ Answers() {}
+
+    // Write the first n of them.
+    __device__ __forceinline__ void write(Answer* to, int n) const {
+        if (n >= SIDE && (u64)to % sizeof(Written) == 0) {
+#pragma unroll
+            for (int i = 0; i < sizeof vectors / sizeof(Written); ++i) ((Written*)to)[i] = vectors[i];
+            return;
+        }
+#pragma unroll
+        for (int i = 0; i < SIDE; ++i) {
+            if (i < n) to[i] = each[i];
         }
     }
 };
@@ -120,21 +259,21 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
     int skips_missing, int least, Answer* answers, int* valid, Flags* flags
 ) {
     for (u32 task = (u32)own_thread(); task < (u32)columns.n_tasks; task += (u32)all_threads()) {
-        Reached own = {columns, chunk, keeps, fill, fills, {}, {}, {}, false};
+        Reached own = {columns, chunk, keeps, fill, fills};
         u32 rest = task, missing[N_WORDS] = {};
         bool is_inner = true;
-        i64 first_window = 0;
+        int first_window = 0;
 #pragma unroll
         for (int j = 0; j < AXES; ++j) {
-            int d = (FASTEST - j + AXES) % AXES;
-            u32 size = (u32)(d == LAST ? columns.n_runs : columns.axes.shape[d]);
-            u32 next = j < LAST ? rest / size : 0;
-            own.at[d] = (int)(rest - next * size) * (d == LAST ? RUN : 1), rest = next;
-            first_window += own.at[d] * columns.axes.places[d];
-            i64 first = own.at[d] * columns.axes.steps[d];
-            is_inner &= first >= columns.first[d] && first <= columns.last[d];
+            int d = (FASTEST - j + AXES) % AXES, each = d == LAST ? RUN : d == FASTEST ? SIDE : 1;
+            u32 next = j < LAST ? rest / (u32)columns.runs[d] : 0;
+            own.at[d] = (int)(rest - next * (u32)columns.runs[d]) * each, rest = next;
+            first_window += own.at[d] * (int)columns.axes.places[d];
+            int first = own.at[d] * (int)columns.axes.steps[d];
+            is_inner &= first >= (int)columns.first[d] && first <= (int)columns.last[d];
         }
-        is_inner ? own.read<true>() : own.read<false>();
+        is_inner ? own.read_inner() : own.read();
+#if SIDE == 1
         if (LACKS && own.has_any) {
 #pragma unroll
             for (int bit = 0; bit < ROWS * REACHED; ++bit) {
@@ -144,26 +283,29 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
                 if (is_out || is_absent_item(item)) item = LAST_ITEM;
             }
         }
-        Item items[ROWS][SHARING + SIZE - 1], chosen[SHARING][N_WANTED];
-#pragma unroll
-        for (int row = 0; row < ROWS; ++row) {
-#pragma unroll
-            for (int i = 0; i < SHARING + SIZE - 1; ++i) {
-                items[row][i] = own.items[row][i];
-#if PAIRS == 2
-                items[row][i] |= own.items[row][i + SHARING] << 16;
 #endif
+        Item chosen_of[SETS][SHARING][N_WANTED];
+#pragma unroll
+        for (int set = 0; set < SETS; ++set) {
+            auto& chosen = chosen_of[set];
+            Item items[ROWS][SHARING + SIZE - 1];
+#pragma unroll
+            for (int row = 0; row < ROWS; ++row) {
+#pragma unroll
+                for (int i = 0; i < SHARING + SIZE - 1; ++i) items[row][i] = own.item(set, row, i);
             }
+            NETWORK
         }
-        NETWORK
+        int n_left = SIDE == 1 ? 1 : (int)columns.axes.shape[FASTEST] - own.at[FASTEST];
 #pragma unroll
         for (int k = 0; k < RUN; ++k) {
-            if (own.at[LAST] + k >= columns.axes.shape[LAST]) continue;
-            i64 window = first_window + k * columns.axes.places[LAST];
-            auto key_at = [&](int i) {
-                Item item = chosen[k % SHARING][i];
+            if (own.at[LAST] + k >= (int)columns.axes.shape[LAST]) continue;
+            int window = first_window + k * (int)columns.axes.places[LAST];
+            auto key_at = [&](int side, int i) {
+                Item item = chosen_of[side % SETS][k % SHARING][i];
 #if PAIRS == 2
-                item = k < SHARING ? item & 0xffffu : item >> 16;
+                item = (SIDE == 1 ? k < SHARING : side < SETS) ? item : item >> 16;
+                item &= Word(-1);
 #endif
                 return key_of_item(item);
             };
@@ -176,30 +318,42 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
                 }
                 n_valid -= n_missing;
             }
-            if (valid) valid[window] = n_valid;
+#pragma unroll
+            for (int side = 0; side < SIDE; ++side) {
+                if (valid && side < n_left) valid[window + side] = n_valid;
+            }
             bool has_none = n_valid < least || (n_missing && !skips_missing);
 #pragma unroll
             for (int a = 0; a < N_ANSWERS; ++a) {
-                Answer* answer = answers + (i64)a * columns.axes.n_windows + window;
-                if (has_none) {
-                    *answer = no_answer();
-                    continue;
-                }
-#if DEVIATES
-                Key sorted[N_WANTED];
-                for (int i = 0; i < N_WANTED; ++i) sorted[i] = key_at(i);
-                *answer = deviation_of(n_valid, [&](int i) { return sorted[i]; }, flags);
-#else
-                i64 place = (i64)a * (PLACES + 1) + n_valid;
-                i64 lower = ranks[place], upper = ranks[(i64)N_ANSWERS * (PLACES + 1) + place];
-                Key low = key_at(0), high = low;
-#pragma unroll
-                for (int i = 1; i < N_WANTED; ++i) {
-                    low = RANKS[i] == lower ? key_at(i) : low;
-                    high = RANKS[i] == upper ? key_at(i) : high;
-                }
-                *answer = mixed(low, high, mixes == 2 ? weights[place] : 0, mixes, flags);
+                Answers found;
+#if IS_WORD
+                Item even = chosen_of[0][k][0], odd = chosen_of[SETS - 1][k][0];
+                found.vectors[0] = SIGNS ^ (BITS == 8 ? __byte_perm(even, odd, 0x6240) : even);
 #endif
+#pragma unroll
+                for (int side = 0; side < SIDE && (!IS_WORD || has_none); ++side) {
+                    Answer& answer = found.each[side];
+                    if (has_none) {
+                        answer = no_answer();
+                        continue;
+                    }
+#if DEVIATES
+                    Key sorted[N_WANTED];
+                    for (int i = 0; i < N_WANTED; ++i) sorted[i] = key_at(side, i);
+                    answer = deviation_of(n_valid, [&](int i) { return sorted[i]; }, flags);
+#else
+                    i64 place = (i64)a * (PLACES + 1) + n_valid;
+                    i64 lower = ranks[place], upper = ranks[(i64)N_ANSWERS * (PLACES + 1) + place];
+                    Key low = key_at(side, 0), high = low;
+#pragma unroll
+                    for (int i = 1; i < N_WANTED; ++i) {
+                        low = RANKS[i] == lower ? key_at(side, i) : low;
+                        high = RANKS[i] == upper ? key_at(side, i) : high;
+                    }
+                    answer = mixed(low, high, mixes == 2 ? weights[place] : 0, mixes, flags);
+#endif
+                }
+                found.write(answers + (i64)a * columns.axes.n_windows + window, n_left);
             }
         }
     }

@@ -48,19 +48,27 @@ def networks(
     wanted = tuple(range(n) if order.deviates else asked)
     footprint = None if marks.all() else tuple(marks.reshape(-1).tolist())
     network, words = comparisons(marks.shape, footprint, wanted), max(dtype.itemsize // 4, 1)
-    each = min(EACH if own.step == 1 else 1, own.n)
+    import os
+
+    each = min(int(os.environ.get("WINS_EACH", EACH)) if own.step == 1 else 1, own.n)
     while each > 1 and _text(*network, each).count(";") * words > MOST_TEXT:
         each //= 2
     text = _text(*network, each)
-    pairs = 2 if dtype.itemsize <= 2 and own.step == 1 and own.n > each else 1
-    run = each * pairs
-    n_keys = len(rows) * (run + own.window - 1) * words
+    lacks = is_masked or dtype.kind == "f"
+    is_side_by_side = dtype.itemsize <= 2 and not lacks and fastest < len(axes) - 1
+    side = 1
+    if is_side_by_side and axes[fastest].step == 1 and axes[fastest].n > 1:
+        side = 4 // dtype.itemsize
+    pairs = 2 if side > 1 or (dtype.itemsize <= 2 and own.step == 1 and own.n > each) else 1
+    run = each * pairs if side == 1 else each
+    n_keys = len(rows) * (each * pairs + own.window - 1) * words
     is_long = len(rows) == 1 and n > MOST_IN_ROW
-    if is_long or text.count(";") * words > MOST_WORK * run or n_keys > MOST_KEYS * pairs:
+    if is_long or text.count(";") * words > MOST_WORK * each * pairs or n_keys > MOST_KEYS * pairs:
         return None
     defined = (
         *(("AXES", len(axes)), ("FASTEST", fastest), ("ROWS", len(rows)), ("SIZE", own.window)),
-        *(("SHARING", each), ("PAIRS", pairs), ("LACKS", int(is_masked or dtype.kind == "f"))),
+        *(("SHARING", each), ("PAIRS", pairs), ("LACKS", int(lacks))),
+        *(("SIDE", side), ("WIDTH", axes[fastest].window)),
         *(("PLACES", n), ("N_ANSWERS", order.n_answers), ("N_WANTED", len(wanted))),
         ("COORDINATES", _list(each for row in np.ndindex(marks.shape[:-1]) for each in (*row, 0))),
         *zip(("NEEDED", "BITS_OF"), map(_list, _counted(rows, run)), strict=True),
@@ -72,8 +80,15 @@ def networks(
         made["first"][d] = max(axis.low, axis.before - axis.shift)
         made["last"][d] = min(axis.high, axis.before + axis.n - axis.shift) - axes[d].window
     made["last"][len(axes) - 1] -= run - 1
-    made["n_runs"] = -(-own.n // run)
-    made["n_tasks"] = n_tasks = n_windows // own.n * int(made["n_runs"])
+    if side > 1:  # words of the row alone are read
+        reach = axes[fastest].window + side - 1
+        made["first"][fastest] += side - 1
+        made["last"][fastest] -= side - 1 + (reach + 2 * side - 2) // side * side - reach
+    each_run = np.ones(len(axes), np.int64)
+    each_run[fastest], each_run[-1] = side, run
+    runs = -(-made["axes"]["shape"][: len(axes)] // each_run)
+    made["runs"][: len(axes)] = runs
+    made["n_tasks"] = n_tasks = math.prod(runs.tolist())
     return WindowKernel("window_networks", made, defined, n_threads=n_tasks)
 
 

@@ -193,6 +193,13 @@ inline double max(double a, double b) { return fmax(a, b); }
 
 inline unsigned __vminu2(unsigned a, unsigned b) { return min(a & 0xffff, b & 0xffff) | min(a >> 16, b >> 16) << 16; }
 inline unsigned __vmaxu2(unsigned a, unsigned b) { return max(a & 0xffff, b & 0xffff) | max(a >> 16, b >> 16) << 16; }
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) { return ((unsigned long long)high << 32 | low) >> by % 32; }
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned which) {
+    unsigned long long bytes = (unsigned long long)b << 32 | a;
+    unsigned out = 0;
+    for (int i = 0; i < 4; ++i) out |= (unsigned)(bytes >> (which >> 4 * i) % 8 * 8 & 0xff) << 8 * i;
+    return out;
+}
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 inline int __clz(int x) { return x ? __builtin_clz(x) : 32; }
