@@ -30,11 +30,15 @@ class WindowOrder(LaneOrder, Protocol):
     def least(self) -> int:
         """The number of valid elements that a window needs."""
 
-    def finished(self, answers: Any, n_valid: Any) -> Any:
+    @property
+    def scale(self) -> float:
+        """What distances, and differences of two quantiles, are divided by."""
+
+    def finished(self, answers: Any, n_valid: Any, *, is_scaled: bool = False) -> Any:
         """Return the answers, ``(n, n_windows)``, by the order statistics of all windows.
 
         `n_valid` is the number of valid elements of each window; None if windows of fewer than
-        `least` are NaN. In kind.
+        `least` are NaN. `is_scaled` says that distances are divided by `scale`. In kind.
         """
 
 

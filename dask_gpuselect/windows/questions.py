@@ -46,14 +46,16 @@ class WindowQuestion(Quantiles):
 
     lane_answer = Quantiles.lane_values
 
-    def finished(self, answers: Any, n_valid: Any) -> Any:  # type: ignore[override]
+    def finished(  # type: ignore[override]
+        self, answers: Any, n_valid: Any, *, is_scaled: bool = False
+    ) -> Any:
         """Return the answers by the order statistics of all windows: see `WindowOrder`."""
         if self.is_gap:
             answers = _gap(answers)
             answers /= self.scale
         if answers.dtype != self.result:
             answers = as_type(answers, self.result.name)
-        if self.scale != 1 and not self.is_gap:
+        if self.scale != 1 and not (self.is_gap or is_scaled):
             answers = answers / self.result.type(self.scale)
         # Kernels answer NaN for windows without elements.
         if n_valid is not None and (self.least > 1 or self.dtype.kind in "bui"):

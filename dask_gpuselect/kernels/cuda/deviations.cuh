@@ -23,13 +23,24 @@ __device__ __forceinline__ double distance_of_rank(Answer centre, int n, int ran
     return least;
 }
 
+// Divide a distance as NumPy divides numbers of its dtype.
+__device__ __forceinline__ Answer scaled(Answer distance, double scale) {
+#if ANSWER == 32
+    float quotient;
+    asm("div.rn.f32 %0, %1, %2;" : "=f"(quotient) : "f"(distance), "f"((float)scale));
+    return quotient;
+#else
+    return __ddiv_rn(distance, scale);
+#endif
+}
+
 template <class At>
-__device__ __forceinline__ Answer deviation_of(int n, At at, Flags* flags) {
+__device__ __forceinline__ Answer deviation_of(int n, At at, double scale, Flags* flags) {
     int lower = (n - 1) / 2, upper = n / 2;
     Key low = at(lower);
     Answer centre = mixed(low, upper == lower ? low : at(upper), 0.5, 1, flags);
     if (!is_finite(distance_from(centre, key_of(0)))) return no_answer();
     double a = distance_of_rank(centre, n, lower, at);
     double b = upper == lower ? a : distance_of_rank(centre, n, upper, at);
-    return rounded(mean_of(a, b), 0);
+    return scaled(rounded(mean_of(a, b), 0), scale);
 }

@@ -13,9 +13,9 @@
 // word, and windows of a thread along FASTEST; 1 if it reads no words), WIDTH (elements of a window along
 // FASTEST), DEVIATES (1 if the question is about distances from the median of the window), LACKS (1 if a
 // window may lack elements), PLACES (elements of a window), N_ANSWERS, N_WANTED (number of ranks that
-// the network finds) and NETWORK (its comparisons). Lists: COORDINATES (of each row
-// along each other axis), NEEDED (1 for each element of a run that some window counts), BITS_OF (those of
-// each window, 32 at a time as bits) and WANTED (the ranks).
+// the network finds) and NETWORK (its comparisons). Lists: COORDINATES (of each row along each other
+// axis), NEEDED (1 for each element of a run that some window counts), BITS_OF (those of each window, 32
+// at a time as bits) and WANTED (the ranks).
 
 #include "deviations.cuh"
 #include "padding.cuh"
@@ -38,6 +38,8 @@ __device__ constexpr int RANKS[] = {WANTED};
 
 // Whether the answers of a word of elements are a word.
 #define IS_WORD (SIDE > 1 && N_WANTED == 1 && ANSWER == 0 && !DEVIATES)
+// Whether distances from the medians of whole windows are Items, those of integers two at a time too.
+#define ARE_ITEMS (DEVIATES && BITS <= 32 && (KIND == FLOATING ? BITS == ANSWER : PLACES % 2))
 
 constexpr u32 SIGNS = KIND != SIGNED ? 0 : BITS == 8 ? 0x80808080u : 0x80008000u;  // of a word
 
@@ -69,6 +71,45 @@ __device__ __forceinline__ Item lesser(Item a, Item b) {
 __device__ __forceinline__ Item larger(Item a, Item b) {
     return PAIRS == 2 ? __vmaxu2((u32)a, (u32)b) : max(a, b);
 }
+#endif
+
+#if ARE_ITEMS
+__device__ __forceinline__ Item difference(Item a, Item b) {
+#if KIND == FLOATING
+    return difference_of(a, b);
+#else
+    return a - b;  // b is not larger, in either half
+#endif
+}
+
+// Find the distance of a rank among those of all elements of a window; see `distance_of_rank`.
+template <int RANK>
+__device__ __forceinline__ Item item_of_rank(Item centre, const Item (&sorted)[N_WANTED]) {
+    Item least = larger(difference(centre, sorted[0]), difference(sorted[RANK], centre));
+#pragma unroll
+    for (int i = 1; i < PLACES - RANK; ++i) {
+        Item before = difference(centre, sorted[i]), behind = difference(sorted[i + RANK], centre);
+        least = lesser(least, larger(before, behind));
+    }
+    return least;
+}
+
+// Find the median of these distances; see `deviation_of`.
+__device__ __forceinline__ Item item_of_deviation(const Item (&sorted)[N_WANTED]) {
+    constexpr int LOWER = (PLACES - 1) / 2, UPPER = PLACES / 2;
+#if KIND == FLOATING
+    Item centre = rounded(mean_of(as_double(sorted[LOWER]), as_double(sorted[UPPER])), 0);
+    if (!is_finite(as_double(centre))) return no_answer();
+    Item a = item_of_rank<LOWER>(centre, sorted), b = a;
+    if (UPPER > LOWER) b = item_of_rank<UPPER>(centre, sorted);
+    return rounded(fabs(mean_of(as_double(a), as_double(b))), 0);
+#else
+    return item_of_rank<LOWER>(sorted[LOWER], sorted);
+#endif
+}
+#define DEVIATE(k) if (!LACKS || !own.has_any) chosen[k][0] = item_of_deviation(chosen[k])
+#else
+#define DEVIATE(k)
 #endif
 
 // The elements that the windows of a thread reach. Where no element is, there is `fill`, which windows
@@ -232,7 +273,12 @@ template <>
 struct Vector<8> {
     typedef u64 Type;
 };
-typedef Vector<SIDE * sizeof(Answer) % 8 ? SIDE * sizeof(Answer) : 8>::Type Written;
+template <>
+struct Vector<16> {
+    typedef uint4 Type;
+};
+constexpr int WIDE = SIDE * sizeof(Answer);
+typedef Vector<WIDE % 16 == 0 ? 16 : WIDE>::Type Written;
 union Answers {
     Answer each[SIDE];
     Written vectors[sizeof(Answer) * SIDE / sizeof(Written)];
@@ -256,7 +302,7 @@ union Answers {
 extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
     const Word* chunk, const Keep* keeps, const __grid_constant__ Columns columns, Word fill,
     int fills, int n, const i64* ranks, const double* weights, int n_answers, int mixes,
-    int skips_missing, int least, Answer* answers, int* valid, Flags* flags
+    int skips_missing, int least, double scale, Answer* answers, int* valid, Flags* flags
 ) {
     for (u32 task = (u32)own_thread(); task < (u32)columns.n_tasks; task += (u32)all_threads()) {
         Reached own = {columns, chunk, keeps, fill, fills};
@@ -301,14 +347,15 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
         for (int k = 0; k < RUN; ++k) {
             if (own.at[LAST] + k >= (int)columns.axes.shape[LAST]) continue;
             int window = first_window + k * (int)columns.axes.places[LAST];
-            auto key_at = [&](int side, int i) {
+            auto item_at = [&](int side, int i) {
                 Item item = chosen_of[side % SETS][k % SHARING][i];
 #if PAIRS == 2
                 item = (SIDE == 1 ? k < SHARING : side < SETS) ? item : item >> 16;
                 item &= Word(-1);
 #endif
-                return key_of_item(item);
+                return item;
             };
+            auto key_at = [&](int side, int i) { return key_of_item(item_at(side, i)); };
             int n_valid = PLACES, n_missing = 0;
             if (LACKS && own.has_any) {
 #pragma unroll
@@ -337,10 +384,14 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
                         answer = no_answer();
                         continue;
                     }
+                    if (ARE_ITEMS && (!LACKS || !own.has_any)) {
+                        answer = scaled(item_at(side, 0), scale);
+                        continue;
+                    }
 #if DEVIATES
                     Key sorted[N_WANTED];
                     for (int i = 0; i < N_WANTED; ++i) sorted[i] = key_at(side, i);
-                    answer = deviation_of(n_valid, [&](int i) { return sorted[i]; }, flags);
+                    answer = deviation_of(n_valid, [&](int i) { return sorted[i]; }, scale, flags);
 #else
                     i64 place = (i64)a * (PLACES + 1) + n_valid;
                     i64 lower = ranks[place], upper = ranks[(i64)N_ANSWERS * (PLACES + 1) + place];

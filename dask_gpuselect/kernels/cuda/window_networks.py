@@ -13,7 +13,8 @@ from dask_gpuselect.kernels.cuda.window_axes import WindowKernel, axes_of, fill
 from dask_gpuselect.maths.window_networks import Node, Step, comparisons
 from dask_gpuselect.maths.windows import Frame, Piecewise, WindowOrder, ranks_by_count
 
-EACH = 4  # windows of a thread that share comparisons
+EACH = {1: 8}  # windows of a thread that share comparisons, by the ranks that are wanted; else:
+EACH_OF_MORE = 4
 MOST, MOST_IN_ROW = 121, 63  # elements of a window; of one along a single axis
 MOST_KEYS = 160  # words of 4 bytes for the elements of a thread
 MOST_WORK, MOST_TEXT = 1060, 2200  # minima and maxima for a window, and for all of a thread
@@ -48,9 +49,7 @@ def networks(
     wanted = tuple(range(n) if order.deviates else asked)
     footprint = None if marks.all() else tuple(marks.reshape(-1).tolist())
     network, words = comparisons(marks.shape, footprint, wanted), max(dtype.itemsize // 4, 1)
-    import os
-
-    each = min(int(os.environ.get("WINS_EACH", EACH)) if own.step == 1 else 1, own.n)
+    each = min(EACH.get(len(wanted), EACH_OF_MORE) if own.step == 1 else 1, own.n)
     while each > 1 and _text(*network, each).count(";") * words > MOST_TEXT:
         each //= 2
     text = _text(*network, each)
@@ -129,4 +128,5 @@ def _text(n_rows: int, steps: Sequence[Step], answers: dict[int, Node], each: in
     for k in range(each):
         for i, (_, (number, moved)) in enumerate(sorted(answers.items())):
             lines.append(f"chosen[{k}][{i}]={name_of(number, moved + k)};")
+        lines.append(f"DEVIATE({k});")
     return "".join(lines)

@@ -234,7 +234,7 @@ __device__ __forceinline__ int marks_of(const Tiling& tiling, const Marks* level
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_tiles(
     const Word* chunk, const Keep* keeps, const __grid_constant__ Tiling tiling, Word fill,
     int fills, int n, const i64* ranks, const double* weights, int n_answers, int mixes, int skips_missing,
-    int least, Answer* answers, int* valid, Flags* flags
+    int least, double scale, Answer* answers, int* valid, Flags* flags
 ) {
     int size = tiling.size, n_words = size / 32 + 1;
     __shared__ int zeros[TILE_LEVELS];
@@ -334,7 +334,7 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_t
 #endif
                 };
 #if DEVIATES
-                *answer = deviation_of(n_valid, key_at, flags);
+                *answer = deviation_of(n_valid, key_at, scale, flags);
 #else
                 i64 lower = ranks[row], upper = ranks[(i64)n_answers * (n + 1) + row];
                 Key low = key_at((int)lower), high = upper == lower ? low : key_at((int)upper);

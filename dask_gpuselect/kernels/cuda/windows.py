@@ -57,7 +57,7 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     way.start((values, mask, *way.fixed, answers, as_pointer(n_valid), as_pointer(flags)))
     if flags is not None and flags.get()[1]:
         return _on_host(chunk, dtype, frame, order)
-    return order.finished(answers, n_valid)
+    return order.finished(answers, n_valid, is_scaled=order.deviates)
 
 
 def _on_host(chunk: Bordered, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Array:
@@ -118,7 +118,7 @@ def _way(
     tables = to_share((cupy.asarray(np.stack([lower, upper])), cupy.asarray(weights)))
     outside = np.asarray(0 if fill is None else fill).astype(dtype)[()]
     about = (kernel.record, outside, int(fill is not None), frame.n, *tables)
-    numbers = (order.n_answers, order.mixes, order.skips_missing, max(order.least, 1))
+    numbers = (order.n_answers, order.mixes, order.skips_missing, max(order.least, 1), order.scale)
     return _Ready(
         start,
         taken((*about, *numbers), first=2),

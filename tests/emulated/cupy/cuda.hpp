@@ -261,6 +261,7 @@ PTX_IS("add.rn.f32 %0, %1, %2;", (float& to, float a, float b),
 PTX_IS("min.f32 %0, %1, %2;", (float& to, float a, float b), to = a < b ? a : b)
 PTX_IS("max.f32 %0, %1, %2;", (float& to, float a, float b), to = a < b ? b : a)
 PTX_IS("sub.rn.f32 %0, %1, %2;", (float& to, float a, float b), to = a - b)
+PTX_IS("div.rn.f32 %0, %1, %2;", (float& to, float a, float b), to = a / b)
 PTX_IS("sqrt.approx.ftz.f32 %0, %1;", (float& to, float a), to = sqrtf(a))
 PTX_IS("{\n"
        "    .reg .u32 sum;\n"
