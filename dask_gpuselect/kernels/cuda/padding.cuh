@@ -24,3 +24,12 @@ __device__ __forceinline__ i64 source_of(const Axes& axes, int d, i64 at, bool& 
     if (behind >= 0) return axes.first_behind[d] + behind * axes.step_behind[d];
     return at - axes.before[d];
 }
+
+// What is asked of windows, one argument instead of ten: each takes time to be passed.
+struct Asked {
+    const i64* ranks;  // the lower and then the upper ones of each answer for 0 to n elements
+    const double* weights;  // of the upper ones
+    double scale;  // by which distances are divided
+    u64 fill;  // the element where none is, which windows count if `fills` is 1
+    int fills, n, n_answers, mixes, skips_missing, least;
+};

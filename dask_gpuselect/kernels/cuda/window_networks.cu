@@ -298,14 +298,12 @@ union Answers {
     }
 };
 
-// Tables are those of `window_tiles`.
 extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
-    const Word* chunk, const Keep* keeps, const __grid_constant__ Columns columns, Word fill,
-    int fills, int n, const i64* ranks, const double* weights, int n_answers, int mixes,
-    int skips_missing, int least, double scale, Answer* answers, int* valid, Flags* flags
+    const Word* chunk, const Keep* keeps, const __grid_constant__ Columns columns,
+    const __grid_constant__ Asked asked, Answer* answers, int* valid, Flags* flags
 ) {
     for (u32 task = (u32)own_thread(); task < (u32)columns.n_tasks; task += (u32)all_threads()) {
-        Reached own = {columns, chunk, keeps, fill, fills};
+        Reached own = {columns, chunk, keeps, (Word)asked.fill, asked.fills};
         u32 rest = task, missing[N_WORDS] = {};
         bool is_inner = true;
         int first_window = 0;
@@ -369,7 +367,7 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
             for (int side = 0; side < SIDE; ++side) {
                 if (valid && side < n_left) valid[window + side] = n_valid;
             }
-            bool has_none = n_valid < least || (n_missing && !skips_missing);
+            bool has_none = n_valid < asked.least || (n_missing && !asked.skips_missing);
 #pragma unroll
             for (int a = 0; a < N_ANSWERS; ++a) {
                 Answers found;
@@ -385,23 +383,26 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
                         continue;
                     }
                     if (ARE_ITEMS && (!LACKS || !own.has_any)) {
-                        answer = scaled(item_at(side, 0), scale);
+                        answer = scaled(item_at(side, 0), asked.scale);
                         continue;
                     }
 #if DEVIATES
                     Key sorted[N_WANTED];
                     for (int i = 0; i < N_WANTED; ++i) sorted[i] = key_at(side, i);
-                    answer = deviation_of(n_valid, [&](int i) { return sorted[i]; }, scale, flags);
+                    auto at = [&](int i) { return sorted[i]; };
+                    answer = deviation_of(n_valid, at, asked.scale, flags);
 #else
                     i64 place = (i64)a * (PLACES + 1) + n_valid;
-                    i64 lower = ranks[place], upper = ranks[(i64)N_ANSWERS * (PLACES + 1) + place];
+                    i64 lower = asked.ranks[place];
+                    i64 upper = asked.ranks[(i64)N_ANSWERS * (PLACES + 1) + place];
                     Key low = key_at(side, 0), high = low;
 #pragma unroll
                     for (int i = 1; i < N_WANTED; ++i) {
                         low = RANKS[i] == lower ? key_at(side, i) : low;
                         high = RANKS[i] == upper ? key_at(side, i) : high;
                     }
-                    answer = mixed(low, high, mixes == 2 ? weights[place] : 0, mixes, flags);
+                    double weight = asked.mixes == 2 ? asked.weights[place] : 0;
+                    answer = mixed(low, high, weight, asked.mixes, flags);
 #endif
                 }
                 found.write(answers + (i64)a * columns.axes.n_windows + window, n_left);

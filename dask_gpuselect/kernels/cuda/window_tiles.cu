@@ -229,12 +229,9 @@ __device__ __forceinline__ int marks_of(const Tiling& tiling, const Marks* level
     return n;
 }
 
-// `ranks` has the lower and then the upper ranks of each answer for 0 to n elements, and `weights` the
-// weights of the upper ones. Where no element is, there is `fill`, which windows count if `fills` is 1.
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_tiles(
-    const Word* chunk, const Keep* keeps, const __grid_constant__ Tiling tiling, Word fill,
-    int fills, int n, const i64* ranks, const double* weights, int n_answers, int mixes, int skips_missing,
-    int least, double scale, Answer* answers, int* valid, Flags* flags
+    const Word* chunk, const Keep* keeps, const __grid_constant__ Tiling tiling,
+    const __grid_constant__ Asked asked, Answer* answers, int* valid, Flags* flags
 ) {
     int size = tiling.size, n_words = size / 32 + 1;
     __shared__ int zeros[TILE_LEVELS];
@@ -257,7 +254,7 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_t
 #endif
     Marks* levels = (Marks*)(others + size);
     for (i64 number = blockIdx.x; number < tiling.n_tiles; number += gridDim.x) {
-        Tile tile(tiling, chunk, keeps, fill, fills, number);
+        Tile tile(tiling, chunk, keeps, (Word)asked.fill, asked.fills, number);
         __syncthreads();
         for (int i = threadIdx.x; i < n_words; i += TILE_THREADS) {
             left_out[i].bits = missing[i].bits = 0;
@@ -315,11 +312,11 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_t
             }
             if (!is_inside) continue;
             int n_missing = is_partial ? marks_of(tiling, missing, start) : 0;
-            int n_valid = n - n_missing - (is_partial ? marks_of(tiling, left_out, start) : 0);
+            int n_valid = asked.n - n_missing - (is_partial ? marks_of(tiling, left_out, start) : 0);
             if (valid) valid[window] = n_valid;
-            bool has_none = n_valid < least || (n_missing && !skips_missing);
-            for (int a = 0; a < n_answers; ++a) {
-                i64 row = (i64)a * (n + 1) + n_valid;
+            bool has_none = n_valid < asked.least || (n_missing && !asked.skips_missing);
+            for (int a = 0; a < asked.n_answers; ++a) {
+                i64 row = (i64)a * (asked.n + 1) + n_valid;
                 Answer* answer = answers + (i64)a * tiling.axes.n_windows + window;
                 if (has_none) {
                     *answer = no_answer();
@@ -334,11 +331,12 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, TILE_BLOCKS) window_t
 #endif
                 };
 #if DEVIATES
-                *answer = deviation_of(n_valid, key_at, scale, flags);
+                *answer = deviation_of(n_valid, key_at, asked.scale, flags);
 #else
-                i64 lower = ranks[row], upper = ranks[(i64)n_answers * (n + 1) + row];
+                i64 lower = asked.ranks[row];
+                i64 upper = asked.ranks[(i64)asked.n_answers * (asked.n + 1) + row];
                 Key low = key_at((int)lower), high = upper == lower ? low : key_at((int)upper);
-                *answer = mixed(low, high, weights[row], mixes, flags);
+                *answer = mixed(low, high, asked.weights[row], asked.mixes, flags);
 #endif
             }
         }

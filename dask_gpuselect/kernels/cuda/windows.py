@@ -11,8 +11,15 @@ import numpy as np
 
 from dask_gpuselect.arrays import like, to_host
 from dask_gpuselect.kernels.companions import Accompanied
-from dask_gpuselect.kernels.cuda.launch import Array, as_pointer, most_shared, prepared, to_share
-from dask_gpuselect.kernels.cuda.source import KEEPS, answered
+from dask_gpuselect.kernels.cuda.launch import (
+    Array,
+    as_pointer,
+    filled,
+    most_shared,
+    prepared,
+    to_share,
+)
+from dask_gpuselect.kernels.cuda.source import KEEPS, answered, record
 from dask_gpuselect.kernels.cuda.window_networks import networks
 from dask_gpuselect.kernels.cuda.window_tiles import tiling
 from dask_gpuselect.kernels.reference import windows as reference
@@ -77,6 +84,8 @@ class _Ready(NamedTuple):
         What starts it with its arguments.
     fixed : tuple
         The arguments that are the same for all these chunks.
+    tables : tuple of arrays
+        What these hold the addresses of.
     shape : tuple of int
         Of the answers.
     may_lack : bool
@@ -87,6 +96,7 @@ class _Ready(NamedTuple):
 
     start: Callable[[tuple[Any, ...]], None]
     fixed: tuple[Any, ...]
+    tables: tuple[Array, ...]
     shape: Shape
     may_lack: bool
     may_be_wide: bool
@@ -116,12 +126,18 @@ def _way(
     )
     lower, upper, weights = ranks_by_count(order, frame.n)
     tables = to_share((cupy.asarray(np.stack([lower, upper])), cupy.asarray(weights)))
-    outside = np.asarray(0 if fill is None else fill).astype(dtype)[()]
-    about = (kernel.record, outside, int(fill is not None), frame.n, *tables)
-    numbers = (order.n_answers, order.mixes, order.skips_missing, max(order.least, 1), order.scale)
+    outside = np.asarray(0 if fill is None else fill).astype(dtype).view(f"u{dtype.itemsize}")
+    asked = filled(
+        record(f"{kernel.name}.cu", "Asked"),
+        **dict(zip(("ranks", "weights"), tables, strict=True)),
+        **{"scale": order.scale, "fill": outside, "fills": fill is not None, "n": frame.n},
+        **{"n_answers": order.n_answers, "mixes": order.mixes},
+        **{"skips_missing": order.skips_missing, "least": max(order.least, 1)},
+    )
     return _Ready(
         start,
-        taken((*about, *numbers), first=2),
+        taken((kernel.record, asked), first=2),
+        tables,
         (order.n_answers, *frame.shape(tuple(axis.size for axis in padding))),
         order.dtype.kind != "f" and (is_masked or order.least > frame.n),
         bool(order.mixes) and dtype.kind in "iu" and dtype.itemsize == 8,
