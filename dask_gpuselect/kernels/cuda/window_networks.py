@@ -48,7 +48,8 @@ def networks(
     asked = np.unique([lower[:, least:], upper[:, least:]]).tolist()
     wanted = tuple(range(n) if order.deviates else asked)
     footprint = None if marks.all() else tuple(marks.reshape(-1).tolist())
-    network, words = comparisons(marks.shape, footprint, wanted), max(dtype.itemsize // 4, 1)
+    network = comparisons(marks.shape, footprint, wanted, crosses=True)
+    words = max(dtype.itemsize // 4, 1)
     each = min(EACH.get(len(wanted), EACH_OF_MORE) if own.step == 1 else 1, own.n)
     while each > 1 and _text(*network, each).count(";") * words > MOST_TEXT:
         each //= 2
