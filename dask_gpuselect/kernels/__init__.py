@@ -32,7 +32,6 @@ from dask_gpuselect.kernels.companions import (
     Several,
     as_codes,
     checked_chunk,
-    group_codes,
     parts_of,
     values_of,
 )
@@ -47,7 +46,7 @@ from dask_gpuselect.kernels.reference.selection import valid_in as valid_in
 from dask_gpuselect.kernels.reference.weighing import tally_in_order as tally_in_order
 from dask_gpuselect.kernels.reference.weighing import with_others
 from dask_gpuselect.kernels.registry import Backend, backend_for
-from dask_gpuselect.kernels.slots import each_slot
+from dask_gpuselect.kernels.slots import each_slot, group_codes
 from dask_gpuselect.kernels.slots import in_slots as in_slots
 from dask_gpuselect.kernels.slots import is_on_device as is_on_device
 from dask_gpuselect.maths import lane_cuts as lane_cuts_

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from dask_gpuselect.arrays import Array, all_true, checked, is_cupy, like, namespace, to_host
+from dask_gpuselect.arrays import Array, all_true, checked, is_cupy, like, namespace
 
 T = TypeVar("T")
 AnyKernel = TypeVar("AnyKernel", bound=Callable[..., Any])
@@ -287,22 +287,12 @@ CodesOf = Callable[[Any], Any]
 """Maps labels of elements to the group of each, -1 for none; in kind, or on the host."""
 
 
-def group_codes(chunk: Accompanied, codes_of: CodesOf) -> Any:
-    """Return the group of each element, -1 for masked ones.
-
-    The codes are on the labels' CUDA device, else on the host.
-    """
-    labels, keeps = chunk.labels, chunk.keeps
-    assert labels is not None
-    codes = codes_of(labels if is_cupy(labels) else to_host(labels)).reshape(-1)
-    if keeps is None:
-        return codes
-    keeps = keeps if is_cupy(codes) else to_host(keeps)
-    return namespace(codes).where(keeps.reshape(-1), codes, np.int32(-1))
-
-
 def as_codes(codes: Any, values: Any) -> Any:
-    """Convert codes to int32 on the device of the elements."""
+    """Convert codes to int32 on the device of the elements; there they may have fewer bytes."""
     if is_cupy(codes):
-        return codes.astype(np.int32, copy=False)
+        return (
+            codes
+            if codes.dtype.kind == "i" and codes.itemsize < 4
+            else codes.astype(np.int32, copy=False)
+        )
     return like(np.require(codes, np.int32, ["C", "A"]), values)

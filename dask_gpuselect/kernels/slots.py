@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from dask_gpuselect.arrays import is_cupy, like, namespace, to_host
-from dask_gpuselect.kernels.companions import Accompanied, as_codes, parts_of, values_of
+from dask_gpuselect.kernels.companions import Accompanied, CodesOf, as_codes, parts_of, values_of
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.slots import Slots, over_slots
 
@@ -34,6 +34,20 @@ def in_slots(chunk: Any) -> Any:
     stops = np.cumsum(sizes)
     of = {slot: some[stops[slot] - sizes[slot] : stops[slot]] for slot in np.flatnonzero(sizes)}
     return Slots({int(slot): own for slot, own in of.items()}, some[:0])
+
+
+def group_codes(chunk: Accompanied, codes_of: CodesOf) -> Any:
+    """Return the group of each element, -1 for masked ones.
+
+    The codes are on the labels' CUDA device, else on the host.
+    """
+    labels, keeps = chunk.labels, chunk.keeps
+    assert labels is not None
+    codes = codes_of(labels if is_cupy(labels) else to_host(labels)).reshape(-1)
+    if keeps is None:
+        return codes
+    keeps = keeps if is_cupy(codes) else to_host(keeps)
+    return backend_for(codes).labels.masked_codes(codes, keeps.reshape(-1))
 
 
 def _taken(array: Any, order: Any) -> Any:

@@ -15,12 +15,12 @@ from dask_gpuselect.kernels.companions import (
     CodesOf,
     as_codes,
     checked_chunk,
-    group_codes,
     values_of,
 )
 from dask_gpuselect.kernels.compiling import one_way
 from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.registry import backend_for
+from dask_gpuselect.kernels.slots import group_codes
 from dask_gpuselect.maths.lane_cuts import join
 from dask_gpuselect.maths.value_counts import ValueCounts
 

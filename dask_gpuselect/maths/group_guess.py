@@ -6,13 +6,12 @@ Plain NumPy on the host.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import Brackets, IntArray, covered
+from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import RanksOfLanes
 
 # Standard deviations from the wanted rank to either end of a bracket. With 10^5 groups, one bracket
@@ -35,38 +34,57 @@ def sample_size(n: int, n_groups: int, n_answers: int) -> tuple[int, int]:
     return size, math.ceil(n * min(share, 1))
 
 
-def guess_group_brackets(
-    n: IntArray, ranks: RanksOfLanes, elements_at: Callable[[IntArray], NDArray[Any]]
-) -> Brackets:
-    """Bracket the wanted order statistics of every group with near certainty, by a sample.
+def shares_of(ranks: RanksOfLanes, n: int) -> NDArray[np.float64]:
+    """Return where the wanted elements lie in a group, as shares of its elements, if it has n.
+
+    A sample is bracketed around these shares, so nothing depends on how well they fit.
+    """
+    lower, upper = ranks(np.array([n]))
+    return (lower[:, 0] + upper[:, 0] + 1) / (2 * n)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GatheredGroups:
+    """Where the elements of groups are that were gathered in the cells between guessed ends.
+
+    All groups have the same number of cells, and an end behind each but the last. The elements of
+    wanted cells lie in the order of cells and values, and behind those of a cell its end.
 
     Parameters
     ----------
-    n : ndarray of int64, shape (G,)
-        Number of valid elements of each group in a random sample.
-    ranks : callable
-        Function from numbers of elements to the lower and upper ranks that are wanted.
-    elements_at : callable
-        Function from places in the sample, ordered by group and value, to the elements there.
+    counts : ndarray of int64, shape (n_groups, n_cells, 2)
+        Number of elements in each cell, and of those that equal its upper end.
+    wanted : ndarray of bool, shape (n_groups, n_cells)
     """
-    lower, upper = (np.broadcast_to(each, (len(each), len(n))) for each in ranks(np.maximum(n, 1)))
-    middle = (lower + upper + 1) / 2
-    spread = np.sqrt(np.maximum(middle * (1 - middle / np.maximum(n, 1)), 0))
-    width = np.ceil(WIDTH * spread).astype(np.int64) + WIDTH
-    # Each group has a place before its sample, which is open below, and one behind, open above.
-    first, begin = np.cumsum(n) - n, np.cumsum(n + 2) - n - 1
-    low = begin + np.maximum(lower - width, -1)
-    high = begin + np.minimum(upper + width, n)
-    ends = np.unique(np.concatenate([begin - 1, begin + n, low.ravel(), high.ravel()]))
-    group = np.searchsorted(begin, ends + 1, "right") - 1
-    place, is_before_end = ends - begin[group], covered(ends, low.ravel(), high.ravel())[:-1]
-    is_end = (place >= 0) & (place < n[group])
-    owner = group[is_end]
-    elements = elements_at(first[owner] + place[is_end])
-    # Equal elements make one end, as no element lies between them.
-    is_new = np.append(np.True_, (owner[1:] != owner[:-1]) | (elements[1:] != elements[:-1]))
-    is_new = is_new[: len(owner)]
-    takes = place == n[group]  # the last cell of each group
-    takes[is_end] = is_new
-    n_ends = np.bincount(owner[is_new], minlength=len(n)).astype(np.int64)
-    return Brackets(elements[is_new], is_before_end[takes], n_ends=n_ends)
+
+    counts: IntArray
+    wanted: NDArray[np.bool_]
+
+    @property
+    def n_valid(self) -> IntArray:
+        return np.asarray(self.counts.sum(axis=(1, 2)))
+
+    def places(self, ranks: IntArray) -> IntArray | None:
+        """Find the places of elements by their ranks among those of all groups in order.
+
+        `ranks` has a column for each group, and the places of groups without elements are
+        arbitrary. Return None if one of the elements was not gathered.
+        """
+        n_valid, upto = self.n_valid, self.counts.cumsum()
+        if not n_valid.any():
+            return None
+        segment = upto.searchsorted(ranks, side="right")
+        is_cell = segment % 2 == 0
+        is_there = self.wanted.take(segment // 2) | ~is_cell
+        if not (is_there | (n_valid == 0)).all():
+            return None
+        within = (ranks - (upto - self.counts.ravel())[segment]) * (is_cell & is_there)
+        return np.asarray(self.starts.take(segment) + within)
+
+    @property
+    def starts(self) -> IntArray:
+        """The place of each cell and of each end, one behind the other."""
+        sizes = np.ones(self.counts.shape, np.int64)
+        sizes[..., 0] = self.counts[..., 0] * self.wanted
+        sizes[:, -1, 1] = 0  # there is no end
+        return np.asarray(sizes.cumsum() - sizes.ravel())

@@ -3,6 +3,8 @@
 //
 // `codes` are the number of the group of each element, negative for none.
 //
+#include "codes.cuh"
+
 // Defined before this text: IN_SHARED (1 if the counts fit in shared memory), and END_STEPS (then a group
 // has fewer than 2**END_STEPS ends).
 
@@ -11,7 +13,7 @@
 // come behind all others, by group, and elements in no group have the number `none`. With `size` below n,
 // one element is taken from each of `size` equal stretches. With a shift, places follow as lowest bits.
 extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_keys(
-    const Word* values, const int* codes, i64 n, i64 size, int n_groups, int none, int shift, u64* keys,
+    const Word* values, const Code* codes, i64 n, i64 size, int n_groups, int none, int shift, u64* keys,
     u32* groups
 ) {
 #pragma unroll 4
@@ -88,6 +90,63 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_find(
             return passes[i] != 0;  // all words are equal
         });
     }
+}
+
+// --- Guessed brackets -----------------------------------------------------------------------------
+
+// By one block for each group: guess brackets of some elements of the group, by a sample of all groups that
+// is sorted by group and value. `shares` are the ranks of these elements, as shares of the group's elements.
+// A bracket reaches `width` standard deviations to either side. A group has two ends for each element,
+// ascending, and they may be equal. If a bracket is open, the largest key stands for its end.
+//
+// Ends are candidates of the cells before them, so that each is behind all others there when these are sorted.
+extern "C" __global__ void __launch_bounds__(USUAL_THREADS) groups_guess(
+    const u64* keys, const u32* numbers, i64 n, int n_groups, const double* shares, int n_shares, int width,
+    Key* ends, int* first, unsigned char* wanted, u64* totals, u64* taken, u32* cells
+) {
+    extern __shared__ u64 memory[];
+    __shared__ i64 bounds[2];
+    const int group = blockIdx.x, n_ends = 2 * n_shares, before = group * n_ends;
+    Key* own = (Key*)memory;
+    int* ranks = (int*)(own + n_ends);  // of the ends; -1 for an open end below
+    if (threadIdx.x < 2) {
+        bounds[threadIdx.x] = first_not((i64)0, n, [&](i64 at) {
+            return (i64)(numbers ? numbers[at] : keys[at] >> 32) < group + (int)threadIdx.x;
+        });
+    }
+    __syncthreads();
+    const i64 size = bounds[1] - bounds[0];
+    const u64* its = keys + bounds[0];
+    for (int i = threadIdx.x; i < n_ends; i += USUAL_THREADS) {
+        double share = shares[i / 2], middle = share * (double)size;
+        double reach = width + ceil(width * sqrt(fmax(middle * (1.0 - share), 0.0)));
+        i64 place = (i64)(i % 2 ? ceil(middle) + reach : floor(middle) - 1.0 - reach);
+        own[i] = place < 0 || place >= size ? ~Key(0) : (Key)its[place];
+        ranks[i] = place < 0 ? -1 : 0;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < n_ends; i += USUAL_THREADS) {
+        Key end = own[i];
+        int rank = 0;
+        for (int j = 0; j < n_ends; ++j) rank += own[j] < end || (own[j] == end && j < i);
+        ends[before + rank] = end;
+        u32 cell = before + group + rank;
+#if BITS == 64
+        taken[before + rank] = end, cells[before + rank] = cell;
+#else
+        taken[before + rank] = (u64)cell << 32 | end;
+#endif
+        if (ranks[i] >= 0) ranks[i] = rank;
+    }
+    __syncthreads();
+    for (int cell = threadIdx.x; cell <= n_ends; cell += USUAL_THREADS) {
+        int depth = 0;  // brackets around the cell
+        for (int i = 0; i < n_ends; ++i) depth += ranks[i] < cell ? 1 - 2 * (i % 2) : 0;
+        wanted[before + group + cell] = depth > 0;
+    }
+    if (threadIdx.x) return;
+    first[group] = before;
+    if (group + 1 == n_groups) first[n_groups] = before + n_ends, *totals = (u64)(before + n_ends);
 }
 
 // --- Counting at ends -----------------------------------------------------------------------------
@@ -192,7 +251,7 @@ struct GroupEnds {
 // its upper end; and for each group the number of missing elements. The candidates are the elements of
 // wanted cells, in any order: keys with the cell in the upper half, or with an array of cells.
 extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
-    const Word* values, const int* codes, i64 n, const Key* ends, const int* first,
+    const Word* values, const Code* codes, i64 n, const Key* ends, const int* first,
     const unsigned char* wanted, int n_groups, int n_ends, u64* totals, u64* taken, u32* cells,
     u64 room
 ) {
@@ -233,13 +292,13 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
         Key keys[GROUPS_EACH];
         u32 takes = 0;
         const Word* its = values + start + threadIdx.x;
-        const int* own_codes = codes + start + threadIdx.x;
+        const Code* own_codes = codes + start + threadIdx.x;
         auto read = [&](i64 n_left) {
 #pragma unroll
             for (int k = 0; k < GROUPS_EACH; ++k) {
                 bool is_present = k * GROUPS_THREADS < n_left;
                 words[k] = is_present ? __ldcs(its + k * GROUPS_THREADS) : Word(0);
-                group[k] = is_present ? __ldcs(own_codes + k * GROUPS_THREADS) : -1;
+                group[k] = is_present ? (int)__ldcs(own_codes + k * GROUPS_THREADS) : -1;
             }
         };
         if (n - start >= TILE) read(TILE);  // whole tiles need no comparisons
@@ -290,7 +349,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
 // Find for each element the place of its word in the table of all groups. Without codes, consecutive
 // runs of `width` elements are the groups.
 extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_words(
-    const Word* words, const int* codes, i64 n, i64 width, int n_groups, int n_words, u64* totals
+    const Word* words, const Code* codes, i64 n, i64 width, int n_groups, int n_words, u64* totals
 ) {
 #if IN_SHARED
     extern __shared__ u64 memory[];

@@ -15,21 +15,23 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_device, places_in
-from dask_gpuselect.kernels.cuda.source import STATIC, groups_memory, words_memory
+from dask_gpuselect.kernels.cuda.launch import (
+    Array,
+    coded,
+    launch,
+    most_shared,
+    offsets,
+    on_device,
+    places_in,
+)
+from dask_gpuselect.kernels.cuda.source import STATIC, groups_memory, key_size, words_memory
 from dask_gpuselect.kernels.reference.groups import elements_of_places
-from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts, IntArray
-from dask_gpuselect.maths.group_guess import guess_group_brackets, sample_size
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
+from dask_gpuselect.maths.finish import unsigned_zero
+from dask_gpuselect.maths.group_guess import WIDTH, GatheredGroups, sample_size, shares_of
 from dask_gpuselect.maths.keys import from_keys, to_keys
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
-from dask_gpuselect.maths.ragged import (
-    Bracketed,
-    CellTally,
-    order_statistics_of_slots,
-    pivot_counts,
-    ranks_in_one_order,
-    tally_of_cells,
-)
+from dask_gpuselect.maths.ragged import CellTally, pivot_counts, ranks_in_one_order
 
 Parts = Sequence[tuple[Array, Array]]
 
@@ -99,7 +101,7 @@ class Keys:
         return np.asarray(counts.get())
 
     def elements_at(self, places: IntArray) -> NDArray[Any]:
-        """Return the elements at some places, on the host."""
+        """Return the elements at some places of ordered keys, on the host."""
         if not self.keys.size:
             return np.zeros(places.shape, self.dtype)
         keys = self.keys.take(on_device(places).view(np.int64)).get()
@@ -155,7 +157,7 @@ def places_in_groups(codes: Array, n_groups: int) -> tuple[Array, IntArray]:
 
     See `reference.groups.places_in_groups`.
     """
-    counts = cupy.bincount(codes + 1, minlength=n_groups + 1).get()
+    counts = cupy.bincount(codes.astype(np.int32) + 1, minlength=n_groups + 1).get()
     return cupy.argsort(codes)[int(counts[0]) :], counts[1:].astype(np.int64)
 
 
@@ -218,6 +220,7 @@ def _count_words(
     if not words.size:
         return
     given, how = (words, codes, words.size, width), _memory(words_memory(n_groups, n_words))
+    how["defined"] += coded(codes)
     launch(words.dtype, "groups_words", *given, n_groups, n_words, table, **how)
 
 
@@ -233,29 +236,60 @@ def _memory(n_bytes: int, steps: int = 0) -> dict[str, Any]:
 
 def _by_guess(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes | None:
     """Find the elements by brackets that a sample guesses; None if that would not pay, or fails."""
-    n, dtype = sum(values.size for values, _ in parts), _dtype(parts)
-    n_answers = len(ranks(np.ones(1, np.int64))[0])
-    size, expected = sample_size(n, n_groups, n_answers)
+    n = sum(values.size for values, _ in parts)
+    shares = shares_of(ranks, max(n // max(n_groups, 1), 1))
+    found = gathered(parts, n_groups, shares)
+    if found is None:
+        return None
+    about, n_missing, candidates = found
+    wanted = ranks_in_one_order(about.n_valid, ranks)
+    places = about.places(np.concatenate(wanted))
+    if places is None:  # the brackets do not hold: a miss
+        return None
+    both = unsigned_zero(candidates.ordered().elements_at(places)).T
+    return Lanes(both[:, : len(shares)], both[:, len(shares) :], about.n_valid, n_missing)
+
+
+def gathered(
+    parts: Parts, n_groups: int, shares: NDArray[np.float64]
+) -> tuple[GatheredGroups, IntArray, Keys] | None:
+    """Gather the elements of each group near some shares of it, by brackets that a sample guesses.
+
+    Returns where the elements are once they are ordered, the number of missing elements of each
+    group, and the elements. Returns None if that would not pay, or without room for all. The host
+    waits once.
+    """
+    n, dtype, n_ends = sum(values.size for values, _ in parts), _dtype(parts), 2 * len(shares)
+    size, expected = sample_size(n, n_groups, len(shares))
     # With so many groups that the tally's tables exceed shared memory, sorting all is as fast.
-    most = 2 * n_answers
-    memory = groups_memory(dtype, n_groups, most * n_groups, most.bit_length())
-    is_few = memory + STATIC <= most_shared(cupy.cuda.Device().id)
+    how = _tally_memory(dtype, n_groups, n_ends * n_groups, n_ends.bit_length())
     is_worth = n * dtype.itemsize >= WORTH_GUESSING + n_groups * WORTH_OF_GROUP
-    if not (n_answers and is_few and is_worth and size + expected <= n // 2):
+    if not (n_ends and how["shared"] and is_worth and size + expected <= n // 2):
         return None
-    sample, n_valid, _ = _in_groups(parts, n_groups, size / n)
-    guessed = guess_group_brackets(n_valid, ranks, sample.elements_at)
-    del sample
-    counts, n_missing, candidates, _ = _tallied(parts, guessed, min(int(SLACK * expected), n) + 1)
-    if candidates is None:
+    sample = keys_of(parts, n_groups, size / n).ordered()
+    n_cells = (n_ends + 1) * n_groups
+    fields: list[Any] = [("shares", np.float64, shares.shape)]
+    fields += [("totals", np.uint64, (1 + 2 * n_cells + n_groups,)), ("wanted", np.bool_, n_cells)]
+    fields += [("first", np.int32, n_groups + 1), ("ends", _key_of(dtype), n_ends * n_groups)]
+    record = np.dtype(fields, align=True)
+    start, stop = (offsets(record)[name] for name in ("totals", "wanted"))
+    sheet = on_device(shares, stop - start, room=record.itemsize - stop)
+    at, room = places_in(sheet, record), n_ends * n_groups + min(int(SLACK * expected), n) + 1
+    taken = Keys.room(room, dtype)
+    given = sample.keys, sample.numbers, len(sample), n_groups, at["shares"], len(shares), WIDTH
+    into = at["ends"], at["first"], at["wanted"], at["totals"], taken.keys, taken.numbers
+    memory = n_ends * (key_size(dtype) + 4)
+    launch(dtype, "groups_guess", *given, *into, blocks=n_groups, shared=memory)
+    brackets = at["ends"], at["first"], at["wanted"], n_groups, n_ends * n_groups, at["totals"]
+    _start_tally(parts, brackets, taken, how)
+    host = sheet[start : stop + n_cells].get()
+    sums, wanted = host[: stop - start].view(np.int64), host[stop - start :].view(np.bool_)
+    n_candidates, counts, n_missing = int(sums[0]), sums[1:-n_groups], sums[-n_groups:]
+    if n_candidates > room:
         return None
-    every = np.add.reduceat(counts.sum(axis=1), guessed.first_cell[:-1])
-    ordered: Any = candidates.ordered()
-    about = Bracketed(guessed, every, n_missing)
-    try:
-        return order_statistics_of_slots(about, tally_of_cells(counts, ordered), ranks)
-    except ChunksChangedError:  # the brackets do not hold: a miss
-        return None
+    counts = counts.reshape(2, n_groups, -1).transpose(1, 2, 0)
+    about = GatheredGroups(np.ascontiguousarray(counts), wanted.reshape(n_groups, -1))
+    return about, n_missing, taken.taken(slice(n_candidates))
 
 
 def _in_groups(parts: Parts, n_groups: int, rate: float = 1) -> tuple[Keys, IntArray, IntArray]:
@@ -286,7 +320,8 @@ def keys_of(
         if size:
             given = values, codes, values.size, size, n_groups, none, shift
             own = keys.taken(slice(start, stop))
-            launch(dtype, "groups_keys", *given, own.keys, own.numbers)
+            into = own.keys, own.numbers
+            launch(dtype, "groups_keys", *given, *into, defined=coded(codes))
     return keys
 
 
@@ -302,7 +337,7 @@ def _tallied(
     dtype, n_groups, n_ends = _dtype(parts), brackets.n_slots, len(brackets.ends)
     n_cells = n_ends + n_groups
     taken = Keys.room(room, dtype)
-    ends = to_keys(brackets.ends).astype(np.uint64 if dtype.itemsize == 8 else np.uint32)
+    ends = to_keys(brackets.ends).astype(_key_of(dtype))
     fields: list[Any] = [("ends", ends.dtype, (n_ends,)), ("first", np.int32, (n_groups + 1,))]
     fields += [("wanted", np.bool_, (n_cells,)), ("totals", np.uint64, (0,))]
     tables = np.zeros((), np.dtype(fields, align=True))
@@ -310,18 +345,34 @@ def _tallied(
     sheet = on_device(tables, 8 * (1 + 2 * n_cells + n_groups))
     at = places_in(sheet, tables.dtype)
     of_brackets = at["ends"], at["first"], at["wanted"], n_groups, n_ends, at["totals"]
-    into = taken.keys, taken.numbers, room
     # A binary search among the ends of one group takes so many steps.
     steps = int(np.diff(brackets.first_end).max(initial=0)).bit_length()
-    how = _memory(groups_memory(dtype, n_groups, n_ends, steps), steps)
-    for values, codes in parts:
-        if values.size:
-            launch(dtype, "groups_tally", values, codes, values.size, *of_brackets, *into, **how)
+    _start_tally(parts, of_brackets, taken, _tally_memory(dtype, n_groups, n_ends, steps))
     sums = sheet[tables.itemsize :].get().view(np.int64)
     n_candidates = int(sums[0])
     counts = sums[1 : 1 + 2 * n_cells].reshape(2, n_cells).T
     candidates = taken.taken(slice(n_candidates)) if n_candidates <= room else None
     return counts, sums[1 + 2 * n_cells :], candidates, n_candidates
+
+
+def _start_tally(parts: Parts, brackets: tuple[Any, ...], taken: Keys, how: dict[str, Any]) -> None:
+    """Start to count elements at brackets, and to gather candidates as far as there is room."""
+    into = taken.keys, taken.numbers, len(taken)
+    for values, codes in parts:
+        if values.size:
+            given = values, codes, values.size, *brackets, *into
+            defined = *how["defined"], *coded(codes)
+            launch(taken.dtype, "groups_tally", *given, shared=how["shared"], defined=defined)
+
+
+def _tally_memory(dtype: np.dtype[Any], n_groups: int, n_ends: int, steps: int) -> dict[str, Any]:
+    """Return how a tally is started of groups with less than ``2**steps`` ends each."""
+    return _memory(groups_memory(dtype, n_groups, n_ends, steps), steps)
+
+
+def _key_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of the keys of elements, Key of ``elements.cuh``."""
+    return np.dtype(f"u{key_size(dtype)}")
 
 
 def _dtype(parts: Parts) -> np.dtype[Any]:

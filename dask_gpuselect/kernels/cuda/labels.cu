@@ -1,38 +1,47 @@
 // Numbers of the groups of labels, which are integers.
 
-constexpr int LABELS_EACH = 4;  // labels that a thread loads, and codes that it stores, at once
+#include "codes.cuh"
 
-struct alignas(LABELS_EACH * sizeof(Word) < 16 ? LABELS_EACH * sizeof(Word) : 16) LabelVector {
-    Word labels[LABELS_EACH];
+// Labels that a thread loads, and codes that it stores, at once: at least 16 bytes of labels.
+constexpr int LABELS_EACH = sizeof(Word) < 4 ? 16 / sizeof(Word) : 4;
+
+template <class Item>
+struct alignas(LABELS_EACH * sizeof(Item) < 16 ? LABELS_EACH * sizeof(Item) : 16) LabelVector {
+    Item items[LABELS_EACH];
 };
 
-struct alignas(16) CodeVector {
-    int codes[LABELS_EACH];
-};
-
-// Find the code of each label, which `table` has from the label `least` on; -1 for all others. Without a
-// table, codes are the distances from `least`. Labels that are not contiguous have a layout.
+// Find the code of each label, which `table` has from the label `least` on; -1 for all others, and for
+// labels that are not in the mask `keeps`, if there is one. Without a table, codes are the distances from
+// `least`. Labels that are not contiguous have a layout.
 extern "C" __global__ void __launch_bounds__(USUAL_THREADS) label_codes(
-    const Word* labels, i64 n, const i64* layout, const int* table, i64 least, i64 size, int* codes
+    const Word* labels, i64 n, const i64* layout, const Keep* keeps, const int* table, i64 least, i64 size,
+    Code* codes
 ) {
-    auto code_of = [&](Word word) {
+    auto code_of = [&](Word word, Keep is_kept) {
         Value label = value_of(word);
         // What is above all of int64 is in no table.
-        bool is_some = label < 0 || (u64)label <= 0x7fffffffffffffffull;
+        bool is_some = is_kept && (label < 0 || (u64)label <= 0x7fffffffffffffffull);
         u64 place = (u64)(i64)label - (u64)least;
-        if (!is_some || place >= (u64)size) return -1;
-        return table ? __ldg(table + place) : (int)place;
+        if (!is_some || place >= (u64)size) return Code(-1);
+        return (Code)(table ? __ldg(table + place) : (int)place);
     };
-    bool is_aligned = !layout && (u64)labels % sizeof(LabelVector) == 0;
-    i64 n_vectors = is_aligned ? n / LABELS_EACH : 0;
+    typedef LabelVector<Word> Labels;
+    typedef LabelVector<Code> Codes;
+    typedef LabelVector<Keep> Mask;
+    bool is_aligned = !layout && (u64)labels % sizeof(Labels) == 0 && (u64)keeps % sizeof(Mask) == 0;
+    i64 n_vectors = is_aligned && (u64)codes % sizeof(Codes) == 0 ? n / LABELS_EACH : 0;
     for (i64 i = own_thread(); i < n_vectors; i += all_threads()) {
-        LabelVector loaded = ((const LabelVector*)labels)[i];
-        CodeVector found;
+        Labels loaded = ((const Labels*)labels)[i];
+        Codes found;
+        Mask mask;
+        if (keeps) mask = ((const Mask*)keeps)[i];
 #pragma unroll
-        for (int k = 0; k < LABELS_EACH; ++k) found.codes[k] = code_of(loaded.labels[k]);
-        ((CodeVector*)codes)[i] = found;
+        for (int k = 0; k < LABELS_EACH; ++k) {
+            found.items[k] = code_of(loaded.items[k], keeps ? mask.items[k] : Keep(1));
+        }
+        ((Codes*)codes)[i] = found;
     }
     for (i64 i = n_vectors * LABELS_EACH + own_thread(); i < n; i += all_threads()) {
-        codes[i] = code_of(element(labels, layout, i));
+        codes[i] = code_of(element(labels, layout, i), keeps ? keeps[i] : Keep(1));
     }
 }

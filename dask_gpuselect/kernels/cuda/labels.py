@@ -7,7 +7,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device
+from dask_gpuselect.kernels.cuda.launch import Array, coded, launch, on_device
 from dask_gpuselect.kernels.reference import labels as reference
 from dask_gpuselect.maths import labels as labels_
 from dask_gpuselect.maths.labels import Labels
@@ -42,8 +42,8 @@ def distinct(labels: Array) -> Labels:
 def codes_among(labels: Array, names: Labels) -> Any:
     """Return the position of each label among `names`; see `reference.labels.codes_among`.
 
-    The codes are on the device. Labels for which there can be no table are looked up on the host,
-    and their codes stay there.
+    The codes are on the device, in as few bytes as hold them. Labels for which there can be no
+    table are looked up on the host, and their codes stay there.
     """
     are_integers = labels.dtype.kind in "biu" and names.dtype.kind in "biu"
     if not (are_integers and names.size and labels.size):
@@ -55,9 +55,24 @@ def codes_among(labels: Array, names: Labels) -> Any:
     table[names.astype(np.int64) - least] = np.arange(len(names))
     is_identity = np.array_equal(table, np.arange(len(table)))
     given = labels.view(np.uint8) if labels.dtype.kind == "b" else labels
-    about = _layout_of(given), None if is_identity else on_device(table), least, len(table)
-    codes = cupy.empty(labels.shape, np.int32)
-    launch(given.dtype, "label_codes", given, given.size, *about, codes)
+    about = None, None if is_identity else on_device(table), least, len(table)
+    return _codes(given, *about, dtype=np.min_scalar_type(-len(names)))
+
+
+def masked_codes(codes: Array, keeps: Array) -> Array:
+    """Replace the codes that are not in a mask by -1; see `reference.labels.masked_codes`."""
+    most = int(np.iinfo(codes.dtype).max)
+    return _codes(codes, cupy.ascontiguousarray(keeps), None, 0, most, dtype=codes.dtype)
+
+
+def _codes(
+    labels: Array, keeps: Array | None, table: Array | None, least: int, size: int, dtype: Any
+) -> Array:
+    """Start the kernel that finds the codes of labels."""
+    codes = cupy.empty(labels.shape, dtype)
+    given = labels, labels.size, _layout_of(labels), keeps, table, least, size, codes
+    if labels.size:
+        launch(labels.dtype, "label_codes", *given, defined=coded(codes))
     return codes
 
 

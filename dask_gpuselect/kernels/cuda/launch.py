@@ -50,6 +50,11 @@ def to_share(arrays: T) -> T:
     return arrays
 
 
+def coded(codes: Array | None) -> Defined:
+    """Return the definition of the type of codes, by default of four bytes; see ``codes.cuh``."""
+    return (("CODE_BYTES", 4 if codes is None else codes.itemsize),)
+
+
 MOST_BLOCKS = (1 << 31) - 1  # blocks of a grid
 
 

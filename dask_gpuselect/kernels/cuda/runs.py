@@ -217,6 +217,7 @@ def sorted_runs(
         if kind.itemsize == 8 or (BANDS * n_groups).bit_length() + 32 + shift > 64:
             shift = 0
     elif keeps is not None:
+        codes = codes.astype(np.int32, copy=False)
         codes = cupy.where(keeps | (codes < 0), codes, codes + np.int32(3 * n_groups))
     keys = keys_of([(values, codes)], n_groups, none=BANDS * n_groups, shift=shift)
     ordered, whole = None, None

@@ -3,6 +3,8 @@
 // A weight is an integer times a power of two. Its binary digits are added up as an integer, so that sums do not
 // depend on the order.
 
+#include "codes.cuh"
+
 // Defined before this text: WHOLE (1 if weights are integers, 0 if they are floats), NARROW (1 if a kernel
 // reads float32 weights), IN_UNITS (1 if weights are rounded down to units and no elements are gathered) and ALONE
 // (1 if each thread adds up by itself).
@@ -141,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_valid(
 // `extent` gets what is wrong with weights, the highest bit of all weights, and the distance of the lowest
 // bit from the highest possible place; bits are counted from the lowest possible place on.
 extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_bands(
-    const Held* weights, const Keep* keeps, i64 n, const int* codes, int n_groups, int* numbers, u32* extent
+    const Held* weights, const Keep* keeps, i64 n, const Code* codes, int n_groups, int* numbers, u32* extent
 ) {
     u32 faults = 0, highest = 0, lowest = 0;
 #pragma unroll 4

@@ -17,6 +17,7 @@ from dask_gpuselect.kernels.cuda.candidates import DeviceCandidates
 from dask_gpuselect.kernels.cuda.chunk import FEW, as_float64
 from dask_gpuselect.kernels.cuda.launch import (
     Array,
+    coded,
     copied_ahead,
     launch,
     most_shared,
@@ -110,7 +111,7 @@ def in_bands(given: AsRead, codes: Array, n_groups: int) -> tuple[Array, int, in
     """
     numbers, extent = cupy.empty(given.size, np.int32), cupy.zeros(3, np.uint32)
     arrays = given.weights, given.keeps, given.size, codes
-    given.launch("weigh_bands", *arrays, n_groups, numbers, extent)
+    given.launch("weigh_bands", *arrays, n_groups, numbers, extent, more=coded(codes))
     faults, highest, lowest = map(int, extent.get())
     _check_faults(faults)
     unit = MOST_PLACE - lowest if highest else 0

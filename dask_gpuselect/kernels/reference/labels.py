@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.arrays import to_host
+from dask_gpuselect.arrays import namespace, to_host
 from dask_gpuselect.maths import labels as labels_
 from dask_gpuselect.maths.labels import Codes, Labels
 
@@ -19,6 +19,11 @@ def distinct(labels: Any) -> Labels:
 def codes_among(labels: Any, names: Labels) -> Codes:
     """Return the position of each label among `names`; see `maths.labels.codes_among`."""
     return labels_.codes_among(_on_host(labels), names)
+
+
+def masked_codes(codes: Any, keeps: Any) -> Any:
+    """Replace the codes of elements that are not in a mask by -1, which is no group."""
+    return namespace(codes).where(keeps, codes, np.int32(-1))
 
 
 def _on_host(labels: Any) -> Labels:
