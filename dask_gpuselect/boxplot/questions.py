@@ -263,15 +263,27 @@ class BoxQuestion(LaneQuestion, Question):
         return np.asarray(self.quantiles.lane_answer(lanes), np.float64)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
-        table = BoxesThere.waiting if self.stays else Boxes.finished
         about, rule = (chunks, dtype, shape.axes, self.order), self.rule
         boxes = kernels.box_lanes(*about, rule, omits_nan=self.omits_nan)
+        if boxes is not None and isinstance(chunks[0], Runs):
+            return self._of_runs(boxes, dtype, shape)
         if boxes is not None:
-            drawn = table(boxes, shape.remaining(chunks[0].shape), dtype)
-            is_of_runs = isinstance(chunks[0], Runs)  # whose boxes are undefined if empty
-            return drawn.without_missing(omits_nan=self.omits_nan) if is_of_runs else drawn
+            table = BoxesThere.waiting if self.stays else Boxes.finished
+            return table(boxes, shape.remaining(chunks[0].shape), dtype)
         q, ends = kernels.answers_and_ends(*about, rule.fences, rule.max_fliers)
         return _restored(self.boxes(q, ends), chunks[0].shape, shape)
+
+    def block_of_groups(
+        self, chunks: Sequence[Any], dtype: np.dtype[Any], n_groups: int, shape: AnswerAxes
+    ) -> Boxes | None:
+        boxes = kernels.boxes_of_groups(chunks, dtype, n_groups, self.order, self.rule)
+        return None if boxes is None else self._of_runs(boxes, dtype, shape)
+
+    def _of_runs(self, boxes: LaneBoxes, dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
+        """Make a table of boxes of runs, which are undefined if these are empty."""
+        table = BoxesThere.waiting if self.stays else Boxes.finished
+        drawn = table(boxes, shape.remaining((boxes.n_lanes, 0)), dtype)
+        return drawn.without_missing(omits_nan=self.omits_nan)
 
     @property
     def blocks(self) -> BlockForm:

@@ -116,7 +116,11 @@ class GroupsOfAll(GroupedLanes):
         """Compute the answer about all runs together, or table by table."""
         ask = partial(self.of_group.block, dtype=dtype, shape=shape.of_rows)
         if self._takes_runs(chunks):
-            runs = kernels.sorted_runs(chunks, dtype, self.grouping.number)
+            n_groups = self.grouping.number
+            answers = self.of_group.block_of_groups(chunks, dtype, n_groups, shape.of_rows)
+            if answers is not None:
+                return answers
+            runs = kernels.sorted_runs(chunks, dtype, n_groups)
             if runs is not None:
                 return ask([runs])
         each = self.pieces(chunks, shape.axes)

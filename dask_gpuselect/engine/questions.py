@@ -598,6 +598,12 @@ class LaneQuestion(ABC):
     takes_runs: ClassVar[bool] = False
     """True if `block` also takes a `maths.runs.Runs`, in which groups are lanes."""
 
+    def block_of_groups(
+        self, chunks: Sequence[Any], dtype: np.dtype[Any], n_groups: int, shape: AnswerAxes
+    ) -> Any:
+        """Answer about all groups of chunks at once; None if `block` must, about their runs."""
+        return None
+
     @property
     def by_order(self) -> bool:
         """Return whether elements at the ranks of `order` answer, maybe after a further load."""

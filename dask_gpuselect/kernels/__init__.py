@@ -750,6 +750,14 @@ sorted_runs: Callable[..., Runs | None] = _kernel("sorted_runs", "runs.sorted_ru
 None where tables of groups are as fast. See `reference.runs`.
 """
 
+boxes_of_groups: Callable[..., LaneBoxes | None] = _kernel(
+    "boxes_of_groups", "runs.boxes_of_groups", _all_checked
+)
+"""Compute the box of each group of some chunks, whose labels are numbers of groups.
+
+None where sorting all elements is as fast. See `reference.runs`.
+"""
+
 
 @one_way
 def order_statistics_of_groups(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,7 @@ def shares_of(ranks: RanksOfLanes, n: int) -> NDArray[np.float64]:
     return (lower[:, 0] + upper[:, 0] + 1) / (2 * n)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class GatheredGroups:
     """Where the elements of groups are that were gathered in the cells between guessed ends.
 
@@ -60,7 +61,7 @@ class GatheredGroups:
     counts: IntArray
     wanted: NDArray[np.bool_]
 
-    @property
+    @cached_property
     def n_valid(self) -> IntArray:
         return np.asarray(self.counts.sum(axis=(1, 2)))
 
@@ -81,10 +82,54 @@ class GatheredGroups:
         within = (ranks - (upto - self.counts.ravel())[segment]) * (is_cell & is_there)
         return np.asarray(self.starts.take(segment) + within)
 
-    @property
+    @cached_property
+    def runs(self) -> IntArray:
+        """Where the places of each group's elements start and stop, shape (4, n_groups).
+
+        Then up to where all its least elements are there, and from where on all its largest.
+        """
+        upto = self._sizes.cumsum().reshape(len(self.counts), -1)
+        starts, counts = self.starts.reshape(upto.shape), self.counts.reshape(upto.shape)
+        lost = counts > 0
+        start = starts[:, :1]
+        stop = np.where(lost, upto, start).max(axis=1, keepdims=True)
+        lost[:, ::2] &= ~self.wanted
+        lost[:, 1::2] = False
+        first, last = (
+            np.where(lost, starts, stop).min(axis=1),
+            np.where(lost, starts, start).max(axis=1),
+        )
+        return np.stack([start[:, 0], stop[:, 0], first, last])
+
+    def holds(self, n_low: IntArray, n_high: IntArray) -> bool:
+        """Return whether all of so many least and largest elements are there, and the next ones.
+
+        The numbers are those of places.
+        """
+        start, stop, first, last = self.runs
+        inner, outer = start + n_low, stop - n_high
+        is_low = (inner < first) | (first == stop)
+        is_high = (outer > last) | (last == start)
+        ranks = self._ranks(np.stack([start, inner, outer, stop]))
+        is_each = np.diff(ranks, axis=0)[::2] == [n_low, n_high]
+        return bool(is_low.all() and is_high.all() and is_each.all())
+
+    def _ranks(self, places: IntArray) -> IntArray:
+        """Find the ranks of places among the elements of all groups in order."""
+        starts = self.starts
+        segment = starts.searchsorted(places, side="right") - 1
+        first = self.counts.cumsum() - self.counts.ravel()
+        return np.asarray(first[segment] + places - starts[segment])
+
+    @cached_property
     def starts(self) -> IntArray:
         """The place of each cell and of each end, one behind the other."""
+        return np.asarray(self._sizes.cumsum() - self._sizes.ravel())
+
+    @cached_property
+    def _sizes(self) -> IntArray:
+        """Number of places of each cell and of each end; there is none behind the last cell."""
         sizes = np.ones(self.counts.shape, np.int64)
         sizes[..., 0] = self.counts[..., 0] * self.wanted
-        sizes[:, -1, 1] = 0  # there is no end
-        return np.asarray(sizes.cumsum() - sizes.ravel())
+        sizes[:, -1, 1] = 0
+        return sizes

@@ -4,6 +4,7 @@
 // `codes` are the number of the group of each element, negative for none.
 //
 #include "codes.cuh"
+#include "tops.cuh"
 
 // Defined before this text: IN_SHARED (1 if the counts fit in shared memory), and END_STEPS (then a group
 // has fewer than 2**END_STEPS ends).
@@ -99,14 +100,19 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_find(
 // A bracket reaches `width` standard deviations to either side. A group has two ends for each element,
 // ascending, and they may be equal. If a bracket is open, the largest key stands for its end.
 //
+// For boxes there are two brackets more: of all that is surely beyond a fence or the nearest inside, on each
+// side; and `tops` gets for each group the power of two at which its elements are cut to be summed.
+//
 // Ends are candidates of the cells before them, so that each is behind all others there when these are sorted.
 extern "C" __global__ void __launch_bounds__(USUAL_THREADS) groups_guess(
     const u64* keys, const u32* numbers, i64 n, int n_groups, const double* shares, int n_shares, int width,
-    Key* ends, int* first, unsigned char* wanted, u64* totals, u64* taken, u32* cells
+    double whis, int by_quantiles, Key* ends, int* first, unsigned char* wanted, u64* totals, u64* taken, u32* cells,
+    int* tops
 ) {
     extern __shared__ u64 memory[];
     __shared__ i64 bounds[2];
-    const int group = blockIdx.x, n_ends = 2 * n_shares, before = group * n_ends;
+    const int group = blockIdx.x, n_guessed = 2 * n_shares, n_ends = n_guessed + (tops ? 4 : 0);
+    const int before = group * n_ends;
     Key* own = (Key*)memory;
     int* ranks = (int*)(own + n_ends);  // of the ends; -1 for an open end below
     if (threadIdx.x < 2) {
@@ -117,12 +123,31 @@ extern "C" __global__ void __launch_bounds__(USUAL_THREADS) groups_guess(
     __syncthreads();
     const i64 size = bounds[1] - bounds[0];
     const u64* its = keys + bounds[0];
-    for (int i = threadIdx.x; i < n_ends; i += USUAL_THREADS) {
+    for (int i = threadIdx.x; i < n_guessed; i += USUAL_THREADS) {
         double share = shares[i / 2], middle = share * (double)size;
         double reach = width + ceil(width * sqrt(fmax(middle * (1.0 - share), 0.0)));
         i64 place = (i64)(i % 2 ? ceil(middle) + reach : floor(middle) - 1.0 - reach);
         own[i] = place < 0 || place >= size ? ~Key(0) : (Key)its[place];
         ranks[i] = place < 0 ? -1 : 0;
+    }
+    __syncthreads();
+    if (tops && threadIdx.x == 0) {
+        auto number_of = [](Key key) { return as_double(value_of(word_of(key))); };
+        bool is_open = false;  // nothing is known of a quartile
+        for (int i = 0; i < n_guessed; ++i) is_open |= own[i] == ~Key(0);
+        double first = number_of(own[1]), third = number_of(own[4]), least = whis * fmax(third - first, 0.0);
+        double low = fmin(by_quantiles ? number_of(own[7]) : first - least, first);
+        double high = fmax(by_quantiles ? number_of(own[8]) : third + least, third);
+        i64 below = first_not((i64)0, size, [&](i64 at) { return number_of((Key)its[at]) < low; });
+        i64 above = first_not((i64)0, size, [&](i64 at) { return !(number_of((Key)its[at]) > high); }) - 1;
+        if (is_open) below = size, above = -1;
+        Key* more = own + n_guessed;
+        more[0] = more[3] = ~Key(0);
+        more[1] = below < size ? (Key)its[below] : ~Key(0), more[2] = above >= 0 ? (Key)its[above] : ~Key(0);
+        for (int i = 0; i < 4; ++i) ranks[n_guessed + i] = i == 0 || (i == 2 && above < 0) ? -1 : 0;
+        tops[group] = 0;
+        auto number_at = [&](int i) { return own[i] == ~Key(0) ? 0.0 : number_of(own[i]); };
+        find_top_near(n_ends, number_at, PIECES, tops + group);
     }
     __syncthreads();
     for (int i = threadIdx.x; i < n_ends; i += USUAL_THREADS) {

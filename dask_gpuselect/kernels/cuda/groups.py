@@ -7,7 +7,7 @@ and only the elements in these are sorted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +18,20 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.cuda.launch import (
     Array,
     coded,
+    copied_ahead,
     launch,
     most_shared,
     offsets,
     on_device,
     places_in,
 )
-from dask_gpuselect.kernels.cuda.source import STATIC, groups_memory, key_size, words_memory
+from dask_gpuselect.kernels.cuda.source import (
+    STATIC,
+    groups_memory,
+    key_size,
+    pieces_of,
+    words_memory,
+)
 from dask_gpuselect.kernels.reference.groups import elements_of_places
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
 from dask_gpuselect.maths.finish import unsigned_zero
@@ -42,6 +49,7 @@ WORTH_GUESSING = 1 << 26
 WORTH_OF_GROUP = 1 << 15
 LONG_LANE = 1 << 22  # elements of a lane that are worth a kernel launch of its own
 SLACK = 1.25  # room for candidates, as a multiple of the expected number
+BEYOND_ROOM = 1 / 8  # room for elements beyond the fences of boxes, as a part of all elements
 FIRST_ROOM = 1 / 4  # room for candidates of given brackets, as a part of all elements
 
 
@@ -238,32 +246,50 @@ def _by_guess(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes | None:
     """Find the elements by brackets that a sample guesses; None if that would not pay, or fails."""
     n = sum(values.size for values, _ in parts)
     shares = shares_of(ranks, max(n // max(n_groups, 1), 1))
-    found = gathered(parts, n_groups, shares)
+    wait = gathered_ahead(parts, n_groups, shares, WORTH_GUESSING)
+    found = None if wait is None else wait()
     if found is None:
         return None
     about, n_missing, candidates = found
+    candidates = candidates.ordered()  # while the host finds the places
     wanted = ranks_in_one_order(about.n_valid, ranks)
     places = about.places(np.concatenate(wanted))
     if places is None:  # the brackets do not hold: a miss
         return None
-    both = unsigned_zero(candidates.ordered().elements_at(places)).T
+    both = unsigned_zero(candidates.elements_at(places)).T
     return Lanes(both[:, : len(shares)], both[:, len(shares) :], about.n_valid, n_missing)
 
 
-def gathered(
-    parts: Parts, n_groups: int, shares: NDArray[np.float64]
-) -> tuple[GatheredGroups, IntArray, Keys] | None:
-    """Gather the elements of each group near some shares of it, by brackets that a sample guesses.
+Gathered = tuple[GatheredGroups, IntArray, Keys]
+"""What is known of the elements of groups near wanted ones, which are the keys once ordered.
 
-    Returns where the elements are once they are ordered, the number of missing elements of each
-    group, and the elements. Returns None if that would not pay, or without room for all. The host
-    waits once.
+Between both: the number of missing elements of each group.
+"""
+
+
+def gathered_ahead(
+    parts: Parts,
+    n_groups: int,
+    shares: NDArray[np.float64],
+    worth: int,
+    whis: float | tuple[float, float] = 0.0,
+    tops: Array | None = None,
+) -> Callable[[], Gathered | None] | None:
+    """Start to gather the elements of each group near some shares of it, which a sample brackets.
+
+    Returns a function that waits, which returns None without room for all; or None if it would not
+    pay, with fewer than `worth` bytes of elements. With `tops`, all elements that may be beyond the
+    fences of a box are gathered too; see `groups_guess`.
     """
-    n, dtype, n_ends = sum(values.size for values, _ in parts), _dtype(parts), 2 * len(shares)
+    n, dtype = sum(values.size for values, _ in parts), _dtype(parts)
+    n_ends = 2 * len(shares) + (0 if tops is None else 4)
     size, expected = sample_size(n, n_groups, len(shares))
+    room = n_ends * n_groups + min(int(SLACK * expected), n) + 1
+    if tops is not None:
+        room += int(BEYOND_ROOM * n)
     # With so many groups that the tally's tables exceed shared memory, sorting all is as fast.
     how = _tally_memory(dtype, n_groups, n_ends * n_groups, n_ends.bit_length())
-    is_worth = n * dtype.itemsize >= WORTH_GUESSING + n_groups * WORTH_OF_GROUP
+    is_worth = n * dtype.itemsize >= worth + n_groups * WORTH_OF_GROUP
     if not (n_ends and how["shared"] and is_worth and size + expected <= n // 2):
         return None
     sample = keys_of(parts, n_groups, size / n).ordered()
@@ -274,22 +300,29 @@ def gathered(
     record = np.dtype(fields, align=True)
     start, stop = (offsets(record)[name] for name in ("totals", "wanted"))
     sheet = on_device(shares, stop - start, room=record.itemsize - stop)
-    at, room = places_in(sheet, record), n_ends * n_groups + min(int(SLACK * expected), n) + 1
-    taken = Keys.room(room, dtype)
+    at, taken = places_in(sheet, record), Keys.room(room, dtype)
     given = sample.keys, sample.numbers, len(sample), n_groups, at["shares"], len(shares), WIDTH
-    into = at["ends"], at["first"], at["wanted"], at["totals"], taken.keys, taken.numbers
-    memory = n_ends * (key_size(dtype) + 4)
-    launch(dtype, "groups_guess", *given, *into, blocks=n_groups, shared=memory)
+    fences = (0.0, 1) if isinstance(whis, tuple) else (whis, 0)
+    into = at["ends"], at["first"], at["wanted"], at["totals"], taken.keys, taken.numbers, tops
+    made: dict[str, Any] = {
+        "shared": n_ends * (key_size(dtype) + 4),
+        "defined": (("PIECES", pieces_of(dtype)),),
+    }
+    launch(dtype, "groups_guess", *given, *fences, *into, blocks=n_groups, **made)
     brackets = at["ends"], at["first"], at["wanted"], n_groups, n_ends * n_groups, at["totals"]
     _start_tally(parts, brackets, taken, how)
-    host = sheet[start : stop + n_cells].get()
-    sums, wanted = host[: stop - start].view(np.int64), host[stop - start :].view(np.bool_)
-    n_candidates, counts, n_missing = int(sums[0]), sums[1:-n_groups], sums[-n_groups:]
-    if n_candidates > room:
-        return None
-    counts = counts.reshape(2, n_groups, -1).transpose(1, 2, 0)
-    about = GatheredGroups(np.ascontiguousarray(counts), wanted.reshape(n_groups, -1))
-    return about, n_missing, taken.taken(slice(n_candidates))
+    copy = copied_ahead(sheet[start : stop + n_cells])
+
+    def wait() -> Gathered | None:
+        host = copy()
+        sums, wanted = host[: stop - start].view(np.int64), host[stop - start :].view(np.bool_)
+        if sums[0] > room:
+            return None
+        counts = sums[1:-n_groups].reshape(2, n_groups, -1).transpose(1, 2, 0)
+        about = GatheredGroups(np.ascontiguousarray(counts), wanted.reshape(n_groups, -1))
+        return about, sums[-n_groups:], taken.taken(slice(int(sums[0])))
+
+    return wait
 
 
 def _in_groups(parts: Parts, n_groups: int, rate: float = 1) -> tuple[Keys, IntArray, IntArray]:

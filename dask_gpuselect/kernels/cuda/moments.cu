@@ -1,6 +1,7 @@
 // Exact sums of all elements of a chunk, in one read, and of the rows of a table; see ``sums.cuh``.
 
 #include "sums.cuh"
+#include "codes.cuh"
 
 extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, int top, u64* out, u64* counts
@@ -30,6 +31,80 @@ extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments_of_runs(
         write<MOMENTS_THREADS>(digits, out + (i64)run * each);
         __syncthreads();
     });
+}
+
+// Sum the elements of every group in any order; `tops` are those of the groups. A block orders a tile of
+// elements by group, and a warp sums those of a group. A group has `each` numbers, as a run has above.
+extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments_of_groups(
+    const Word* words, const Code* codes, i64 n, int n_groups, const int* tops, u64* out, int each
+) {
+    constexpr int WARPS = MOMENTS_THREADS / 32, TILE = MOMENTS_THREADS * SUMS_EACH, N = 4;
+    extern __shared__ u64 memory[];
+    u64* digits = memory;
+    Word* tile = (Word*)(digits + n_groups * N_DIGITS);
+    u32* counts = (u32*)(tile + TILE);
+    u32* starts = counts + n_groups;
+    const int me = threadIdx.x, lane = me % 32, warp = me / 32;
+    for (int i = me; i < n_groups * N_DIGITS; i += MOMENTS_THREADS) digits[i] = 0;
+    for (i64 start = (i64)blockIdx.x * TILE; start < n; start += (i64)gridDim.x * TILE) {
+        for (int i = me; i < n_groups; i += MOMENTS_THREADS) counts[i] = 0;
+        __syncthreads();
+        Word own[SUMS_EACH];
+        int group[SUMS_EACH];
+        u32 place[SUMS_EACH];
+#pragma unroll
+        for (int k = 0; k < SUMS_EACH; ++k) {
+            i64 at = start + k * MOMENTS_THREADS + me;
+            own[k] = at < n ? words[at] : Word(0);
+            group[k] = at < n ? (int)codes[at] : -1;
+        }
+#pragma unroll
+        for (int k = 0; k < SUMS_EACH; ++k) place[k] = group[k] < 0 ? 0 : atomicAdd(counts + group[k], 1u);
+        __syncthreads();
+        if (warp == 0) {
+            for (u32 first = 0, before = 0; first < n_groups; first += 32) {
+                u32 number = first + lane < n_groups ? counts[first + lane] : 0, upto = sum_upto(number);
+                if (first + lane < n_groups) starts[first + lane] = before + upto - number;
+                before += __shfl_sync(ALL_LANES, upto, 31);
+            }
+        }
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < SUMS_EACH; ++k) {
+            if (group[k] >= 0) tile[starts[group[k]] + place[k]] = own[k];
+        }
+        __syncthreads();
+        for (int g = warp; g < n_groups; g += WARPS) {
+            const Word* its = tile + starts[g];
+            int number = counts[g];
+            if (number == 0) continue;
+            Sums mine;
+            mine.start(tops[g], digits + g * N_DIGITS);
+            for (int first = 0; first < number; first += 32 * N) {
+                Word some[N];
+                Present<N> present(false);
+#pragma unroll
+                for (int k = 0; k < N; ++k) {
+                    int at = first + 32 * k + lane;
+                    some[k] = at < number ? its[at] : Word(0);
+                    if (at < number) present.bytes[0] |= 1u << 8 * k;
+                }
+                mine.pause();
+                mine(some, present);
+            }
+            mine.finish(out + (i64)(g + 1) * each - 3);
+        }
+        __syncthreads();
+    }
+    for (int i = me; i < 2 * n_groups; i += MOMENTS_THREADS) {
+        u64* its = digits + i / 2 * N_DIGITS;
+        if (i % 2) carry(its + N_TOTAL, N_SQUARE);
+        else carry(its, N_TOTAL);
+    }
+    __syncthreads();
+    for (int i = me; i < n_groups * N_DIGITS; i += MOMENTS_THREADS) {
+        if (digits[i]) atomicAdd(out + (i64)(i / N_DIGITS) * each + place_of_digit(i % N_DIGITS), digits[i]);
+    }
 }
 
 // --- Rows -----------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,8 +20,8 @@ from dask_gpuselect.kernels.cuda.chunk import (
     n_unmasked,
     on_host,
 )
-from dask_gpuselect.kernels.cuda.launch import Array, copied_ahead, launch, on_device
-from dask_gpuselect.kernels.cuda.source import cut_for, digits_for
+from dask_gpuselect.kernels.cuda.launch import Array, coded, copied_ahead, launch, on_device
+from dask_gpuselect.kernels.cuda.source import cut_for, digits_for, pieces_of
 from dask_gpuselect.kernels.reference import moments as reference
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.exact_sums import (
@@ -61,6 +61,22 @@ def moments_of_runs(values: Array, stops: IntArray, near: NDArray[Any]) -> Momen
     given = values, on_device(stops), len(stops), top, sums, N_SUMS
     launch(dtype, "moments_of_runs", *given, defined=(("PIECES", pieces),))
     return moments_of(sums.get().view(np.int64), np.diff(stops, prepend=0))
+
+
+def start_moments_of_groups(
+    parts: Sequence[tuple[Array, Array]], n_groups: int, tops: Array, sums: Array, shared: int
+) -> None:
+    """Start to add the elements of groups to `N_SUMS` numbers for each; see `moments_of`.
+
+    `parts` are elements and codes, `tops` the powers of two at which elements of groups are cut,
+    and `shared` is the bytes of shared memory: see `source.group_sums_memory`.
+    """
+    for values, codes in parts:
+        dtype = np.dtype(values.dtype)
+        made = (("PIECES", pieces_of(dtype)), *coded(codes))
+        given = values, codes, values.size, n_groups, tops, sums, N_SUMS
+        if values.size:
+            launch(dtype, "moments_of_groups", *given, shared=shared, defined=made)
 
 
 def in_cells(values: Array, ends: NDArray[Any], cells: NDArray[np.bool_]) -> Array:

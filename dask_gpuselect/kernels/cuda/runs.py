@@ -14,10 +14,16 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.companions import Accompanied, as_codes
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.chunk import as_float64, as_selected, distances_from
-from dask_gpuselect.kernels.cuda.groups import Keys, keys_of
+from dask_gpuselect.kernels.cuda.groups import Keys, gathered_ahead, keys_of, value_counts
+from dask_gpuselect.kernels.cuda.labels import masked_codes
 from dask_gpuselect.kernels.cuda.lane_boxes import FACTS, drawn_by
-from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device
-from dask_gpuselect.kernels.cuda.moments import moments_of_runs
+from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_device
+from dask_gpuselect.kernels.cuda.moments import (
+    N_SUMS,
+    moments_of_runs,
+    start_moments_of_groups,
+)
+from dask_gpuselect.kernels.cuda.moments import moments_of as moments_of_sums
 from dask_gpuselect.kernels.cuda.weighing import (
     AsRead,
     in_bands,
@@ -30,6 +36,7 @@ from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Wholes
+from dask_gpuselect.maths.group_guess import shares_of
 from dask_gpuselect.maths.keys import to_keys
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder
@@ -37,6 +44,9 @@ from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs
 
 RUN_BOX = source.record("run_boxes.cu", "RunBox")
+EXTREMES = "least", "most", "low", "high"
+# With fewer bytes of elements, and as many more for each group, sorting all takes less time.
+WORTH_BOXES = 1 << 24
 BANDS = (
     5  # valid elements, missing ones, those of weight 0, those left out, and missing ones of these
 )
@@ -137,45 +147,18 @@ class SortedRuns(Runs):
     def boxes(self, question: LaneOrder, rule: Rule) -> LaneBoxes | None:
         if self.has_weights or not self.values.size:
             return None
-        shape = question.n_answers, len(self.stops)
+        starts, stops = self.starts, self.stops
         wanted = question.wanted_of_lanes(np.maximum(self.n_valid, 1))
-        lower, upper, weight = (np.broadcast_to(each, shape) for each in wanted)
-        weight = weight.astype(np.float64).view(np.int64)
-        table = np.vstack([self.starts, self.stops, lower, upper, weight])
-        sheet = on_device(table, FACTS.itemsize, room=len(self.stops) * RUN_BOX.itemsize)
-        result = sheet[table.nbytes :]
-        drawn = drawn_by(rule)
-        most = int(drawn["most_fliers"])
-        fliers = cupy.empty(min(2 * most * len(self.stops), len(self.keys)), self.dtype)
-        given = self.keys.keys, sheet, *shape[::-1], question.mixes, drawn
-        into = result[FACTS.itemsize :], fliers, result
-        how: dict[str, Any] = {"blocks": len(self.stops), "defined": (("ANSWER", 64),)}
-        launch(self.dtype, "boxes_of_runs", *given, *into, **how)
-        host = result.get()
-        facts, found = host[: FACTS.itemsize].view(FACTS)[0], host[FACTS.itemsize :].view(RUN_BOX)
-        if facts["flags"]["too_wide"]:
+        edges, ranks = (starts, stops, stops, starts), np.stack([wanted.lower, wanted.upper])
+        result = cupy.zeros(_n_bytes(len(stops)), np.uint8)
+        drawn = _drawn(self.keys, edges, ranks + starts, wanted.weight, question, rule, result)
+        if drawn is None:
             return None
-        word = np.dtype(f"u{self.dtype.itemsize}")
-        names = "least", "most", "low", "high"
-        columns = {name: found[name].astype(word).view(self.dtype) for name in names}
-        near = np.concatenate([each[self.n_valid > 0] for each in columns.values()])
-        mean, deviation = self.moments(near).mean_and_std()
-        n_left_out = self.n_left_out + self.n_idle
-        return LaneBoxes(
-            n=self.n_valid + self.n_missing + n_left_out,
-            n_valid=self.n_valid,
-            n_low=found["n_low"],
-            n_high=found["n_high"],
-            q=found["q"].T,
-            mean=mean,
-            deviation=deviation,
-            **columns,
-            fliers=fliers[: int(facts["n_fliers"])],
-            starts=found["start"],
-            counts=found["count"],
-            most_fliers=most,
-            n_left_out=n_left_out,
-        )
+        columns, _ = drawn
+        extremes = [columns[name][self.n_valid > 0] for name in EXTREMES]
+        moments = self.moments(np.concatenate(extremes))
+        counts = self.n_valid, self.n_missing, self.n_left_out + self.n_idle
+        return _boxes(columns, moments, *counts)
 
     def distances(self, centre: Any, dtype: np.dtype[Any]) -> SortedRuns:
         keys, numbers = self.keys.keys, self.keys.numbers
@@ -243,6 +226,121 @@ def sorted_runs(
         running = wholes.running()
     counts = n_valid, n_missing, n_masked + n_others, n_idle
     return SortedRuns(kind, *counts, keys.taken(slice(n)), ordered, running)
+
+
+def boxes_of_groups(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    n_groups: int,
+    question: LaneOrder,
+    rule: Rule,
+) -> LaneBoxes | None:
+    """Compute the box of each group by guessed brackets; see `reference.runs.boxes_of_groups`.
+
+    Reads elements and codes twice, and sorts a sample, the elements near the quartiles, and those
+    beyond the fences. None if that would not pay, or fails.
+    """
+    parts, n_left_out = [], np.zeros(n_groups, np.int64)
+    for chunk in chunks:
+        if chunk.weights is not None or not n_groups:
+            return None
+        values, codes = _joined([elements_of(chunk.values, dtype)[0]]), _codes(chunk)
+        if chunk.keeps is not None:
+            keeps = _joined([_keeps(chunk)])
+            n_left_out += value_counts([(keeps.view(np.uint8), codes)], n_groups, 2)[:, 0]
+            codes = masked_codes(codes, keeps)
+        parts.append((values, codes))
+    kind = np.dtype(parts[0][0].dtype)
+    n, memory = sum(values.size for values, _ in parts), source.group_sums_memory(kind, n_groups)
+    if memory + source.STATIC > most_shared(cupy.cuda.Device().id):
+        return None
+    wanted_of, tops = question.wanted_of_lanes, cupy.empty(n_groups, np.int32)
+    shares = shares_of(lambda sizes: wanted_of(sizes)[:2], max(n // n_groups, 1))
+    wait = gathered_ahead(parts, n_groups, shares, WORTH_BOXES, rule.whis, tops)
+    if wait is None:
+        return None
+    first = _n_bytes(n_groups)
+    result = cupy.zeros(first + 8 * n_groups * N_SUMS, np.uint8)
+    sums = result[first:].view(np.uint64)
+    start_moments_of_groups(parts, n_groups, tops, sums, memory)
+    found = wait()
+    if found is None:
+        return None
+    about, n_missing, candidates = found
+    candidates = candidates.ordered()  # while the host finds the places
+    n_valid = about.n_valid
+    before, wanted = np.cumsum(n_valid) - n_valid, wanted_of(np.maximum(n_valid, 1))
+    ranks = np.minimum(np.stack([wanted.lower, wanted.upper]) + before, max(n_valid.sum() - 1, 0))
+    places, edges = about.places(ranks), about.runs
+    if places is None:
+        return None
+    drawn = _drawn(candidates, edges, places, wanted.weight, question, rule, result)
+    if drawn is None:
+        return None
+    columns, host = drawn
+    if not about.holds(columns["n_low"], columns["n_high"]):
+        return None
+    digits = host[first:].view(np.int64).reshape(n_groups, N_SUMS)
+    moments = moments_of_sums(digits, n_valid + n_missing)
+    return _boxes(columns, moments, n_valid, n_missing, n_left_out)
+
+
+def _n_bytes(n_runs: int) -> int:
+    """Return the size of the result of `_drawn`."""
+    return FACTS.itemsize + n_runs * RUN_BOX.itemsize
+
+
+def _drawn(
+    keys: Keys,
+    edges: Sequence[IntArray] | IntArray,
+    places: IntArray,
+    weight: NDArray[np.float64],
+    question: LaneOrder,
+    rule: Rule,
+    result: Array,
+) -> tuple[dict[str, Any], NDArray[np.uint8]] | None:
+    """Draw the box of each run of ordered keys; see `boxes_of_runs`. The host waits once.
+
+    `result` is zero before, and has at least `_n_bytes`. Returns columns of `LaneBoxes`, and the
+    result on the host. Returns None for integers that are too wide.
+    """
+    n_runs, size = len(edges[0]), question.n_answers
+    weights = np.broadcast_to(weight, (size, n_runs)).astype(np.float64).view(np.int64)
+    table = np.vstack([*edges, *np.broadcast_to(places, (2, size, n_runs)), weights])
+    drawn, dtype = drawn_by(rule), keys.dtype
+    most = int(drawn["most_fliers"])
+    fliers = cupy.empty(min(2 * most * n_runs, len(keys)), dtype)
+    given = keys.keys, on_device(table), n_runs, size, question.mixes, drawn
+    into = result[FACTS.itemsize :], fliers, result
+    how: dict[str, Any] = {"blocks": n_runs, "defined": (("ANSWER", 64),)}
+    launch(dtype, "boxes_of_runs", *given, *into, **how)
+    host = result.get()
+    facts = host[: FACTS.itemsize].view(FACTS)[0]
+    if facts["flags"]["too_wide"]:
+        return None
+    found = host[FACTS.itemsize : _n_bytes(n_runs)].view(RUN_BOX)
+    word = np.dtype(f"u{dtype.itemsize}")
+    columns = {name: found[name].astype(word).view(dtype) for name in EXTREMES}
+    columns |= {"n_low": found["n_low"], "n_high": found["n_high"], "q": found["q"].T}
+    listed = {"fliers": fliers[: int(facts["n_fliers"])], "most_fliers": most}
+    return columns | listed | {"starts": found["start"], "counts": found["count"]}, host
+
+
+def _boxes(
+    columns: dict[str, Any],
+    moments: Moments,
+    n_valid: IntArray,
+    n_missing: IntArray,
+    n_left_out: IntArray,
+) -> LaneBoxes:
+    """Make the boxes of runs from columns, sums and counts."""
+    mean, deviation = moments.mean_and_std()
+    counts: dict[str, Any] = {
+        "n": n_valid + n_missing + n_left_out,
+        "n_valid": n_valid,
+        "n_left_out": n_left_out,
+    }
+    return LaneBoxes(**columns, **counts, mean=mean, deviation=deviation)
 
 
 def _joined(arrays: Sequence[Array]) -> Array:

@@ -336,6 +336,15 @@ def groups_memory(dtype: np.dtype[Any], n_groups: int, n_ends: int, steps: int) 
     return -(-own // 1024) * 1024  # rounded up, so that fewer variants of the kernel are prepared
 
 
+def group_sums_memory(dtype: np.dtype[Any], n_groups: int) -> int:
+    """Return the shared bytes of a block of `moments_of_groups`: digits, a tile, and counts."""
+    n_digits = exact_sums.TOTAL_DIGITS + exact_sums.SQUARE_DIGITS
+    if dtype.itemsize < 8 or dtype.kind != "f":
+        n_digits = 13 + 25 if dtype.kind == "f" else 3 + 5
+    each = 8 if dtype.itemsize == 8 else 16
+    return n_groups * (8 * n_digits + 8) + MOMENTS_THREADS * each * dtype.itemsize
+
+
 def words_memory(n_groups: int, n_words: int) -> int:
     """Return the shared bytes of a block of `groups_words`: counts of words by group."""
     own = 4 * (n_groups * n_words + 1)

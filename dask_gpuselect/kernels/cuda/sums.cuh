@@ -62,6 +62,11 @@ __device__ __forceinline__ void carry(u64* digits, int n) {
     }
 }
 
+// The place of a digit among the complete digits, those of the sum and then those of the squares.
+__device__ __forceinline__ int place_of_digit(int i) {
+    return i < N_TOTAL ? FIRST_TOTAL + i : TOTAL_DIGITS + FIRST_SQUARE + i - N_TOTAL;
+}
+
 template <int THREADS>
 __device__ __forceinline__ void clear(u64 (*digits)[N_DIGITS]) {
     for (int i = threadIdx.x; i < THREADS / 32 * N_DIGITS; i += THREADS) digits[0][i] = 0;
@@ -82,8 +87,7 @@ __device__ __forceinline__ void write(u64 (*digits)[N_DIGITS], u64* out) {
     for (int i = threadIdx.x; i < N_DIGITS; i += THREADS) {
         u64 sum = 0;
         for (int w = 0; w < WARPS; ++w) sum += digits[w][i];
-        int place = i < N_TOTAL ? FIRST_TOTAL + i : TOTAL_DIGITS + FIRST_SQUARE + i - N_TOTAL;
-        if (sum) atomicAdd(out + place, sum);
+        if (sum) atomicAdd(out + place_of_digit(i), sum);
     }
 }
 
@@ -387,12 +391,12 @@ struct Sums {
     __device__ __forceinline__ void finish(u64*) {
         i64 sums[2] = {total_over_warp(low), total_over_warp(high)};
         if (threadIdx.x % 32 == 0) {
-            for (int i = 0; i < 2; ++i) digits[i] = (u64)sums[i];
+            for (int i = 0; i < 2; ++i) digits[i] += (u64)sums[i];
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             i64 sum = total_over_warp((i64)squares[i]);
-            if (threadIdx.x % 32 == 0) digits[N_TOTAL + i] = (u64)sum;
+            if (threadIdx.x % 32 == 0) digits[N_TOTAL + i] += (u64)sum;
         }
     }
 };
