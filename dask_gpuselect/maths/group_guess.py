@@ -63,6 +63,7 @@ class GatheredGroups:
 
     @cached_property
     def n_valid(self) -> IntArray:
+        """Count the elements of each group."""
         return np.asarray(self.counts.sum(axis=(1, 2)))
 
     def places(self, ranks: IntArray) -> IntArray | None:
@@ -71,64 +72,50 @@ class GatheredGroups:
         `ranks` has a column for each group, and the places of groups without elements are
         arbitrary. Return None if one of the elements was not gathered.
         """
-        n_valid, upto = self.n_valid, self.counts.cumsum()
-        if not n_valid.any():
+        if not self.n_valid.any():
             return None
-        segment = upto.searchsorted(ranks, side="right")
-        is_cell = segment % 2 == 0
-        is_there = self.wanted.take(segment // 2) | ~is_cell
-        if not (is_there | (n_valid == 0)).all():
+        segment = (self._before + self.counts.ravel()).searchsorted(ranks, side="right")
+        is_there = self._sizes.take(segment) > 0
+        if not (is_there | (self.n_valid == 0)).all():
             return None
-        within = (ranks - (upto - self.counts.ravel())[segment]) * (is_cell & is_there)
-        return np.asarray(self.starts.take(segment) + within)
+        within = (ranks - self._before[segment]) * (is_there & (segment % 2 == 0))
+        return np.asarray(self._starts[segment] + within)
 
     @cached_property
-    def runs(self) -> IntArray:
-        """Where the places of each group's elements start and stop, shape (4, n_groups).
-
-        Then up to where all its least elements are there, and from where on all its largest.
-        """
-        upto = self._sizes.cumsum().reshape(len(self.counts), -1)
-        starts, counts = self.starts.reshape(upto.shape), self.counts.reshape(upto.shape)
-        lost = counts > 0
-        start = starts[:, :1]
-        stop = np.where(lost, upto, start).max(axis=1, keepdims=True)
-        lost[:, ::2] &= ~self.wanted
-        lost[:, 1::2] = False
-        first, last = (
-            np.where(lost, starts, stop).min(axis=1),
-            np.where(lost, starts, start).max(axis=1),
-        )
-        return np.stack([start[:, 0], stop[:, 0], first, last])
+    def edges(self) -> IntArray:
+        """Find where the places of the elements of each group start and stop, in two rows."""
+        # Ends that stand for open brackets equal no element. They are behind all others.
+        starts = self._starts.reshape(len(self.counts), -1)[:, 0]
+        n_places = np.where(self.counts > 0, self._sizes, 0).sum(axis=(1, 2))
+        return np.stack([starts, starts + n_places])
 
     def holds(self, n_low: IntArray, n_high: IntArray) -> bool:
-        """Return whether all of so many least and largest elements are there, and the next ones.
+        """Return whether all of so many least and largest places, and the next, are all elements.
 
-        The numbers are those of places.
+        Then as many elements come before and behind as places.
         """
-        start, stop, first, last = self.runs
-        inner, outer = start + n_low, stop - n_high
-        is_low = (inner < first) | (first == stop)
-        is_high = (outer > last) | (last == start)
-        ranks = self._ranks(np.stack([start, inner, outer, stop]))
-        is_each = np.diff(ranks, axis=0)[::2] == [n_low, n_high]
-        return bool(is_low.all() and is_high.all() and is_each.all())
-
-    def _ranks(self, places: IntArray) -> IntArray:
-        """Find the ranks of places among the elements of all groups in order."""
-        starts = self.starts
-        segment = starts.searchsorted(places, side="right") - 1
-        first = self.counts.cumsum() - self.counts.ravel()
-        return np.asarray(first[segment] + places - starts[segment])
+        start, stop = self.edges
+        inside = np.stack([start + n_low, np.maximum(stop - n_high - 1, start)])
+        segment = self._starts.searchsorted(inside, side="right") - 1
+        is_cell, counts = segment % 2 == 0, self.counts.ravel()
+        before = self._before[segment] + (inside - self._starts[segment]) * is_cell
+        n_before = before[0] - (self.n_valid.cumsum() - self.n_valid)
+        n_behind = self.n_valid.cumsum() - (before + np.where(is_cell, 1, counts[segment]))[1]
+        return bool((((n_before == n_low) & (n_behind == n_high)) | (self.n_valid == 0)).all())
 
     @cached_property
-    def starts(self) -> IntArray:
-        """The place of each cell and of each end, one behind the other."""
+    def _before(self) -> IntArray:
+        """Count the elements before each cell and each end, one behind the other."""
+        return np.asarray(self.counts.cumsum() - self.counts.ravel())
+
+    @cached_property
+    def _starts(self) -> IntArray:
+        """Find the place of each cell and of each end, one behind the other."""
         return np.asarray(self._sizes.cumsum() - self._sizes.ravel())
 
     @cached_property
     def _sizes(self) -> IntArray:
-        """Number of places of each cell and of each end; there is none behind the last cell."""
+        """Count the places of each cell and of each end; there is none behind the last cell."""
         sizes = np.ones(self.counts.shape, np.int64)
         sizes[..., 0] = self.counts[..., 0] * self.wanted
         sizes[:, -1, 1] = 0

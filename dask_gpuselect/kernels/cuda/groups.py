@@ -42,14 +42,14 @@ from dask_gpuselect.maths.ragged import CellTally, pivot_counts, ranks_in_one_or
 
 Parts = Sequence[tuple[Array, Array]]
 
-# With fewer bytes of elements, and as many more for each group, sorting is as fast. The medians of
-# 18 groups of 2**26 float32 take 1.8 ms by a guess and 4.6 by sorting, of 1,000 groups 2.8 and 4.7,
-# of 5,000 groups 6.0 and 5.0; those of 18 groups of 2**24 take 1.6 either way.
-WORTH_GUESSING = 1 << 26
+# With fewer bytes of elements, and as many more for each group, sorting is as fast. On an H200 a
+# sort of 2**20 keys takes 0.06 ms of the device. A guess for boxes of 18 groups of 2**24 float32
+# takes 0.5 ms of it instead of 1.25; for medians it should take 0.35 instead of 1.1.
+WORTH_GUESSING = 1 << 24
 WORTH_OF_GROUP = 1 << 15
 LONG_LANE = 1 << 22  # elements of a lane that are worth a kernel launch of its own
 SLACK = 1.25  # room for candidates, as a multiple of the expected number
-BEYOND_ROOM = 1 / 8  # room for elements beyond the fences of boxes, as a part of all elements
+BEYOND_ROOM = 1 / 4  # room for elements beyond the fences of boxes, as a part of all elements
 FIRST_ROOM = 1 / 4  # room for candidates of given brackets, as a part of all elements
 
 
@@ -246,7 +246,7 @@ def _by_guess(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes | None:
     """Find the elements by brackets that a sample guesses; None if that would not pay, or fails."""
     n = sum(values.size for values, _ in parts)
     shares = shares_of(ranks, max(n // max(n_groups, 1), 1))
-    wait = gathered_ahead(parts, n_groups, shares, WORTH_GUESSING)
+    wait = gathered_ahead(parts, n_groups, shares)
     found = None if wait is None else wait()
     if found is None:
         return None
@@ -271,15 +271,14 @@ def gathered_ahead(
     parts: Parts,
     n_groups: int,
     shares: NDArray[np.float64],
-    worth: int,
     whis: float | tuple[float, float] = 0.0,
     tops: Array | None = None,
 ) -> Callable[[], Gathered | None] | None:
     """Start to gather the elements of each group near some shares of it, which a sample brackets.
 
     Returns a function that waits, which returns None without room for all; or None if it would not
-    pay, with fewer than `worth` bytes of elements. With `tops`, all elements that may be beyond the
-    fences of a box are gathered too; see `groups_guess`.
+    pay. With `tops`, all elements that may be beyond the fences of a box are gathered too; see
+    `groups_guess`.
     """
     n, dtype = sum(values.size for values, _ in parts), _dtype(parts)
     n_ends = 2 * len(shares) + (0 if tops is None else 4)
@@ -289,7 +288,7 @@ def gathered_ahead(
         room += int(BEYOND_ROOM * n)
     # With so many groups that the tally's tables exceed shared memory, sorting all is as fast.
     how = _tally_memory(dtype, n_groups, n_ends * n_groups, n_ends.bit_length())
-    is_worth = n * dtype.itemsize >= worth + n_groups * WORTH_OF_GROUP
+    is_worth = n * dtype.itemsize >= WORTH_GUESSING + n_groups * WORTH_OF_GROUP
     if not (n_ends and how["shared"] and is_worth and size + expected <= n // 2):
         return None
     sample = keys_of(parts, n_groups, size / n).ordered()

@@ -23,7 +23,7 @@ from dask_gpuselect.kernels.cuda.chunk import (
 from dask_gpuselect.kernels.cuda.launch import Array, coded, copied_ahead, launch, on_device
 from dask_gpuselect.kernels.cuda.source import cut_for, digits_for, pieces_of
 from dask_gpuselect.kernels.reference import moments as reference
-from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.cuts import FloatArray, IntArray
 from dask_gpuselect.maths.exact_sums import (
     SQUARE_DIGITS,
     SQUARE_POINT,
@@ -31,10 +31,11 @@ from dask_gpuselect.maths.exact_sums import (
     TOTAL_POINT,
     ExactSums,
 )
-from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.moments import Moments, integers_of, rounded
 
 N_DIGITS = TOTAL_DIGITS + SQUARE_DIGITS
 N_SUMS = N_DIGITS + 3  # digits, and the numbers of elements that are inf, -inf and NaN
+FEW_LANES = 100  # whose moments are rounded one by one
 
 
 def moments(values: Elements, near: NDArray[Any]) -> Moments:
@@ -90,6 +91,18 @@ def moments_of(sums: IntArray, sizes: IntArray | int) -> Moments:
     """Return the moments of lanes of some sizes from the `N_SUMS` numbers of a kernel for each."""
     total, square, others = np.split(sums, [TOTAL_DIGITS, N_DIGITS], axis=1)
     return cpu.moments_of(sizes, others.T, total, square)
+
+
+def rounded_moments(sums: IntArray, sizes: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Round the means and standard deviations of lanes, whose numbers `moments_of` takes.
+
+    For few lanes Python's integers take less time than exact sums in arrays.
+    """
+    if len(sums) > FEW_LANES or sums[:, N_DIGITS:].any():
+        return moments_of(sums, sizes).mean_and_std()
+    total, square = (integers_of(each) for each in np.split(sums[:, :N_DIGITS], [TOTAL_DIGITS], 1))
+    mean, std = np.array(list(map(rounded, sizes.tolist(), total, square))).T
+    return mean, std
 
 
 def moments_of_rows(rows: Array) -> Moments:

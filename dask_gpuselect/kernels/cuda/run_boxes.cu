@@ -9,9 +9,9 @@ struct RunBox {
     i64 n_low, n_high, start, count;
 };
 
-// By one block for each run. `table` has a column for each run: where it starts and stops, and up to where and
-// from where on all its elements are there; the places of the lower and then of the upper elements of its
-// answers, and the weights of the upper ones. A run that is empty there has no box.
+// By one block for each run. `table` has a column for each run: where it starts and stops, the places of the
+// lower and then of the upper elements of its answers, and the weights of the upper ones. A run that is empty
+// has no box.
 extern "C" __global__ void __launch_bounds__(USUAL_THREADS) boxes_of_runs(
     const u64* keys, const i64* table, int n_runs, int n_answers, int mixes, const __grid_constant__ Drawn drawn,
     RunBox* boxes, Word* fliers, Facts* facts
@@ -19,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(USUAL_THREADS) boxes_of_runs(
     __shared__ double q[MOST_Q], fences[2];
     __shared__ i64 edges[2];
     __shared__ u64 place;
-    const i64 *lower = table + 4 * n_runs, *upper = lower + n_answers * n_runs;
+    const i64 *lower = table + 2 * n_runs, *upper = lower + n_answers * n_runs;
     const double* weights = (const double*)(upper + n_answers * n_runs);
     const int me = threadIdx.x;
     for (int run = blockIdx.x; run < n_runs; run += gridDim.x) {
@@ -37,8 +37,7 @@ extern "C" __global__ void __launch_bounds__(USUAL_THREADS) boxes_of_runs(
             double low, high;
             fences_of(drawn, q, low, high);
             fences[me] = me ? high : low;
-            i64 from = me ? table[3 * n_runs + run] : start, to = me ? stop : table[2 * n_runs + run];
-            edges[me] = first_not(from, to, [&](i64 at) {
+            edges[me] = first_not(start, stop, [&](i64 at) {
                 double number = number_of((Key)keys[at]);
                 return me ? !(number > high) : number < low;
             });

@@ -21,9 +21,9 @@ from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_de
 from dask_gpuselect.kernels.cuda.moments import (
     N_SUMS,
     moments_of_runs,
+    rounded_moments,
     start_moments_of_groups,
 )
-from dask_gpuselect.kernels.cuda.moments import moments_of as moments_of_sums
 from dask_gpuselect.kernels.cuda.weighing import (
     AsRead,
     in_bands,
@@ -36,7 +36,6 @@ from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Wholes
-from dask_gpuselect.maths.group_guess import shares_of
 from dask_gpuselect.maths.keys import to_keys
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder
@@ -45,8 +44,6 @@ from dask_gpuselect.maths.runs import Runs
 
 RUN_BOX = source.record("run_boxes.cu", "RunBox")
 EXTREMES = "least", "most", "low", "high"
-# With fewer bytes of elements, and as many more for each group, sorting all takes less time.
-WORTH_BOXES = 1 << 24
 BANDS = (
     5  # valid elements, missing ones, those of weight 0, those left out, and missing ones of these
 )
@@ -149,16 +146,17 @@ class SortedRuns(Runs):
             return None
         starts, stops = self.starts, self.stops
         wanted = question.wanted_of_lanes(np.maximum(self.n_valid, 1))
-        edges, ranks = (starts, stops, stops, starts), np.stack([wanted.lower, wanted.upper])
+        edges, ranks = (starts, stops), np.stack([wanted.lower, wanted.upper])
         result = cupy.zeros(_n_bytes(len(stops)), np.uint8)
-        drawn = _drawn(self.keys, edges, ranks + starts, wanted.weight, question, rule, result)
+        counts = self.n_valid, self.n_missing, self.n_left_out + self.n_idle
+        at = self.keys, edges, ranks + starts, wanted.weight
+        drawn = _drawn(*at, question, rule, result, *counts)
         if drawn is None:
             return None
         columns, _ = drawn
         extremes = [columns[name][self.n_valid > 0] for name in EXTREMES]
-        moments = self.moments(np.concatenate(extremes))
-        counts = self.n_valid, self.n_missing, self.n_left_out + self.n_idle
-        return _boxes(columns, moments, *counts)
+        mean, deviation = self.moments(np.concatenate(extremes)).mean_and_std()
+        return LaneBoxes(**columns, mean=mean, deviation=deviation)
 
     def distances(self, centre: Any, dtype: np.dtype[Any]) -> SortedRuns:
         keys, numbers = self.keys.keys, self.keys.numbers
@@ -250,13 +248,11 @@ def boxes_of_groups(
             n_left_out += value_counts([(keeps.view(np.uint8), codes)], n_groups, 2)[:, 0]
             codes = masked_codes(codes, keeps)
         parts.append((values, codes))
-    kind = np.dtype(parts[0][0].dtype)
-    n, memory = sum(values.size for values, _ in parts), source.group_sums_memory(kind, n_groups)
+    memory = source.group_sums_memory(np.dtype(parts[0][0].dtype), n_groups)
     if memory + source.STATIC > most_shared(cupy.cuda.Device().id):
         return None
-    wanted_of, tops = question.wanted_of_lanes, cupy.empty(n_groups, np.int32)
-    shares = shares_of(lambda sizes: wanted_of(sizes)[:2], max(n // n_groups, 1))
-    wait = gathered_ahead(parts, n_groups, shares, WORTH_BOXES, rule.whis, tops)
+    tops = cupy.empty(n_groups, np.int32)
+    wait = gathered_ahead(parts, n_groups, np.array(rule.q), rule.whis, tops)
     if wait is None:
         return None
     first = _n_bytes(n_groups)
@@ -267,22 +263,24 @@ def boxes_of_groups(
     if found is None:
         return None
     about, n_missing, candidates = found
-    candidates = candidates.ordered()  # while the host finds the places
     n_valid = about.n_valid
-    before, wanted = np.cumsum(n_valid) - n_valid, wanted_of(np.maximum(n_valid, 1))
+    before = np.cumsum(n_valid) - n_valid
+    wanted = question.wanted_of_lanes(np.maximum(n_valid, 1))
     ranks = np.minimum(np.stack([wanted.lower, wanted.upper]) + before, max(n_valid.sum() - 1, 0))
-    places, edges = about.places(ranks), about.runs
+    places = about.places(ranks)
     if places is None:
         return None
-    drawn = _drawn(candidates, edges, places, wanted.weight, question, rule, result)
+    # The device has added up meanwhile; sorting waits for it.
+    at = candidates.ordered(), about.edges, places, wanted.weight
+    drawn = _drawn(*at, question, rule, result, n_valid, n_missing, n_left_out)
     if drawn is None:
         return None
     columns, host = drawn
     if not about.holds(columns["n_low"], columns["n_high"]):
         return None
     digits = host[first:].view(np.int64).reshape(n_groups, N_SUMS)
-    moments = moments_of_sums(digits, n_valid + n_missing)
-    return _boxes(columns, moments, n_valid, n_missing, n_left_out)
+    mean, deviation = rounded_moments(digits, n_valid + n_missing)
+    return LaneBoxes(**columns, mean=mean, deviation=deviation)
 
 
 def _n_bytes(n_runs: int) -> int:
@@ -298,11 +296,14 @@ def _drawn(
     question: LaneOrder,
     rule: Rule,
     result: Array,
+    n_valid: IntArray,
+    n_missing: IntArray,
+    n_left_out: IntArray,
 ) -> tuple[dict[str, Any], NDArray[np.uint8]] | None:
     """Draw the box of each run of ordered keys; see `boxes_of_runs`. The host waits once.
 
-    `result` is zero before, and has at least `_n_bytes`. Returns columns of `LaneBoxes`, and the
-    result on the host. Returns None for integers that are too wide.
+    `result` is zero before, and has at least `_n_bytes`. Returns the columns of `LaneBoxes` but for
+    moments, and the result on the host. Returns None for integers that are too wide.
     """
     n_runs, size = len(edges[0]), question.n_answers
     weights = np.broadcast_to(weight, (size, n_runs)).astype(np.float64).view(np.int64)
@@ -323,24 +324,9 @@ def _drawn(
     columns = {name: found[name].astype(word).view(dtype) for name in EXTREMES}
     columns |= {"n_low": found["n_low"], "n_high": found["n_high"], "q": found["q"].T}
     listed = {"fliers": fliers[: int(facts["n_fliers"])], "most_fliers": most}
-    return columns | listed | {"starts": found["start"], "counts": found["count"]}, host
-
-
-def _boxes(
-    columns: dict[str, Any],
-    moments: Moments,
-    n_valid: IntArray,
-    n_missing: IntArray,
-    n_left_out: IntArray,
-) -> LaneBoxes:
-    """Make the boxes of runs from columns, sums and counts."""
-    mean, deviation = moments.mean_and_std()
-    counts: dict[str, Any] = {
-        "n": n_valid + n_missing + n_left_out,
-        "n_valid": n_valid,
-        "n_left_out": n_left_out,
-    }
-    return LaneBoxes(**columns, **counts, mean=mean, deviation=deviation)
+    listed |= {"starts": found["start"], "counts": found["count"]}
+    n = {"n": n_valid + n_missing + n_left_out, "n_valid": n_valid, "n_left_out": n_left_out}
+    return columns | listed | n, host
 
 
 def _joined(arrays: Sequence[Array]) -> Array:
