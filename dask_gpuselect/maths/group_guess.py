@@ -46,7 +46,7 @@ def shares_of(ranks: RanksOfLanes, n: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class GatheredGroups:
-    """Where the elements of groups are that were gathered in the cells between guessed ends.
+    """Places of the elements of groups that were gathered in the cells between guessed ends.
 
     All groups have the same number of cells, and an end behind each but the last. The elements of
     wanted cells lie in the order of cells and values, and behind those of a cell its end.

@@ -261,7 +261,7 @@ def _by_guess(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes | None:
 
 
 Gathered = tuple[GatheredGroups, IntArray, Keys]
-"""What is known of the elements of groups near wanted ones, which are the keys once ordered.
+"""The elements of groups near wanted ones, which are the keys once ordered, and their places.
 
 Between both: the number of missing elements of each group.
 """
