@@ -40,7 +40,7 @@ PILOT_MOST = 1 << 28
 NARROWING = 1 << 17
 # Most weighted quantiles of which a sample's own weights leave few candidates, and most of which
 # those of a measured sample do. More are not guessed.
-FEW_WEIGHTED, MOST_WEIGHTED = 20, 128
+FEW_WEIGHTED, MOST_WEIGHTED = 20, 5000
 LEFT = 0.1  # largest share of weighted candidates: sorting more takes longer than two reads
 GUESSED = 0.2  # largest share of all elements that are candidates of a box plot of one array
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from operator import or_
+from operator import add
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -49,8 +49,10 @@ class ExactSums(Arrays):
     ----------
     first : int
         Place of the lowest digit.
-    digits : ndarray of uint32 or int64, shape (n_digits, *table)
+    digits : ndarray of uint32 or int64, or of Python integers, shape (n_digits, *table)
         Digits of 32 bits, the lowest first. The highest digit of a negative number is negative.
+        Each of up to `FEW` numbers is a single digit of any size, a Python integer, because an
+        operation on tables of digits takes 10 to 30 us, whatever their size.
     """
 
     first: int
@@ -95,21 +97,18 @@ class ExactSums(Arrays):
         return cls.carried(start - point, digits).packed()
 
     @classmethod
-    def carried(cls, first: int, digits: IntArray) -> Self:
-        """Carry digits of any size to digits of 32 bits; the result may have one more."""
-        is_few = math.prod(digits.shape[1:]) <= FEW
-        if is_few and not _is_any(digits >> DIGIT):
-            return cls(first, digits)
+    def carried(cls, first: int, digits: NDArray[Any]) -> Self:
+        """Carry digits of any size to digits of 32 bits, or to Python integers if they are few.
+
+        The result may have one more digit.
+        """
+        if math.prod(digits.shape[1:]) <= FEW:
+            return cls(first, digits if digits.dtype == object else _whole_numbers(digits)[None])
+        if digits.dtype == object:
+            return cls(first, _digits_of(digits[0]))
         carried = np.zeros((len(digits) + 1, *digits.shape[1:]), np.int64)
         carried[:-1] = digits
         columns = carried.reshape(len(carried), -1)
-        low, high = columns[:-1], columns[1:]
-        for _ in range(ROUNDS if is_few else 0):
-            carries = low >> DIGIT
-            if not _is_any(carries):
-                return cls(first, carried)
-            low &= MASK
-            high += carries
         for low, high in zip(columns[:-1], columns[1:], strict=True):
             high += low >> DIGIT
             low &= MASK
@@ -118,21 +117,14 @@ class ExactSums(Arrays):
     @classmethod
     def of_integers(cls, numbers: Sequence[int] | NDArray[np.object_], unit: int) -> Self:
         """Convert Python integers, in units of ``2**(32 * unit)``."""
-        common = reduce(or_, numbers, 0)
-        zeros = ((common & -common).bit_length() - 1) // DIGIT if common else 0
-        if zeros:
-            numbers, unit = [each >> DIGIT * zeros for each in numbers], unit + zeros
-        ends = min(numbers, default=0), max(numbers, default=0)
-        size = max(each.bit_length() for each in ends) // DIGIT + 1
-        text = b"".join([each.to_bytes(4 * size, "little", signed=True) for each in numbers])
-        words = np.frombuffer(text, "<u4").reshape(-1, size).T.astype(np.int64)
-        words[-1] = words[-1].astype(np.uint32).view(np.int32)
-        return cls(unit, words).packed()
+        return cls.carried(unit, np.array(numbers, object)[None]).packed()
 
     @classmethod
     def sum(cls, parts: Sequence[Self]) -> Self:
         """Add up several tables, place by place."""
         first, n = _span(parts)
+        if parts[0].is_few:
+            return cls(first, reduce(add, [part.integers(first) for part in parts])[None])
         total = np.zeros((n, *parts[0].shape), np.int64)
         for part in parts:
             total[part._places(first)] += part.digits
@@ -141,9 +133,23 @@ class ExactSums(Arrays):
     @classmethod
     def joined(cls, pieces: Sequence[Self]) -> Self:
         """Concatenate tables along their first axis."""
+        first, _ = _span(pieces)
+        if sum(math.prod(piece.shape) for piece in pieces) <= FEW:
+            return cls(first, np.concatenate([piece.integers(first) for piece in pieces])[None])
+        pieces = [piece.in_digits() for piece in pieces]
         first, n = _span(pieces)
         digits = np.concatenate([piece.aligned(first, n) for piece in pieces], 1)
         return cls.carried(first, digits).packed()  # the sign of a shorter number moves to the top
+
+    def in_digits(self) -> Self:
+        """Return the same numbers in digits of 32 bits."""
+        is_whole = self.digits.dtype == object
+        return type(self)(self.first, _digits_of(self.digits[0])) if is_whole else self
+
+    @property
+    def is_few(self) -> bool:
+        """True if each number may be a Python integer."""
+        return math.prod(self.shape) <= FEW
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -155,7 +161,9 @@ class ExactSums(Arrays):
     def __getitem__(self, index: Any) -> Self:
         """Take a part of the table."""
         index = index if isinstance(index, tuple) else (index,)
-        return type(self)(self.first, self.digits[:, *index])
+        part = type(self)(self.first, self.digits[:, *index])
+        is_whole = part.is_few or self.digits.dtype != object
+        return part if is_whole else self.in_digits().packed()[index]
 
     def __add__(self, other: Self) -> Self:
         return self.sum([self, other]) if len(other.digits) else self
@@ -164,6 +172,8 @@ class ExactSums(Arrays):
         if not len(other.digits):
             return self
         first, n = _span([self, other])
+        if self.is_few:
+            return type(self)(first, (self.integers(first) - other.integers(first))[None])
         digits = self.aligned(first, n)
         digits[other._places(first)] -= other.digits
         return self.carried(first, digits).trimmed()
@@ -174,15 +184,16 @@ class ExactSums(Arrays):
 
     def running(self) -> Self:
         """Add up the numbers before each place of a one-dimensional table, and behind the last."""
-        digits = np.zeros((len(self.digits), len(self) + 1), np.int64)
-        np.cumsum(self.digits, axis=1, out=digits[:, 1:])
+        own = self.wide
+        digits = np.zeros((len(own), len(self) + 1), own.dtype)
+        np.cumsum(own, axis=1, out=digits[:, 1:])
         return self.carried(self.first, digits).packed()
 
     def of_runs(self, begins: IntArray) -> Self:
         """Add up neighbouring numbers of a one-dimensional table, from each begin to the next."""
         if not len(begins):
             return self.zeros((0,))
-        digits = np.add.reduceat(self.digits.astype(np.int64), begins, axis=1)
+        digits = np.add.reduceat(self.wide, begins, axis=1)
         return self.carried(self.first, digits).packed()
 
     def aligned(self, first: int, n_digits: int) -> IntArray:
@@ -195,24 +206,35 @@ class ExactSums(Arrays):
         start = self.first - first if len(self.digits) else 0
         return slice(start, start + len(self.digits))
 
+    @property
+    def wide(self) -> NDArray[Any]:
+        """The digits, with room for carries."""
+        return self.digits if self.digits.dtype == object else self.digits.astype(np.int64)
+
     def trimmed(self) -> Self:
         """Drop digits that are zero in all numbers, at both ends."""
+        if self.digits.dtype == object:
+            return self
         start, stop = 0, len(self.digits)
-        while start < stop and not _is_any(self.digits[stop - 1]):
+        while start < stop and not self.digits[stop - 1].any():
             stop -= 1
-        while start < stop and not _is_any(self.digits[start]):
+        while start < stop and not self.digits[start].any():
             start += 1
         return type(self)(self.first + start if start < stop else 0, self.digits[start:stop])
 
     def packed(self) -> Self:
         """Convert the digits to the form with the least memory."""
+        if self.digits.dtype == object:
+            return self
         trimmed = self.trimmed()
-        kind = np.int64 if _is_any(trimmed.is_negative) else np.uint32
+        kind = np.int64 if trimmed.is_negative.any() else np.uint32
         return type(self)(trimmed.first, trimmed.digits.astype(kind))
 
     def share_of(self, shares: NDArray[np.float64]) -> Self:
         """Multiply each place with a number between 0 and 1, rounded to ``2**-48`` first."""
         whole = np.rint(shares * 2.0**48).astype(np.int64)
+        if self.digits.dtype == object:
+            return type(self)(self.first, self.digits * whole).shifted(-48)
         high, low = np.divmod(whole, 1 << 24)  # so that products with digits fit int64
         digits = np.zeros((len(self.digits) + 1, *self.shape), np.int64)
         digits[:-1], product = self.digits * low, self.digits * high
@@ -225,7 +247,7 @@ class ExactSums(Arrays):
         places, shift = divmod(bits, DIGIT)
         if not shift:
             return type(self)(self.first + places, self.digits)
-        return self.carried(self.first + places, self.digits.astype(np.int64) << shift)
+        return self.carried(self.first + places, self.wide << shift)
 
     @property
     def is_negative(self) -> NDArray[np.bool_]:
@@ -235,7 +257,7 @@ class ExactSums(Arrays):
 
     @property
     def is_zero(self) -> NDArray[np.bool_]:
-        return np.asarray(~self.digits.any(axis=0))
+        return np.asarray(~(self.digits != 0).any(axis=0))
 
     def whole(self) -> Self:
         """Round up to integers. The numbers must not be negative."""
@@ -249,17 +271,18 @@ class ExactSums(Arrays):
     def leading_digits(self, n: int) -> tuple[list[IntArray], IntArray, NDArray[np.bool_]]:
         """Return the highest n digits of each number, the highest first.
 
-        Also return the place of the highest among the digits (0 for zero), and whether all other
-        digits are zero.
+        Also return the place of the highest (any for zero), and whether all other digits are zero.
         """
-        digits = self.digits if len(self.digits) else np.zeros((1, *self.shape), np.int64)
+        own = self.in_digits()
+        digits = own.digits if len(own.digits) else np.zeros((1, *self.shape), np.int64)
         some = digits != 0
         top = np.maximum(len(digits) - 1 - np.argmax(some[::-1], axis=0), 0)
         leading = [
             np.take_along_axis(digits, np.maximum(top - i, 0)[None], axis=0)[0] for i in range(n)
         ]
         leading = [np.where(top >= i, digit, 0).astype(np.int64) for i, digit in enumerate(leading)]
-        return leading, top, ~some.any(axis=0) | (np.argmax(some, axis=0) > top - n)
+        is_all = ~some.any(axis=0) | (np.argmax(some, axis=0) > top - n)
+        return leading, top + own.first, is_all
 
     def magnitude(self) -> Self:
         """Compute absolute values."""
@@ -272,20 +295,11 @@ class ExactSums(Arrays):
         """Convert to Python integers, in units of ``2**(32 * unit)``.
 
         All numbers must be multiples of the unit.
-
-        Digits are read as bytes: with 135 digits that takes a twentieth of the time of adding them
-        up.
         """
-        integers = np.zeros(math.prod(self.shape), object)
-        if len(self.digits):
-            *lower, highest = self.digits.reshape(len(self.digits), -1)
-            text, size = np.array(lower, "<u4").T.tobytes(), 4 * len(lower)
-            integers[:] = [
-                int.from_bytes(text[size * i : size * (i + 1)], "little") + (last << 8 * size)
-                for i, last in enumerate(highest.tolist())
-            ]
-            integers <<= DIGIT * (self.first - unit)
-        return integers.reshape(self.shape)
+        is_whole = self.digits.dtype == object
+        numbers = self.digits[0] if is_whole else _whole_numbers(self.digits)
+        shift = DIGIT * (self.first - unit)
+        return numbers << shift if shift and len(self.digits) else numbers
 
     def rounded(self) -> FloatArray:
         """Round each number once to float64; inf beyond the largest.
@@ -303,7 +317,7 @@ class ExactSums(Arrays):
         # The last of the 64 bits tells whether any lower bit is set, so the next rounding is right.
         is_more = ~is_all | ((c & (1 << bits) - 1) != 0)
         whole |= is_more.astype(np.uint64)
-        exponent = DIGIT * (self.first + top - 1) - shift.astype(np.int64)
+        exponent = DIGIT * (top - 1) - shift.astype(np.int64)
         with np.errstate(over="ignore"):
             return np.asarray(np.ldexp(whole.astype(np.float64), exponent))
 
@@ -312,7 +326,7 @@ class ExactSums(Arrays):
         digits, top, _ = self.leading_digits(3)
         scales = 2.0 ** (-DIGIT * np.arange(3))
         numbers: FloatArray = np.tensordot(scales, np.array(digits, np.float64), 1)
-        return numbers, top + self.first
+        return numbers, top
 
 
 HALF = DIGIT // 2
@@ -320,15 +334,38 @@ FACTORS = 1 << 20  # so many products of two halves of digits add up exactly as 
 AT_ONCE = 1 << 14  # numbers whose digits are computed together
 
 
-# Up to so many numbers, rounding Python integers is faster than NumPy's 30 calls: 22 numbers take
-# 0.05 ms instead of 0.3. As few are carried at all digits together: 10 numbers of 68 digits take
-# 7 us instead of 180, unless a carry passes through more digits than there are rounds.
-FEW, ROUNDS = 64, 3
+FEW = 64  # numbers that are Python integers
 
 
-def _is_any(numbers: NDArray[Any]) -> bool:
-    """Return whether any number is not zero; counting a few takes a sixth of the time of `any`."""
-    return bool(np.count_nonzero(numbers) if numbers.size <= FEW else numbers.any())
+def _whole_numbers(digits: NDArray[Any]) -> NDArray[np.object_]:
+    """Return the Python integers that have some digits, of any size.
+
+    Digits are read as bytes: with 135 digits that takes a twentieth of the time of adding them up.
+    """
+    numbers, part = np.zeros((2, math.prod(digits.shape[1:])), object)
+    if not digits.size:
+        return numbers.reshape(digits.shape[1:])
+    n, halves = 4 * len(digits), [digits & MASK]
+    if digits.dtype != np.uint32:
+        halves.append((digits >> DIGIT) + (1 << DIGIT - 1))  # none is negative
+    middle = sum(1 << DIGIT * i - 1 for i in range(1, len(digits) + 1))
+    for half, least in zip(reversed(halves), (middle, 0)[-len(halves) :], strict=True):
+        text = half.reshape(len(digits), -1).T.astype("<u4").tobytes()
+        words = (text[i : i + n] for i in range(0, len(text), n))
+        part[:] = [int.from_bytes(each, "little") - least for each in words]
+        numbers = (numbers << DIGIT) + part
+    return numbers.reshape(digits.shape[1:])
+
+
+def _digits_of(numbers: NDArray[np.object_]) -> IntArray:
+    """Split Python integers into digits of 32 bits, the lowest first."""
+    flat = numbers.ravel().tolist()
+    ends = min(flat, default=0), max(flat, default=0)
+    size = max(each.bit_length() for each in ends) // DIGIT + 1
+    text = b"".join([each.to_bytes(4 * size, "little", signed=True) for each in flat])
+    words = np.frombuffer(text, "<u4").reshape(-1, size).T.astype(np.int64)
+    words[-1] = words[-1].astype(np.uint32).view(np.int32)
+    return words.reshape(size, *numbers.shape)
 
 
 def _as_float(number: int, exponent: int) -> float:
@@ -507,6 +544,7 @@ class Wholes:
     @classmethod
     def of_sums(cls, sums: ExactSums) -> Self:
         """Make one row of running sums."""
+        sums = sums.in_digits()
         limbs = [*sums.aligned(sums.first, max(len(sums.digits), 1))[:, None]]
         if len(limbs) > 1 and limbs[-1].max(initial=0) <= MASK // 2:
             limbs[-2:] = [limbs[-1] << DIGIT | limbs[-2]]
@@ -517,6 +555,10 @@ class Wholes:
         last = np.maximum(n - 1, 0)
         limbs = (taken(limb, last) if row is None else limb[row, last] for limb in self.limbs)
         return self.exact(np.array([np.where(n > 0, limb, 0) for limb in limbs]))
+
+    def sums(self) -> ExactSums:
+        """Return the sum of each row."""
+        return self.exact(np.array([limb.sum(axis=1) for limb in self.limbs]))
 
     def exact(self, limbs: IntArray) -> ExactSums:
         """Convert the limbs of some sums to exact numbers."""
@@ -534,11 +576,14 @@ class Wholes:
 
         `sums` is an array of Python integers.
         """
+        return self._find(self._limbs_of_whole(sums, unit), row)
+
+    def _limbs_of_whole(self, sums: Any, unit: int) -> list[IntArray]:
         shift, last = self.exponent - unit, len(self.limbs) - 1
-        wholes = -(-sums >> shift) if shift > 0 else sums << -shift
-        wanted = [wholes >> DIGIT * i & MASK for i in range(last)]
-        wanted.append((wholes >> DIGIT * last).clip(-1, MOST))
-        return self._find([each.astype(np.int64) for each in wanted], row)
+        wholes = np.maximum(-(-sums >> shift) if shift > 0 else sums << -shift, 0)
+        limbs = [wholes >> DIGIT * i & MASK for i in range(last)]
+        limbs.append(np.minimum(wholes >> DIGIT * last, MOST))
+        return [each.astype(np.int64) for each in limbs]
 
     def _find(self, wanted: Sequence[IntArray], row: IntArray | None) -> IntArray:
         """Count the running sums that are below numbers with some limbs."""
@@ -570,6 +615,8 @@ class Wholes:
 
         The highest limb saturates at the largest int64.
         """
+        if sums.is_few:
+            return self._limbs_of_whole(sums.integers(sums.first), DIGIT * sums.first)
         sums = sums.where(~sums.is_negative).shifted(-self.exponent).whole()
         last = len(self.limbs) - 1
         limbs = [*sums.aligned(0, max(len(sums.digits), last + 2))]

@@ -319,7 +319,7 @@ def _leading(numbers: ExactSums) -> tuple[NDArray[Any], ...]:
     low, rest = two_sum(low, d)
     low, lost = two_sum(low, e)
     is_all = (rest == 0) & (lost == 0) & is_whole
-    return high, middle, low, DIGIT * (top + numbers.first), is_all
+    return high, middle, low, DIGIT * top, is_all
 
 
 def _quotient(numbers: ExactSums, n: IntArray) -> tuple[FloatArray, NDArray[np.bool_]]:

@@ -31,8 +31,8 @@ FEW = 64  # elements that are multiplied as Python integers
 # Sums of the candidates' weights are stored behind every so many of them. Between, they are added
 # up where they are wanted.
 BLOCK = 64
-# Candidates that are added up together.
-AT_ONCE = 1 << 16
+# Blocks that are added up together.
+AT_ONCE = 1 << 10
 # Weights that differ by more than this factor are added up one by one, because tables of whole
 # numbers would have many digits.
 FAR = 2.0**128
@@ -125,7 +125,7 @@ def answers(
     else:
         passes = method == "averaged_inverted_cdf"
         places = order.reach_shares(slot, share, passes=passes)
-        pair = [order.elements(each) for each in places]
+        pair = [*order.elements(np.concatenate(places)).reshape(len(places), -1)]
     return np.stack([pair[0], pair[-1]]).reshape(2, len(slots), len(q))
 
 
@@ -179,7 +179,7 @@ def window_means(
     total, squares = weight.integers(WEIGHT_UNIT), order.squares_of(slot).integers(PRODUCT_UNIT)
     about = windows(total, squares, q.tolist())
     first, last = order.reach_wholes(slot, sums_reached(*about))
-    low, high = order.elements(first), order.elements(last)
+    low, high = order.elements(np.concatenate([first, last])).reshape(2, -1)
     with np.errstate(invalid="ignore", over="ignore"):
         means = np.where(low == high, low, low + high).astype(dtype)  # -inf and inf are NaN
     some = np.flatnonzero((low != high) & np.isfinite(low) & np.isfinite(high))
@@ -246,8 +246,8 @@ class InOrder(WeightedOrder):
         if len(own) and float(own.max()) / FAR > float(own.min()):
             blocks = [ExactSums.of(np.arange(len(own)) // BLOCK, len(weights), own)]
         else:
-            pieces = np.split(weights, range(AT_ONCE // BLOCK, len(weights), AT_ONCE // BLOCK))
-            blocks = [Wholes.of(rows).running().at(np.full(len(rows), BLOCK)) for rows in pieces]
+            pieces = range(0, len(weights), AT_ONCE)
+            blocks = [Wholes.of(weights[i : i + AT_ONCE]).sums() for i in pieces]
         return cls(brackets, tally, weights, starts, ExactSums.joined(blocks).running())
 
     @cached_property

@@ -29,7 +29,7 @@ from dask_gpuselect.maths.exact_sums import ExactSums, whole_needs
 from dask_gpuselect.maths.finish import inside
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
 from dask_gpuselect.maths.weight_finish import CellWeights, sums_reached, windows
-from dask_gpuselect.maths.weights import PRODUCT_UNIT
+from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -262,26 +262,23 @@ def refined(
     # All elements between the begin of a gathered cell and an end inside it are candidates.
     gathered = inside(tally) * brackets.wanted
     others = np.append(np.int64(0), tally.upto) - (gathered.cumsum() - gathered)
-    zero = ExactSums.zeros((1,))
-    starts = ExactSums.joined([zero, tally.weight_upto])
-    own = (ExactSums.joined([tally.weight_below, tally.weight]) - starts).where(brackets.wanted)
-    other_weights = starts - own.running()[:-1]
+    cells = CellWeights.of(brackets, tally)
+    other_weights = cells.starts - cells.gathered[:-1]
 
-    def merged(name: str) -> NDArray[Any]:
-        was, new = (np.append(getattr(each, name), 0) for each in (tally, narrow_tally))
+    def merged(was: NDArray[Any], new: NDArray[Any], others: NDArray[Any]) -> NDArray[Any]:
+        was, new = np.append(was, 0), np.append(new, 0)
         return np.where(is_old, was[cell], others[cell] + new[at])
 
-    def merged_weights(name: str) -> ExactSums:
-        columns = (getattr(each, name) for each in (tally, narrow_tally))
-        was, new = (ExactSums.joined([each, zero]) for each in columns)
-        return was[cell].where(is_old) + (other_weights[cell] + new[at]).where(~is_old)
+    def merged_weights(*columns: ExactSums) -> ExactSums:
+        was, new = (each.integers(WEIGHT_UNIT) for each in columns)
+        return ExactSums.of_integers(merged(was, new, other_weights), WEIGHT_UNIT)
 
     return replace(brackets, ends=ends, wanted=wanted), replace(
         tally,
-        below=merged("below"),
-        upto=merged("upto"),
+        below=merged(tally.below, narrow_tally.below, others),
+        upto=merged(tally.upto, narrow_tally.upto, others),
         candidates=narrow_tally.candidates,
         weights=narrow_tally.weights,
-        weight_below=merged_weights("weight_below"),
-        weight_upto=merged_weights("weight_upto"),
+        weight_below=merged_weights(tally.weight_below, narrow_tally.weight_below),
+        weight_upto=merged_weights(tally.weight_upto, narrow_tally.weight_upto),
     )

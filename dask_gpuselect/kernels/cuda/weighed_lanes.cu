@@ -179,7 +179,7 @@ struct FlierList {
     Word* elements;
     double* weights;
     i64 *sides, room;
-    u64* n;
+    u64* n;  // and behind it, the number of lanes whose numbers are not sure
 };
 
 constexpr int AHEAD = 4;  // rows that a thread reads before it needs them, and adds together
@@ -313,6 +313,7 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, 4) reach_ends(
 #pragma unroll
         for (int i = 0; i < 4; ++i) extremes[i * lanes.n_lanes + number] = word_of(keys[i]);
         are_unsure[number] = !sure;
+        if (!sure) atomicAdd(fliers.n + 1, 1ull);
     }
 }
 

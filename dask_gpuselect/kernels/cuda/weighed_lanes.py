@@ -492,21 +492,20 @@ def _ends(table: Weighed, q: Array, rule: Rule) -> tuple[Array, Array, dict[str,
     while ways:
         kinds = {"fliers": dtype, "flier_weights": np.float64, "sides": np.int64}
         fliers = {name: cupy.empty(room, kind) for name, kind in kinds.items()}
-        counter = cupy.zeros(1, np.uint64)
+        counter = cupy.zeros(2, np.uint64)
         places = (*(each.data.ptr for each in fliers.values()), room, counter.data.ptr)
         record = on_device(np.array([places], FLIER_LIST))
         arguments = (*given, *bounds, record, numbers, extremes, is_unsure)
         layout.start(kernel, "reach_ends", *arguments, defined=ways[0])
-        n, n_unsure = cupy.stack(
-            [counter[0], cupy.count_nonzero(is_unsure).astype(np.uint64)]
-        ).tolist()
+        n, n_unsure = counter.tolist()
         if n > room:
             room = n
         elif n_unsure * table.n <= MOST_DECIDED:
             break
         else:
             del ways[0]
-    _decide_ends(table, layout, (q, rule), numbers, is_unsure)
+    if n_unsure:
+        _decide_ends(table, layout, (q, rule), numbers, is_unsure)
     return numbers, extremes, {name: each[:n].copy() for name, each in fliers.items()}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -56,6 +57,9 @@ STRETCHES = 1 << 11  # stretches of a sample for the host; a bracket of the medi
 # Stretches whose weights are measured, and numbers of elements for which that takes less time than
 # to narrow guesses: a median of 2^24 took 4.2 ms instead of 4.7, one of 2^25 3.4 instead of 3.2.
 MEASURED, LEAST_MEASURED, MOST_MEASURED = 3 << 10, 1 << 21, 1 << 24
+# Stretches of all elements for many quantiles: sorting up to `MOST_MEASURED` takes as long as to
+# measure a sample and to narrow its guesses.
+SORTED = 1 << 16
 N_NUMBERS = 6  # numbers that `weigh_once` hands out before those of segments
 LEAST = 2.0**-1074  # least positive float64
 FAULT = (1 << 32) - 1  # mask of the number of blocks that found negative weights
@@ -221,7 +225,7 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Tally
     See `reference.weighing.tally`. Reads the chunk as `tally_in_place` does.
     """
     given = AsRead.of(values, weights)
-    if values.size <= FEW or given.way(len(brackets.ends)) is None:
+    if values.size <= FEW:
         return reference.tally(values, weights, brackets, most)
     tallied, _ = _tallied(given, brackets, most)
     return tallied and reference.tally_in_order(tallied)
@@ -237,7 +241,7 @@ def tally_in_place(
     float64 weights.
     """
     given = _as_read(chunk, dtype)
-    if given is None or given.way(len(brackets.ends)) is None:
+    if given is None:
         return reference.tally_in_place(chunk, dtype, brackets, most)
     tallied, n_masked = _tallied(given, brackets, most)
     if tallied is None:
@@ -248,6 +252,8 @@ def tally_in_place(
 
 def _tallied(given: AsRead, brackets: Brackets, most: int) -> tuple[Tally | None, int]:
     """Tally elements; also return the number of masked ones."""
+    if given.way(len(brackets.ends)) is None:
+        return _tallied_twice(given, brackets, most)
     most = min(most, given.size)
     taken = cupy.empty(most, selection_dtype(given.values.dtype))
     their_weights = cupy.empty(most, np.int64 if given.is_whole else np.float64)
@@ -263,6 +269,28 @@ def _tallied(given: AsRead, brackets: Brackets, most: int) -> tuple[Tally | None
         sums += ExactSums.of_table(others.get(), TOTAL_POINT)
     candidates, own = DeviceCandidates(taken[:n_gathered]), their_weights[:n_gathered]
     return Tally.of_segments(counts, sums, candidates, own, n_missing), n_masked
+
+
+def _tallied_twice(given: AsRead, brackets: Brackets, most: int) -> tuple[Tally | None, int]:
+    """Tally at each half of the ends, which are too many for one read; see `_tallied`."""
+    ends, wanted, k = brackets.ends, brackets.wanted, len(brackets.ends) // 2
+    # The last end of the first half is also the first of the second, whose cells begin there.
+    cells = np.append(wanted[:k], False), np.append(False, wanted[k:])
+    halves = (Brackets(*each) for each in zip((ends[:k], ends[k - 1 :]), cells, strict=True))
+    (first, n_masked), (second, _) = (_tallied(given, each, most) for each in halves)
+    if first is None or second is None:
+        return None, n_masked
+    elements = [each.candidates.elements for each in (first, second)]
+    joined: dict[str, Any] = {
+        "candidates": DeviceCandidates(cupy.concatenate(elements)),
+        "weights": cupy.concatenate([first.weights, second.weights]),
+    }
+    for name in ("below", "upto", "weight_below", "weight_upto"):
+        columns = getattr(first, name), getattr(second, name)[1:]
+        is_exact = isinstance(columns[0], ExactSums)
+        joined[name] = (ExactSums.joined if is_exact else np.concatenate)(columns)
+    is_few = len(joined["weights"]) <= most
+    return replace(first, **joined) if is_few else None, n_masked
 
 
 def _segments(given: AsRead, ends: Any, unit: int) -> tuple[IntArray, IntArray]:
@@ -316,15 +344,17 @@ def sorted_sample(
     """Draw a sorted sample with weights, reduced to a few stretches.
 
     The stretches of up to `MOST_MEASURED` elements are measured, which takes a read, and those of
-    more for many quantiles: 99 of 2^28 took 51 ms instead of 335. See
-    `reference.weighing.sorted_sample`.
+    more for many quantiles: 99 of 2^28 took 51 ms instead of 335. For many quantiles of fewer, the
+    sample is all elements. See `reference.weighing.sorted_sample`.
     """
     given = _as_read(chunk, dtype)
     if given is None or not chunk.size:
         return reference.sorted_sample(chunk, dtype, size)
-    size = min(size, chunk.size)
+    is_all = is_many and chunk.size <= MOST_MEASURED
+    size = chunk.size if is_all else min(size, chunk.size)
     is_measured = is_many or LEAST_MEASURED < chunk.size <= MOST_MEASURED
-    n_stretches, rate = min(MEASURED if is_measured else STRETCHES, size), size / chunk.size
+    n_stretches = min(SORTED if is_all else MEASURED if is_measured else STRETCHES, size)
+    rate = size / chunk.size
     drawn = cupy.empty(size, selection_dtype(given.values.dtype))
     weighs, stretches = cupy.empty(size, np.float64), cupy.empty((4, n_stretches), np.float64)
     given.launch("weigh_drawn", *given, size, drawn, weighs, n_threads=size)
@@ -335,9 +365,10 @@ def sorted_sample(
     counts = np.diff(np.arange(n_stretches + 1) * size // n_stretches)
     largest, ends = max(most.max(), LEAST), ends.view(drawn.dtype)[:n_stretches]
     scale = most / largest
-    reduced = WeightedSample(ends, sums * scale, squares * scale * scale, most, counts)
+    columns = ends, sums * scale, squares * scale * scale, most, counts
+    reduced = WeightedSample(*columns, is_measured=is_all)
     # Where most ends are tied, brackets hold few elements anyway.
-    if not is_measured or 2 * np.count_nonzero(ends[1:] == ends[:-1]) > n_stretches:
+    if is_all or not is_measured or 2 * np.count_nonzero(ends[1:] == ends[:-1]) > n_stretches:
         return reduced, rate
     # The sums fit into 63 bits if no weight is larger than those of the sample.
     share, exponent = math.frexp(largest)
