@@ -30,24 +30,40 @@ constexpr u32 IS_NEGATIVE = 1, IS_NOT_FINITE = 2;
 constexpr int LEAST_PLACE = -1074;  // lowest place of a digit of a float64
 constexpr int MOST_PLACE = 4096;  // above all distances from it
 
+#if !WHOLE
+// From bits, because arithmetic on float32 flushes subnormal numbers to zero.
+#if NARROW
+typedef u32 Bits;
+__device__ __forceinline__ Bits bits_of(Held held) { return (u32)__float_as_int(held); }
+#else
+typedef u64 Bits;
+__device__ __forceinline__ Bits bits_of(Held held) { return (u64)__double_as_longlong(held); }
+#endif
+constexpr int FRACTION = NARROW ? 23 : 52, EXPONENTS = NARROW ? 255 : 2047;
+constexpr Bits HIDDEN = Bits(1) << FRACTION, INFINITE = Bits(EXPONENTS) << FRACTION, MINUS = INFINITE + HIDDEN;
+#endif
+
+// Whether a weight is positive and finite.
+__device__ __forceinline__ bool is_positive(Held held) {
+#if WHOLE
+    return held > 0;
+#else
+    return bits_of(held) - 1 < INFINITE - 1;
+#endif
+}
+
 __device__ __forceinline__ Weighed weighed(Held held) {
 #if WHOLE
     return {(u64)held, 0, held < 0 ? IS_NEGATIVE : 0};
 #else
-    // From its bits, because arithmetic on float32 flushes subnormal numbers to zero.
-    constexpr int FRACTION = NARROW ? 23 : 52, EXPONENTS = NARROW ? 255 : 2047;
-#if NARROW
-    u64 bits = (u64)(u32)__float_as_int(held), sign = bits >> 31;
-#else
-    u64 bits = (u64)__double_as_longlong(held), sign = bits >> 63;
-#endif
+    Bits bits = bits_of(held), digits = bits % HIDDEN;
     int exponent = (int)(bits >> FRACTION) & EXPONENTS;
-    u64 digits = bits & ((1ull << FRACTION) - 1);
-    u32 faults = 0;
-    if (exponent == EXPONENTS) faults = digits ? IS_NOT_FINITE : sign ? IS_NEGATIVE : IS_NOT_FINITE;
-    else if (sign && (digits || exponent)) faults = IS_NEGATIVE;
-    if (exponent) digits |= 1ull << FRACTION;
+    if (exponent) digits |= HIDDEN;
     else exponent = 1;
+    u32 faults = 0;
+    if (bits >= INFINITE && bits != MINUS) {
+        faults = bits > MINUS && bits <= MINUS + INFINITE ? IS_NEGATIVE : IS_NOT_FINITE;
+    }
     return {digits, exponent - EXPONENTS / 2 - FRACTION, faults};
 #endif
 }
@@ -191,29 +207,40 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_ordered(
 __device__ __forceinline__ int unit_of(const Held* weights, i64 n) {
     if (WHOLE) return 0;
     constexpr int NONE = 1 << 30;
-    __shared__ int places[UNIT_SAMPLE], unit;
-    int size = n < UNIT_SAMPLE ? (int)n : UNIT_SAMPLE, mine = NONE, place = threadIdx.x;
-    if (place == 0) unit = 0;
-    if (place < size) {
-        Weighed weight = weighed(weights[sampled_place(place, size, n)]);
+    int size = n < UNIT_SAMPLE ? (int)n : UNIT_SAMPLE, mine = NONE;
+    if (threadIdx.x < size) {
+        Weighed weight = weighed(weights[sampled_place(threadIdx.x, size, n)]);
         if (weight.digits && !weight.faults) mine = weight.place;
     }
-    if (place < UNIT_SAMPLE) places[place] = mine;
-    __syncthreads();
-    int n_good = 0, before = 0;
-    for (int i = 0; i < UNIT_SAMPLE && mine != NONE; ++i) {
-        int other = places[i];
-        n_good += other != NONE;
-        before += other < mine || (other == mine && i < place);
-    }
-    if (mine != NONE && before == n_good / 2) unit = max(mine - UNITS_BELOW, LEAST_PLACE);
-    __syncthreads();
-    return unit;
+    int n_good = __syncthreads_count(mine != NONE);
+    int median = first_not(LEAST_PLACE, -LEAST_PLACE, [&](int place) {
+        return __syncthreads_count(mine <= place) <= n_good / 2;
+    });
+    return n_good ? max(median - UNITS_BELOW, LEAST_PLACE) : 0;
 }
 
 constexpr int AHEAD = 8;  // elements that a thread loads and places together
 // Digits of 32 bits of a block's sums, and bits of a weight in units that may be added to them: 2^32 of these fit.
 constexpr int LIMBS = IN_UNITS ? 2 : NARROW || WHOLE ? 3 : 4, ROOM = IN_UNITS ? 64 : 32 * (LIMBS - 1);
+constexpr int MOST_SHIFT = ROOM - (WHOLE ? 63 : NARROW ? 24 : 53);  // by which all weights may be multiplied
+
+// Convert a weight to units of 2^unit, rounded down if IN_UNITS. Return false if it is not whole, or too large.
+__device__ __forceinline__ bool has_units(Weighed weight, int unit, u64& low, u64& high) {
+    u64 digits = weight.digits;
+    int shift = weight.place - unit;
+    if ((u32)shift > MOST_SHIFT) {
+        if (shift < 0) {
+            bool is_whole = shift > -64 && !(digits & ((1ull << -shift) - 1));
+            if (!IN_UNITS && !is_whole) return false;
+            digits = shift > -64 ? digits >> -shift : 0;
+            shift = 0;
+        }
+        if (shift >= 64 || shift + 64 - __clzll(digits) > ROOM) return false;
+    }
+    low = digits << shift;
+    high = shift && LIMBS > 3 ? digits >> (64 - shift) : 0;
+    return true;
+}
 
 // Add a number of units to a sum in shared memory, whose digits lie `stride` apart.
 __device__ __forceinline__ void add_units(u32* sum, int stride, u64 low, u64 high) {
@@ -249,7 +276,7 @@ __device__ __forceinline__ void add_units(u32* sum, int stride, u64 low, u64 hig
 // weights; the number of gathered elements (also those beyond `room`); that of masked ones; the unit; whether
 // weights were added directly; for each segment the number of elements and the 4 digits of the sum of units;
 // and for each segment TOTAL_DIGITS digits of the weights added directly. Digits have 32 bits.
-extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
+extern "C" __global__ void __launch_bounds__(ONCE_THREADS, 1024 / ONCE_THREADS) weigh_once(
     const Word* values, const Held* weights, const Keep* keeps, i64 n, const Value* ends, int n_ends,
     const unsigned char* wanted, int given_unit, int n_copies, u64* totals, Value* taken, Weight* their_weights,
     u64 room
@@ -291,51 +318,45 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
         n_staged = 0;
     };
 
-    const int widest = n_ends ? 1 << (31 - __clz(n_ends)) : 0;
     for (i64 start = (i64)blockIdx.x * T * AHEAD; start < n; start += all_threads() * AHEAD) {
         Word words[AHEAD];
         Held held[AHEAD];
+        const i64 first = start + threadIdx.x;
+        const int left = (int)min(n - start, (i64)T * AHEAD) - (int)threadIdx.x;
 #pragma unroll
         for (int k = 0; k < AHEAD; ++k) {
-            i64 i = start + k * T + threadIdx.x;
-            bool is_masked = KEEPS && i < n && !keeps[i];
+            bool is_there = k * T < left, is_masked = KEEPS && is_there && !keeps[first + k * T];
             n_masked += is_masked;
-            words[k] = i < n ? values[i] : Word(0);
-            held[k] = i < n && !is_masked ? weights[i] : Held(0);
+            words[k] = is_there ? values[first + k * T] : Word(0);
+            held[k] = is_there && !is_masked ? weights[first + k * T] : Held(0);
         }
-        int ends_below[AHEAD] = {};  // found by bisection for all elements together, which hides latency
-        for (int step = widest; step; step >>= 1) {
+        u32 bytes_below[AHEAD] = {};  // of ends; found by bisection for all elements together, which hides latency
+        for (int among = n_ends; among; among >>= 1) {
+            const int step = among - (among >> 1);
+            const char* last = (const char*)(own_ends + step - 1);
+            Value tried[AHEAD];
+#pragma unroll
+            for (int k = 0; k < AHEAD; ++k) tried[k] = *(const Value*)(last + bytes_below[k]);
 #pragma unroll
             for (int k = 0; k < AHEAD; ++k) {
-                int next = ends_below[k] + step;
-                bool is_below = next <= n_ends && is_less_than(own_ends[next - 1], value_of(words[k]));
-                if (is_below) ends_below[k] = next;
+                if (is_less_than(tried[k], value_of(words[k]))) bytes_below[k] += step * sizeof(Value);
             }
         }
 #pragma unroll
         for (int k = 0; k < AHEAD; ++k) {
             Value value = value_of(words[k]);
             Weighed weight = weighed(held[k]);
-            faults |= weight.faults;
-            bool is_lost = is_missing(value);
-            n_missing += weight.digits && is_lost;
-            bool is_wanted = false;
-            if (weight.digits && !weight.faults && !is_lost) {
-                int end = ends_below[k];
+            bool is_lost = is_missing(value), is_wanted = false;
+            if (is_positive(held[k]) && !is_lost) {
+                int end = bytes_below[k] / sizeof(Value);
                 bool is_end = end < n_ends && is_equal_to(own_ends[end], value);
                 int segment = 2 * end + is_end;
                 is_wanted = !IN_UNITS && !is_end && own_wanted[end];
                 u32* own = counts + segment * n_copies + copy;
                 if (ALONE) ++*own; else atomicAdd(own, 1u);
-                u64 digits = weight.digits;
-                int shift = weight.place - unit;
-                if (shift < 0 && (IN_UNITS || (shift > -64 && !(digits & ((1ull << -shift) - 1))))) {
-                    digits = shift > -64 ? digits >> -shift : 0;
-                    shift = 0;
-                }
-                if (shift >= 0 && shift < 64 && shift + 64 - __clzll(digits) <= ROOM) {
-                    u64 high = shift && LIMBS > 3 ? digits >> (64 - shift) : 0;
-                    add_units(own + n_counters, n_counters, digits << shift, high);
+                u64 low, high;
+                if (has_units(weight, unit, low, high)) {
+                    add_units(own + n_counters, n_counters, low, high);
                 } else if (!IN_UNITS) {
                     int place = weight.place + 32 * TOTAL_POINT, off = place % 32;
                     u64* digit = rest + (i64)segment * TOTAL_DIGITS + place / 32;
@@ -345,6 +366,9 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
                     if (most) atomicAdd(digit + 2, most);
                     is_direct = 1;
                 }
+            } else if (weight.digits) {
+                faults |= weight.faults;
+                n_missing += is_lost;
             }
             if (IN_UNITS) continue;
             u32 holders = __ballot_sync(ALL_LANES, is_wanted);
@@ -374,13 +398,14 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
         if (threadIdx.x == 1) number = (u64)(number >> 16 != 0) << 32 | ((number & 0xffff) != 0);
         atomicAdd(totals + threadIdx.x, number);
     }
-    for (int i = threadIdx.x; i < FIELDS * n_segments; i += T) {
-        int segment = i % n_segments, field = i / n_segments;
+    const int group = min(n_copies, 32), member = threadIdx.x % group;  // threads that add up copies together
+    for (int first = 0; first < FIELDS * n_segments; first += T / group) {
+        int i = first + threadIdx.x / group;
+        bool is_there = i < FIELDS * n_segments;
         u64 sum = 0;
-        for (int k = 0; k < n_copies; ++k) {
-            sum += counts[field * n_counters + segment * n_copies + (k + threadIdx.x) % n_copies];
-        }
-        if (sum) atomicAdd(sums + (i64)segment * 5 + field, sum);
+        for (int k = member; is_there && k < n_copies; k += group) sum += counts[i * n_copies + k];
+        for (int apart = group / 2; apart; apart /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, apart);
+        if (sum && !member) atomicAdd(sums + (i64)(i % n_segments) * 5 + i / n_segments, sum);
     }
 }
 
