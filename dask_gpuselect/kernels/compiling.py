@@ -15,6 +15,7 @@ the answers are the same.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
@@ -141,6 +142,11 @@ def compiled(kernel: Kernel, dtype: np.dtype[Any]) -> Kernel:
     Numba gives read-only arrays a type of their own. A kernel for read-only arrays accepts both.
     """
     return ready((kernel, dtype), lambda: jit(kernel, signature_of(kernel, dtype)))
+
+
+def is_ready(kernel: Kernel, dtype: np.dtype[Any]) -> bool:
+    """Return whether a call of a kernel with elements of a dtype need not wait for it."""
+    return (inspect.unwrap(kernel), dtype) in _kernels
 
 
 def signature_of(kernel: Kernel, dtype: np.dtype[Any]) -> tuple[Any, ...]:

@@ -27,7 +27,16 @@ _ELEMENTS = (
     "spans",
     "word_counts",
 )
-_LANES = ("lane_ends", "lane_passes", "lane_runs", "long_lanes", "narrow", "window_lanes")
+_SORTED = frozenset({"row_networks"})
+_LANES = (
+    "lane_ends",
+    "lane_passes",
+    "lane_runs",
+    "long_lanes",
+    "narrow",
+    "window_lanes",
+    *_SORTED,
+)
 _WINDOWS = frozenset(
     {
         "windows",
@@ -43,7 +52,7 @@ SUBJECTS: Mapping[str, frozenset[str]] = {
     "quantiles": frozenset({*_ELEMENTS, "groups"}),
     "axis": frozenset({*_LANES, "fingerprints", "moments"}),
     "boxes": frozenset({*_ELEMENTS, *_LANES, "groups"}),
-    "weights": frozenset({*_ELEMENTS, "weighing", "lane_ends", "weighed_lanes"}),
+    "weights": frozenset({*_ELEMENTS, "weighing", "lane_ends", "weighed_lanes", *_SORTED}),
     "groups": frozenset({*_ELEMENTS, *_LANES, "groups"}),
     "sorting": frozenset({"ordering", "fingerprints", "word_counts"}),
     "strategies": frozenset({"measures", *_ELEMENTS}),
@@ -172,10 +181,11 @@ def _compared(dtype: np.dtype[Any]) -> Iterator[tuple[np.dtype[Any], frozenset[s
     size = selected.itemsize
     if size <= 2:
         yield np.dtype(f"u{size}"), _WORDS | _WINDOWS
+        yield np.dtype(f"i{size}"), _SORTED
         yield np.dtype(np.int32), frozenset({"lane_passes"})
     else:
         yield np.dtype(f"u{size}"), _SORTING | _WINDOWS
-        yield np.dtype(f"i{size}"), _SORTING
+        yield np.dtype(f"i{size}"), _SORTING | _SORTED
     if selected != np.float64:
         yield np.dtype(np.float64), _OF_DEVIATIONS
     if dtype.kind == "b":

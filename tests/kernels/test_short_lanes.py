@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dask_gpuselect.kernels.cpu import few as cpu_few
-from dask_gpuselect.kernels.cpu import narrow as cpu_narrow
+from dask_gpuselect.kernels.cpu import lanes, row_networks
 
 
 @pytest.mark.parametrize("n", range(1, 9))
@@ -23,12 +23,14 @@ def test_networks_sort(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [1027, 0, 1, 2, 65, 1023, 1024, 5000])
-@pytest.mark.parametrize("dtype", ["u1", "i2", "i1", "u2"])
-def test_counting_sorts(dtype: str, n: int) -> None:
-    info = np.iinfo(dtype)
-    random = np.random.default_rng(n)
+@pytest.mark.parametrize("dtype", ["u1", "i2", "i1", "u2", "f2", "f4", "i4", "f8", "u8"])
+def test_counting_and_networks_sort(dtype: str, n: int) -> None:
+    """Any bits, so that some floats are NaN, of both signs."""
+    info = np.iinfo(dtype.replace("f", "i"))
     for low, high in ((info.min, info.max), (0, 2), (info.max, info.max), (info.min, info.min)):
-        rows = random.integers(low, high, (9, n), dtype=dtype, endpoint=True)
-        wanted = np.sort(rows, axis=1)
-        cpu_narrow.sort_rows(rows)
-        np.testing.assert_array_equal(rows, wanted)
+        bits = np.random.default_rng(n).integers(low, high, (41, n), info.dtype, endpoint=True)
+        rows = bits.view(dtype)
+        wanted, columns = np.sort(rows, axis=1), rows.T.copy()
+        row_networks.sort_columns(columns)
+        lanes.sort_rows(rows)
+        np.testing.assert_array_equal([rows, columns.T], [wanted, wanted])

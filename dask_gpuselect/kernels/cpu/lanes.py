@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import in_kind, to_host
 from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, unstretched
 from dask_gpuselect.kernels.compiling import until_compiled
-from dask_gpuselect.kernels.cpu import few, lane_runs, long_lanes, narrow, weighed_lanes
+from dask_gpuselect.kernels.cpu import (
+    few,
+    lane_runs,
+    long_lanes,
+    narrow,
+    row_networks,
+    weighed_lanes,
+)
 from dask_gpuselect.kernels.cpu.few import lay, tiles
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
 from dask_gpuselect.kernels.cpu.lane_runs import LaneRuns, pick_from_runs, pick_nearest
@@ -39,6 +46,9 @@ from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
 
 Part = Any
 """An array of lanes ``(*lanes, n)``, with masks and weights if it has some."""
+
+T = TypeVar("T")
+Put = Callable[[NDArray[Any], Any], None]
 
 BLOCK = 1 << 9  # bytes of a lane that are masked at once, so that temporaries stay in the cache
 WEIGHED = 1 << 18  # elements that are sorted together with their weights
@@ -129,7 +139,7 @@ def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
     dtype = parts[0].dtype
     if _is_selected(dtype) and long_lanes.is_selected_faster(n, dtype.itemsize, n_answers):
         return join([_selected(rows, ranks) for rows in tiles(parts)])
-    return join([_pick(table, ranks) for table in _tables(parts, n_answers)])
+    return join([_pick(table, ranks) for table in _tables(parts, n_answers, in_rows=False)])
 
 
 def _is_selected(dtype: np.dtype[Any]) -> bool:
@@ -142,7 +152,7 @@ def _pick(table: SortedLanes | LaneRuns, ranks: RanksOfLanes) -> Lanes:
 
 
 def _sorted_and_picked(rows: NDArray[Any], ranks: RanksOfLanes) -> Lanes:
-    return pick(_sorted(rows), ranks)
+    return pick(SortedLanes.of_rows(sort_rows(rows)), ranks)
 
 
 @until_compiled(_sorted_and_picked)
@@ -157,7 +167,7 @@ def answer_lanes(column: ChunkColumn, question: LaneOrder) -> Any:
     """
     parts = parts_of(column)
     if isinstance(parts[0], Accompanied):
-        tables = _tables(parts, question.n_answers)
+        tables = _tables(parts, question.n_answers, in_rows=False)
         elements = join([_picked(table, question) for table in tables])
         return in_kind(question.lane_answer(elements), column.chunks[0].values)
     if few.is_few(parts):
@@ -207,7 +217,7 @@ def answers_and_ends(
     answers = []
 
     def pieces() -> Iterator[LaneEnds]:
-        for table in _tables(parts_of(column), question.n_answers):
+        for table in _tables(parts_of(column), question.n_answers, in_rows=True):
             answers.append(question.lane_answer(_picked(table, question)).astype(np.float64))
             bounds = np.stack(bounds_of(answers[-1]))
             yield ends_of_sorted(table, bounds, most, are_whole=True)
@@ -230,14 +240,17 @@ def lane_ends(parts: Sequence[Part], bounds: Bounds, most: int) -> LaneEnds:
     return ends
 
 
-def sorted_lanes(parts: Sequence[Part]) -> Iterator[SortedLanes]:
-    """Yield tables of sorted lanes; see `reference.lanes.sorted_lanes`. Scratch as for `lanes`."""
+def sorted_lanes(parts: Sequence[Part], *, in_rows: bool = True) -> Iterator[SortedLanes]:
+    """Yield tables of sorted lanes; see `reference.lanes.sorted_lanes`. Scratch as for `lanes`.
+
+    The elements of a lane are contiguous, unless `in_rows` is False.
+    """
     if not isinstance(parts[0], Accompanied):
         if few.is_few(parts):
             return map(SortedLanes.of_rows, few.sorted_tiles(parts))
-        return map(_sorted, tiles(parts))
+        return map(SortedLanes.of_rows, _sorted_tiles(parts, in_rows=in_rows))
     if parts[0].weights is None:
-        return _masked(parts, _sorted)
+        return _masked(parts, _sorted_tiles(parts, _put, in_rows=in_rows), SortedLanes.of_rows)
     return _sorted_with_weights(parts)
 
 
@@ -251,28 +264,47 @@ def _has_runs(parts: Sequence[Part], n_answers: int) -> bool:
     return _is_selected(first.dtype) and lane_runs.is_faster(*about)
 
 
-def _tables(parts: Sequence[Part], n_answers: int) -> Iterator[SortedLanes | LaneRuns]:
+def _tables(
+    parts: Sequence[Part], n_answers: int, *, in_rows: bool
+) -> Iterator[SortedLanes | LaneRuns]:
     """Yield tables of lanes, sorted as is best for some answers. Scratch as for `lanes`."""
     if not _has_runs(parts, n_answers):
-        return sorted_lanes(parts)
+        return sorted_lanes(parts, in_rows=in_rows)
     is_masked = isinstance(parts[0], Accompanied)
-    return _masked(parts, LaneRuns.of_rows) if is_masked else map(LaneRuns.of_rows, tiles(parts))
+    of_rows = LaneRuns.of_rows
+    return _masked(parts, tiles(parts, _put), of_rows) if is_masked else map(of_rows, tiles(parts))
 
 
-def _sorted(rows: NDArray[Any], n_left_out: IntArray | None = None) -> SortedLanes:
-    return SortedLanes.of_rows(sort_rows(rows), n_left_out)
+def _sorted_tiles(
+    parts: Sequence[Part], put: Put | None = None, *, in_rows: bool
+) -> Iterator[NDArray[Any]]:
+    """Yield `tiles` of sorted lanes: side by side where that is faster, else one by one."""
+    n, n_lanes = sum(part.shape[-1] for part in parts), math.prod(parts[0].shape[:-1])
+    if not row_networks.are_faster(n, n_lanes, parts[0].dtype):
+        yield from map(sort_rows, tiles(parts, put))
+        return
+    memory = np.empty(0, parts[0].dtype)
+    for table in tiles(parts, put, are_columns=True):
+        row_networks.sort_columns(table)
+        rows = table.T
+        if in_rows:
+            memory = memory if memory.size else np.empty_like(table).reshape(-1)
+            rows = memory[: table.size].reshape(rows.shape)
+            lay(rows, table.T)
+        yield rows
 
 
-T = TypeVar("T")
-
-
-def _masked(parts: Sequence[Any], table_of: Callable[[NDArray[Any], IntArray], T]) -> Iterator[T]:
+def _masked(
+    parts: Sequence[Any],
+    tables: Iterator[NDArray[Any]],
+    of_rows: Callable[[NDArray[Any], IntArray], T],
+) -> Iterator[T]:
     """Yield tables of lanes with masks, made by a function of rows and their masked elements."""
     left_out = np.sum([_left_out(part) for part in parts], axis=0)
     start = 0
-    for rows in tiles(parts, _put):
+    for rows in tables:
         stop = start + len(rows)
-        yield table_of(rows, left_out[start:stop])
+        yield of_rows(rows, left_out[start:stop])
         start = stop
 
 
