@@ -160,6 +160,8 @@ def test_the_code_of_networks_compares_whole_range(
     for rank in (0, most // 2, most - 1):
         same(rank_filter(x, rank, size, mode="nearest"), expected[..., rank])
         same(percentile_filter(x, rank, size, mode="nearest"), expected[..., most * rank // 100])
+    # The stride of the first axis is negative.
+    same(rank_filter(x.reshape(1, 11, n)[::-1], 0, (1, *size), mode="nearest")[0], expected[..., 0])
     assert networks
 
 
@@ -241,9 +243,8 @@ def test_each_chunk_is_loaded_once(chunks: Any) -> None:
     source = Source((40, 20))
     x = source.lazy(chunks)
     wide, filtered = rolling(x, 25, 0).quantile(0.1), median_filter(x, 3, mode="wrap")
-    result = dask.compute(x - wide, filtered, rolling(x, {0: 3, 1: 9}, min_periods=1).mad())
+    dask.compute(x - wide, filtered, rolling(x, {0: 3, 1: 9}, min_periods=1).mad())
     assert set(source.loads.values()) == {1}
-    same(result[1], ndimage.median_filter(source.whole(), 3, mode="wrap"))
 
 
 def test_names_are_deterministic() -> None:

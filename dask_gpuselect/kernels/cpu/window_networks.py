@@ -274,8 +274,11 @@ def rows_of(
     """
     n_row = words.shape[-1] * words.itemsize
     most = words.nbytes - n_row - code.n_beyond
-    places, is_last, first = _places(tuple(padding), words.strides, frame.size, frame.step, most)
-    rest = words.reshape(-1)[first // words.itemsize :]
+    flat = words.reshape(-1)
+    # The stride of an axis of one element may be any number, as in ``x[::-1]`` of one row.
+    strides = flat.reshape(words.shape).strides
+    places, is_last, first = _places(tuple(padding), strides, frame.size, frame.step, most)
+    rest = flat[first // words.itemsize :]
     copied = np.empty(rest.size + code.n_beyond // words.itemsize, words.dtype)
     copied[: rest.size] = rest
     moved = column * words.itemsize
