@@ -163,7 +163,7 @@ class Boxes(Arrays):
                 np.where(np.isnan(fence), fence, nearest).astype(nearest.dtype)
                 for fence, nearest in zip(rule.fences(q), inside, strict=True)
             ]
-        heavy = [side.weights.rounded() for side in sides if side.weights is not None]
+        heavy = [_numbers(side.weights) for side in sides if side.weights is not None]
         n_fliers, fliers = zip(
             *((s.sizes, s.elements) if heavy else s.repeated(rule.max_fliers) for s in sides),
             strict=True,

@@ -55,10 +55,11 @@ from dask_gpuselect.maths.sizes import (
 
 AnyPlan = TypeVar("AnyPlan", bound="Plan")
 
-BOUNDS_OF_COUNTS, BOUNDS_OF_WEIGHTS = (24, 17, 16), (48, 33, 40)
-"""Bytes of `maths.expected.Expected` for a chunk, and for each end of a bracket in a chunk; and of
-a tally for each end: two counts, and two exact sums of weights, of three digits.
-"""
+BOUNDS_OF_COUNTS, BOUNDS_OF_WEIGHTS = (24, 17), (48, 33)
+"""Bytes of `maths.expected.Expected` for a chunk, and for each end of a bracket in a chunk."""
+
+OF_CHUNK = 24
+"""Bytes of the counts of `maths.cuts.Cuts` for a chunk."""
 
 GUESSED_ENDS = 34
 """Most ends of a guess for each range: quantiles have 18, and the five ranges of `mad` 170."""
@@ -496,27 +497,43 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
         return -1, 0, 0
     for_pivot, for_candidate = _root_bytes(x, question)
     if narrowing is not None:
-        gathered, waiting = (
-            each * for_pivot // PIVOT_BYTES for each in (narrowing.gathered, narrowing.waiting)
+        times = for_pivot / PIVOT_BYTES
+        size = graphs.size_of_groups(x.npartitions, narrowing.groups)
+        pivots = pivot_count_of_slots(
+            math.ceil(_most_elements(x)), narrowing.share, question.costs.n_slots
         )
-        return gathered, narrowing.work * _pivot_work(question) // PIVOT_WORK, waiting
+        of_group = (for_pivot * pivots + OF_CHUNK) * min(size, x.npartitions)
+        gathered = max(int(narrowing.gathered * times), of_group)
+        work = narrowing.work * _pivot_work(question) // PIVOT_WORK
+        return gathered + _state_bytes(x, question), work, int(narrowing.waiting * times)
     pivots = 0
     for alike in itertools.product(*(Counter(sizes).items() for sizes in x.chunks)):
         size, n = math.prod(size for size, _ in alike), math.prod(n for _, n in alike)
         pivots += n * pivot_count_of_slots(size, question.costs.share, question.costs.n_slots)
     candidates = min(question.costs.candidates(pivots), x.size)
-    work = _pivot_work(question) * pivots
+    second = _state_bytes(x, question, pivots) + for_candidate * candidates
+    work = max(_pivot_work(question) * pivots, CANDIDATE_COPIES * for_candidate * candidates)
+    return max(for_pivot * pivots + OF_CHUNK * x.npartitions, second), work, 0
+
+
+def _state_bytes(x: DaskArray, question: Question, pivots: float = math.inf) -> int:
+    """Return the bytes of the brackets that a later load is given, and of its counts and sums.
+
+    They are those in one task, with the bounds of the counts of every chunk. There are so many
+    pivots in all.
+    """
     weighs, n_slots = question.measures.weights, question.costs.n_slots
-    of_slot, of_end, of_tally = BOUNDS_OF_WEIGHTS if weighs else BOUNDS_OF_COUNTS
+    of_slot, of_end = BOUNDS_OF_WEIGHTS if weighs else BOUNDS_OF_COUNTS
     # Weighted elements have pivots at even steps of the weight, too.
-    n_ends = min(2 * question.n_ranges, pivots * (1 + weighs))
+    n_ends = int(min(2 * question.n_ranges, pivots * (1 + weighs)))
     n_checked = min(n_ends, n_slots * max(MOST_CHECKED // max(x.npartitions, 1), 1))
     # The brackets have bounds for every chunk, also for empty ones.
-    second = x.npartitions * (min(n_slots, x.size) * of_slot + n_checked * of_end)
-    second += (graphs.most_merged(x) + 1) * n_ends * of_tally  # tallies, and the brackets
-    second += for_candidate * candidates + _summed_bytes(x, question)
-    work = max(work, CANDIDATE_COPIES * for_candidate * candidates)
-    return max(for_pivot * pivots, second), work, 0
+    bounds = x.npartitions * (min(n_slots, x.size) * of_slot + n_checked * of_end)
+    of_tally = TWO_COUNTS + 2 * bytes_of_weight(x)
+    if question.measures.squares:  # and products of element and weight between the ends
+        of_tally += sums_bytes(selection_dtype(x.dtype)) // 2 + 2 * bytes_of_weight(x)
+    tallies = (graphs.most_merged(x) + 1) * n_ends * of_tally  # and the brackets
+    return int(bounds + tallies + _summed_bytes(x, question))
 
 
 def _summed_bytes(x: DaskArray, question: Question) -> int:

@@ -22,7 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.coarse import narrower
-from dask_gpuselect.maths.cuts import UNKNOWN, Brackets, Cuts, IntArray, Tally, extremes_of
+from dask_gpuselect.maths.cuts import (
+    UNKNOWN,
+    Brackets,
+    Cuts,
+    FloatArray,
+    IntArray,
+    Tally,
+    extremes_of,
+)
 from dask_gpuselect.maths.envelope import (
     Envelope,
     tied_inside,
@@ -589,14 +597,31 @@ def _weighed(
     below, upto = counts_at(order.brackets, order.tally, np.concatenate([low, high]))
     # Nothing lies between two neighbours among the extremes: one begins where the other ends.
     edges = np.concatenate([[0], upto[:k], [n], below[k:]])
-    fences = numbers[0] or 0, n - (numbers[1] or 0)
-    sums = order.weights_before(np.append(edges, fences))
-    measures = sums[-2:-1], order.tally.weight - sums[-1:]
+    ends = np.array([numbers[0] or 0, n - (numbers[1] or 0)])
+    between, sums = _weights_between(order, edges, ends)
+    measures = sums[:1], order.tally.weight - sums[1:]
     if not is_new:
         return sides, measures
-    of_low = low, n_low, sums[1 : k + 1] - sums[:k]
-    of_high = high, n_high, sums[k + 1 : -3] - sums[k + 2 : -2]
+    of_low, of_high = (low, n_low, between[:k]), (high, n_high, between[k + 1 :])
     return [Outermost(UNKNOWN, _one(len(each[0])), *each) for each in (of_low, of_high)], measures
+
+
+# Digits of the sums that are made together, of few places if weights are far apart: the digits of
+# 2,000 sums of weights of all magnitudes take a megabyte.
+DIGITS = 1 << 15
+
+
+def _weights_between(
+    order: InOrder, edges: IntArray, ends: IntArray
+) -> tuple[FloatArray, ExactSums]:
+    """Sum the weights between each two neighbouring places, rounded once, and those before ends."""
+    n, n_digits = len(ends), len(order.tally.weight.in_digits().digits)
+    most = max(DIGITS // max(n_digits, 1), 1)
+    between = []
+    for i in range(0, len(edges) - 1, most):
+        sums = order.weights_before(np.append(edges[i : i + most + 1], ends))
+        between.append((sums[1:-n] - sums[: -n - 1]).magnitude().rounded())
+    return np.concatenate(between), sums[-n:]
 
 
 def _numbers_beyond(

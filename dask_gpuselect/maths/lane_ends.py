@@ -52,15 +52,15 @@ class Outermost(Arrays):
     counts : ndarray of int64, of the same shape
         Number of elements that equal each value. Without weights, that of the last value of a lane
         may be too low.
-    weights : ExactSums of the same shape, optional
-        Weight of these elements.
+    weights : ExactSums or ndarray of float64, of the same shape, optional
+        Weight of these elements; floats if nothing is added to it any more.
     """
 
     measure: Measure
     sizes: IntArray
     elements: NDArray[Any]
     counts: IntArray
-    weights: ExactSums | None = None
+    weights: ExactSums | FloatArray | None = None
 
     @classmethod
     def of(
@@ -115,7 +115,7 @@ class Outermost(Arrays):
             np.concatenate([getattr(part, name) for part in parts])[order]
             for name in ("elements", "counts")
         )
-        weights = [part.weights for part in parts if part.weights is not None]
+        weights = [part.weights for part in parts if isinstance(part.weights, ExactSums)]
         return cls.of(
             sum_of([part.measure for part in parts]),
             lane[order],
