@@ -29,8 +29,8 @@ from dask_gpuselect.arrays import (
     as_numpy,
     check_no_unit,
     check_not_masked,
+    gpu_of,
     is_array,
-    is_cupy,
     numpy_dtype,
     to_host,
     transposed,
@@ -407,7 +407,7 @@ def check_data(value: Any, name: str) -> None:
     """
     if type(value) in PLAIN:
         return
-    if is_cupy(value):  # neither lazy, nor with a unit
+    if gpu_of(value) is not None:  # neither lazy, nor with a unit
         return
     if isinstance(value, Grouped):
         value = value.array
@@ -450,7 +450,7 @@ def as_array(a: Any, name: str = "", of: str = "real numbers") -> Any:
     """
     if isinstance(a, DaskArray):
         return entered(a)
-    if is_cupy(a):
+    if gpu_of(a) is not None:
         return a
     check_not_masked(a, name=name)
     if is_array(a) and not isinstance(a, np.ndarray | np.generic):
