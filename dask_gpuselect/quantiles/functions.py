@@ -641,7 +641,7 @@ def explain(
     >>> from dask_gpuselect import describe_boxplot, explain
     >>> x = da.ones((3650, 2000, 2000), chunks=(365, 250, 250), dtype="f4")
     >>> print(explain(x, [0.25, 0.5, 0.75]))
-    bracket: reads each chunk once or twice; 87.02 MiB of chunks per task; 69.96 MiB of partial results in one task; caches at most 1.00 GiB per process
+    bracket: reads each chunk once or twice; 87.02 MiB of chunks per task; 69.98 MiB of partial results in one task; caches at most 1.00 GiB per process
     >>> explain(x, describe_boxplot).reads, explain(x, describe_boxplot, axis=0).name
     (3, 'column')
     >>> print(explain(x, axis=0))
@@ -657,7 +657,7 @@ def explain(
     plan                         bracket
     reads of each chunk          once or twice
     chunks per task              87.02 MiB
-    partial results in one task  69.96 MiB
+    partial results in one task  69.98 MiB
     cached per process           1.00 GiB at most
     reads of all chunks          1,280 at most
     time                         about 1 to 2 × x.sum(), if reading dominates
