@@ -74,7 +74,7 @@ from dask_gpuselect.engine.partials import Gathered, Proven
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths.boxes import Rule
-from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.coarse import merged_coarsely
 from dask_gpuselect.maths.cuts import Cuts, Tally
 from dask_gpuselect.maths.partition import SortedChunks
@@ -484,7 +484,7 @@ def _tell_candidates(
     for _ in range(plan.rounds):
         left = max(left * 5 * len(question.q) // plan.coarse, 1)
     drawn = random.uniform(*brackets.ends[[0, -1]], left)
-    written([Gathered(Tally(*_none(brackets), HostCandidates(drawn), n, 0))], path)
+    written([Gathered(Tally(*_none(brackets), Candidates(drawn), n, 0))], path)
     _, result = measured(_selected, path, question)
     tell("elements at the wanted ranks", f"{left:,} candidates", result)
     del merged
@@ -501,7 +501,7 @@ def _tally_of_group(model: Model, brackets: Any, candidates: Any, n: int) -> Gat
     for i in range(1, len(below)):  # consistent with the candidates
         if brackets.wanted[i]:
             below[i] = below[i - 1] + 1 + inside[i]
-    return Gathered(Tally(below, below + 1, HostCandidates(candidates), n, 0))
+    return Gathered(Tally(below, below + 1, Candidates(candidates), n, 0))
 
 
 def _few_candidates(parts: list[Gathered], proven: Proven, most: int) -> Any:

@@ -42,7 +42,7 @@ from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.loads import _find_brackets, _resolve
 from dask_gpuselect.engine.partials import Gathered, Proven
 from dask_gpuselect.engine.settings import DEFAULTS
-from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Cuts, Tally
 from dask_gpuselect.maths.sizes import pivot_count, plan_narrowing
 from dask_gpuselect.quantiles.questions import Quantiles
@@ -202,7 +202,7 @@ def _simulate_candidates(
                 for cell, size in zip(cells, sizes, strict=True)
             ]
             counts = (below, upto) if part == 0 else (below * 0, upto * 0)
-            candidates = HostCandidates(np.concatenate(drawn))
+            candidates = Candidates(np.concatenate(drawn))
             pickle.dump(Gathered(Tally(*counts, candidates, n if part == 0 else 0, 0)), file)
     _, result = measured(_resolved, path, proven, question)
     return sum(sizes), result

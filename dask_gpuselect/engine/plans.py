@@ -61,6 +61,9 @@ BOUNDS_OF_COUNTS, BOUNDS_OF_WEIGHTS = (24, 17), (48, 33)
 OF_CHUNK = 24
 """Bytes of the counts of `maths.cuts.Cuts` for a chunk."""
 
+OF_SUMS = 24
+"""Bytes of two exact sums of weights, of three digits; weights far apart need more digits."""
+
 GUESSED_ENDS = 34
 """Most ends of a guess for each range: quantiles have 18, and the five ranges of `mad` 170."""
 
@@ -529,9 +532,7 @@ def _state_bytes(x: DaskArray, question: Question, pivots: float = math.inf) -> 
     n_checked = min(n_ends, n_slots * max(MOST_CHECKED // max(x.npartitions, 1), 1))
     # The brackets have bounds for every chunk, also for empty ones.
     bounds = x.npartitions * (min(n_slots, x.size) * of_slot + n_checked * of_end)
-    of_tally = TWO_COUNTS + 2 * bytes_of_weight(x)
-    if question.measures.squares:  # and products of element and weight between the ends
-        of_tally += sums_bytes(selection_dtype(x.dtype)) // 2 + 2 * bytes_of_weight(x)
+    of_tally = TWO_COUNTS + OF_SUMS * weighs
     tallies = (graphs.most_merged(x) + 1) * n_ends * of_tally  # and the brackets
     return int(bounds + tallies + _summed_bytes(x, question))
 

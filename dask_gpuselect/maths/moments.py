@@ -273,6 +273,7 @@ def _rounded_by_floats(
 
 def _spread(n: IntArray, sizes: ExactSums, square: ExactSums) -> ExactSums:
     """Compute n times the sum of squares less the squared sum: n squared times the variance."""
+    sizes, square = sizes.in_digits(), square.in_digits()
     products = [np.zeros(len(n), np.uint64) for _ in range(2 * len(sizes.digits) + 1)]
     words = [digit.astype(np.uint64) for digit in sizes.digits]
     shift, mask = np.uint64(DIGIT), np.uint64(MASK)

@@ -46,6 +46,7 @@ REACHING = {
     ("importlib", "warm/__init__.py"): "modules of kernels of this package, by their names",
     ("pkgutil", "warm/__init__.py"): "the names of the modules of kernels",
     ("difflib", "engine/settings.py"): "the setting that may be meant",
+    ("llvmlite", "kernels/cpu/row_networks.py"): "machine code of networks, made from numbers",
     ("llvmlite", "kernels/cpu/window_code.py"): "machine code of networks, made from numbers",
     ("llvmlite", "kernels/cpu/window_sets.py"): "machine code of sets, made from numbers",
     ("os", "forks.py"): "os.register_at_fork",

@@ -205,7 +205,7 @@ WEIGHTS: dict[str, Callable[[Array, Random], Array]] = {
     "alike": lambda v, r: np.full(v.size, 0.1),
     "tenths": lambda v, r: r.integers(1, 4, v.size) / 10,
     "one heavy": lambda v, r: np.where(np.arange(v.size) == v.size // 3, 1e9, 1.0),
-    "magnitudes": lambda v, r: np.exp2(r.integers(-1000, 1000, v.size)),
+    "magnitudes": lambda v, r: np.exp2(r.integers(-60, 60, v.size)),
 }
 """From the elements to their weights."""
 MEASURES = ("count",) * 6 + tuple(WEIGHTS) + ("0 of what is missing",)

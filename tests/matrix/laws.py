@@ -307,7 +307,7 @@ def plan_of(case: Case, lazy: Lazy) -> dask_gpuselect.Plan:
         return dask_gpuselect.explain(lazy.values, lambda x: ask(case, x, lazy.beside))
 
 
-OVERHEAD = 1000, 40
+OVERHEAD = 1000, 200
 """Bytes of partial results beside what plans count: of all, and for each chunk and quantile."""
 
 
@@ -333,7 +333,8 @@ def bytes_stated(case: Case) -> None:
             return
         sent = [state["cache"][each] for each in state["dependencies"][key]]
         chunks = [each for each in sent if isinstance(each, CHUNKS)]
-        others = [a for a in sent if not (isinstance(a, (*CHUNKS, Boxes)) or _is_of_group(a))]
+        others = [each for each in sent if not isinstance(each, (*CHUNKS, Boxes))]
+        others = [each for each in others if not _is_of_group(each)]
         pools = _pools(others)
         results = _bytes_of(others, set(map(id, pools)))
         sizes = {"chunks": _bytes_of(chunks), "partial results": results}

@@ -150,7 +150,7 @@ __device__ __forceinline__ bool is_equal_to(Value a, Value b) {
 template <class I, class Before>
 __device__ __forceinline__ I first_not(I first, I last, Before is_before) {
     while (first < last) {
-        I middle = (first + last) / 2;
+        I middle = first + (last - first) / 2;  // rounded down, for negative numbers as well
         if (is_before(middle)) first = middle + 1; else last = middle;
     }
     return first;
