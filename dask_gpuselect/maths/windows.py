@@ -32,7 +32,7 @@ class WindowOrder(LaneOrder, Protocol):
 
     @property
     def scale(self) -> float:
-        """What distances, and differences of two quantiles, are divided by."""
+        """Return the number that divides distances and differences of two quantiles."""
 
     def finished(self, answers: Any, n_valid: Any, *, is_scaled: bool = False) -> Any:
         """Return the answers, ``(n, n_windows)``, by the order statistics of all windows.
