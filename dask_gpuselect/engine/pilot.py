@@ -25,7 +25,7 @@ from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import PILOT_SIZE, pilot_room
-from dask_gpuselect.maths.weight_guess import refined
+from dask_gpuselect.maths.weight_guess import FEW_ANSWERS, refined
 
 # One element in 2^PILOT_SHIFT of a plain array is sampled, but at least LEAST_PILOT elements. With
 # samples of 2^15 and 2^18, the median of 2^22 float64 took 9 and 23 ms, that of 2^26 95 and 80 ms.
@@ -38,9 +38,7 @@ PILOT_MOST = 1 << 28
 # Size of the sample of candidates that narrows brackets. As many candidates are sorted without
 # narrowing: see `weighted.FEW_CANDIDATES`.
 NARROWING = 1 << 17
-# Most weighted quantiles of which a sample's own weights leave few candidates, and most of which
-# those of a measured sample do. More are not guessed.
-FEW_WEIGHTED, MOST_WEIGHTED = 20, 5000
+MOST_WEIGHTED = 5000  # most weighted quantiles that are guessed
 LEFT = 0.1  # largest share of weighted candidates: sorting more takes longer than two reads
 GUESSED = 0.2  # largest share of all elements that are candidates of a box plot of one array
 
@@ -161,9 +159,9 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
     if ranks is not None:
         sampled = min(PILOT_SIZE, max(size >> PILOT_SHIFT, LEAST_PILOT))
         return *kernels.pilot(values, dtype, sampled, ranks), None
-    is_many = measures.weights and _are_many(question)
-    sample, rate = kernels.sorted_sample(values, dtype, PILOT_SIZE, is_many=is_many)
-    if is_many and not sample.is_measured:
+    n_answers = question.n_answers if measures.weights else 1
+    sample, rate = kernels.sorted_sample(values, dtype, PILOT_SIZE, n_answers=n_answers)
+    if n_answers > FEW_ANSWERS and not sample.is_measured:
         return None
     room = pilot_room(GUESSED, size)
     sums_all = measures.sums is everything
@@ -190,11 +188,6 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
     return *_narrowed(guess, tally, question), later
 
 
-def _are_many(question: Question) -> bool:
-    """Return whether a sample is measured for the weighted quantiles of a question."""
-    return question.n_answers > FEW_WEIGHTED
-
-
 def _narrowed(
     brackets: Brackets, tally: Tally | None, question: Question
 ) -> tuple[Brackets, Tally | None]:
@@ -207,7 +200,7 @@ def _narrowed(
         n, dtype = len(tally.candidates), tally.candidates.dtype
         inside = Accompanied(tally.candidates.elements, weights=tally.weights)
         about = inside, dtype, NARROWING
-        sample = partial(kernels.sorted_sample, *about, is_many=_are_many(question))
+        sample = partial(kernels.sorted_sample, *about, n_answers=question.n_answers)
         try:
             narrow = question.in_memory.guess_inside(brackets, tally, sample)
         except ChunksChangedError:

@@ -412,19 +412,19 @@ def sample(chunk: Any, dtype: np.dtype[Any], rate: float) -> NDArray[Any]:
 
 @one_way
 def sorted_sample(
-    array: Any, dtype: np.dtype[Any], size: int, *, is_many: bool = False
+    array: Any, dtype: np.dtype[Any], size: int, *, n_answers: int = 1
 ) -> tuple[Any, float]:
     """Return at least `size` elements at hashed places of an array, ascending, on its device.
 
     NaN may come last (see `valid_in`). Also returns the share of all places that were drawn. For an
     array with weights the elements are a `WeightedSample`, which has valid elements only, and which
-    is measured for many quantiles (`is_many`), where a kernel does that.
+    is measured for many answers, where a kernel does that.
     """
     drawn: tuple[Any, float]
     if _is_weighted(array):
         array = checked_chunk(array, dtype)
         sampled = backend_for(array).weighing.sorted_sample
-        drawn = sampled(array, dtype, size, is_many=is_many)
+        drawn = sampled(array, dtype, size, n_answers=n_answers)
         return drawn
     values, _ = elements_of(array, dtype)
     size = min(size, math.prod(values.shape))

@@ -31,6 +31,8 @@ from dask_gpuselect.maths.sizes import PILOT_SIGMA
 from dask_gpuselect.maths.weight_finish import CellWeights, sums_reached, windows
 from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT
 
+FEW_ANSWERS = 20  # most quantiles of which the own weights of a sample leave few candidates
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightedSample:

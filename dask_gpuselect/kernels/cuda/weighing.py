@@ -46,7 +46,7 @@ from dask_gpuselect.maths.exact_sums import (
 )
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.weight_guess import WeightedSample
+from dask_gpuselect.maths.weight_guess import FEW_ANSWERS, WeightedSample
 from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE, POINT, PRODUCT_UNIT, WEIGHT_UNIT
 
 SAMPLED = 1 << 16  # elements of the sample that pivots are chosen from
@@ -57,9 +57,9 @@ STRETCHES = 1 << 11  # stretches of a sample for the host; a bracket of the medi
 # Stretches whose weights are measured, and numbers of elements for which that takes less time than
 # to narrow guesses: a median of 2^24 took 4.2 ms instead of 4.7, one of 2^25 3.4 instead of 3.2.
 MEASURED, LEAST_MEASURED, MOST_MEASURED = 3 << 10, 1 << 21, 1 << 24
-# Stretches of all elements for many quantiles: sorting up to `MOST_MEASURED` takes as long as to
-# measure a sample and to narrow its guesses.
-SORTED = 1 << 16
+# Stretches of all elements for very many quantiles: for 500 of 2^24, sorting takes as long as to
+# measure a sample and to narrow its guesses. For 99 it took 2.1 ms of the device instead of 0.75.
+SORTED, MEASURED_ANSWERS = 1 << 16, 128
 N_NUMBERS = 6  # numbers that `weigh_once` hands out before those of segments
 LEAST = 2.0**-1074  # least positive float64
 FAULT = (1 << 32) - 1  # mask of the number of blocks that found negative weights
@@ -339,18 +339,19 @@ def _weighed_at(
 
 
 def sorted_sample(
-    chunk: Accompanied, dtype: np.dtype[Any], size: int, *, is_many: bool = False
+    chunk: Accompanied, dtype: np.dtype[Any], size: int, *, n_answers: int = 1
 ) -> tuple[WeightedSample, float]:
     """Draw a sorted sample with weights, reduced to a few stretches.
 
     The stretches of up to `MOST_MEASURED` elements are measured, which takes a read, and those of
-    more for many quantiles: 99 of 2^28 took 51 ms instead of 335. For many quantiles of fewer, the
-    sample is all elements. See `reference.weighing.sorted_sample`.
+    more for many quantiles: 99 of 2^28 took 51 ms instead of 335. For very many quantiles of fewer,
+    the sample is all elements. See `reference.weighing.sorted_sample`.
     """
     given = _as_read(chunk, dtype)
     if given is None or not chunk.size:
         return reference.sorted_sample(chunk, dtype, size)
-    is_all = is_many and chunk.size <= MOST_MEASURED
+    is_many = n_answers > FEW_ANSWERS
+    is_all = n_answers > MEASURED_ANSWERS and chunk.size <= MOST_MEASURED
     size = chunk.size if is_all else min(size, chunk.size)
     is_measured = is_many or LEAST_MEASURED < chunk.size <= MOST_MEASURED
     n_stretches = min(SORTED if is_all else MEASURED if is_measured else STRETCHES, size)

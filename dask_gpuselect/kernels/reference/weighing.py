@@ -276,13 +276,13 @@ def _is_missing(values: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def sorted_sample(
-    chunk: Accompanied, dtype: np.dtype[Any], size: int, *, is_many: bool = False
+    chunk: Accompanied, dtype: np.dtype[Any], size: int, *, n_answers: int = 1
 ) -> tuple[WeightedSample, float]:
     """Draw valid elements at `size` random places, ascending, with their weights.
 
     Also returns the share of all places that were drawn. Invalid weights are skipped: a later read
-    of all of them raises. With `is_many`, the sample is for so many quantiles that it may take a
-    read to make it exact.
+    of all of them raises. The sample is for `n_answers` quantiles, which may be so many that it
+    takes a read to make it exact.
     """
     n, flat = chunk.size, (chunk.size,)
     size = min(size, n)
