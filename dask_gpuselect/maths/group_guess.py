@@ -84,10 +84,11 @@ class GatheredGroups:
     @cached_property
     def edges(self) -> IntArray:
         """Find where the places of the elements of each group start and stop, in two rows."""
-        # Ends that stand for open brackets equal no element. They are behind all others.
-        starts = self._starts.reshape(len(self.counts), -1)[:, 0]
-        n_places = np.where(self.counts > 0, self._sizes, 0).sum(axis=(1, 2))
-        return np.stack([starts, starts + n_places])
+        # Ends that stand for open brackets equal no element. They are behind all others. Neither do
+        # ends that equal another one, and these have places among the elements.
+        starts = self._starts.reshape(self.counts.shape)
+        stops = np.where(self.counts > 0, starts + self._sizes, starts[:, :1, :1])
+        return np.stack([starts[:, 0, 0], stops.max(axis=(1, 2))])
 
     def holds(self, n_low: IntArray, n_high: IntArray) -> bool:
         """Return whether all of so many least and largest places, and the next, are all elements.
