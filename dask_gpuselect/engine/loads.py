@@ -317,7 +317,7 @@ def _load(
     """
     turn = bracket if turn is None else turn
     seed = f"load 2 after {turn.name}"
-    source = private_copy(x, seed, after=(turn.name,), after_layer=turn.name, among=among)
+    source = private_copy(x, seed, after=(turn.name,), after_layer=turn.name)
     if turn is not bracket:  # the copy's graph needs the layer of `turn`
         source = DaskArray(merged(source, turn), source.name, source.chunks, meta=source._meta)
     name = f"{label}-candidates-{tokenize(source.name, bracket.name)}"

@@ -211,7 +211,6 @@ def private_copy(
     *,
     after: Key | None = None,
     after_layer: str = "",
-    among: Sequence[DaskArray] = (),
 ) -> DaskArray:
     """Copy an array's tasks under keys of their own, possibly to wait for another task.
 
@@ -225,8 +224,6 @@ def private_copy(
         Key of a task that every first task of the copy waits for.
     after_layer : str
         Layer that contains `after`. It is not part of the copy's graph: the caller adds it.
-    among : sequence of dask arrays
-        All arrays that are copied with this seed, if there are others than `x`.
 
     Returns
     -------
@@ -234,7 +231,7 @@ def private_copy(
         `x` itself if all its chunks are in memory already.
     """
     layers, dependencies = x.dask.layers, x.dask.dependencies
-    in_place, copied = divide(x, renames=after is not None and _have_one_file(among or [x]))
+    in_place, copied = divide(x)
     if not copied:
         return x
     renaming = _Renaming(layers, copied, seed, after)
@@ -555,30 +552,8 @@ def reached(start: Iterable[Node], next_of: Callable[[Node], Iterable[Node]]) ->
     return list(visited)
 
 
-def _have_one_file(arrays: Sequence[DaskArray]) -> bool:
-    """Return whether at most one file-like object, of `da.from_array`, is read for some arrays."""
-    copied = {name: x.dask.layers[name] for x in arrays for name in divide(x, renames=True)[1]}
-    return sum(is_file(*each) for each in copied.items()) < 2
-
-
-def is_file(name: str, layer: Layer) -> bool:
-    """Return whether a layer has the file-like object that `da.from_array` reads from.
-
-    Such an object has a shape but is not a chunk: its key has no place in a grid.
-    """
-    value = layer.get(name) if isinstance(layer, MaterializedLayer) else None
-    return hasattr(getattr(value, "value", value), "shape")
-
-
-def divide(x: DaskArray, *, renames: bool = False) -> tuple[list[str], list[str]]:
-    """Return the layers that stay in place, and those to copy, as far as `x` needs them.
-
-    If it `renames`, a copy that waits has another name for the file-like object that
-    `da.from_array` reads from. So readers wait for that name and are themselves unchanged: dask
-    fuses slices only into tasks that it knows. This must not be done with several such objects: as
-    soon as the first one has its name, dask's schedulers for threads and processes would read all
-    of it before they start with the second.
-    """
+def divide(x: DaskArray) -> tuple[list[str], list[str]]:
+    """Return the layers that stay in place, and those to copy, as far as `x` needs them."""
     layers, dependencies = x.dask.layers, x.dask.dependencies
     small = max(largest_chunk_bytes(x), SMALL_RESULT)
     copied: list[str] = []
@@ -586,10 +561,9 @@ def divide(x: DaskArray, *, renames: bool = False) -> tuple[list[str], list[str]
 
     def next_of(name: str) -> Collection[str]:
         layer = layers[name]
-        is_renamed = renames and is_file(name, layer)
         is_small = is_reduction(name, layer) and _size(layer) <= small
         is_shared = is_small or isinstance(layer, DoneOnce)
-        if is_shared or (_is_in_memory(layer) and not is_renamed):
+        if is_shared or _is_in_memory(layer):
             shared.append(name)
             return ()
         copied.append(name)
@@ -849,8 +823,17 @@ def rebuilt(layer: Blockwise, **changes: Any) -> Blockwise:
 
 
 def _waiting(task: GraphNode, key: Key, turn: TaskRef) -> Task:
-    """Return a task that waits for its turn, under a new key."""
-    return Task(key, _in_turn, task, turn, _data_producer=task.data_producer)
+    """Return a task that waits for its turn, under a new key.
+
+    A task that reads from a file waits with its first argument, so that dask still fuses slices
+    into it.
+    """
+    reads = task.data_producer
+    if not (isinstance(task, Task) and calls(task, GETTERS)):
+        return Task(key, _in_turn, task, turn, _data_producer=reads)
+    file, *rest = task.args
+    waiting = Task(None, _in_turn, file, turn)
+    return Task(key, task.func, waiting, *rest, _data_producer=reads, **task.kwargs)
 
 
 def without_turn(layer: Blockwise, turns: Collection[Key]) -> Task | None:

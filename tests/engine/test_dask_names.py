@@ -25,7 +25,6 @@ from dask_gpuselect.engine.source import (
     Step,
     _waiting,
     calls,
-    is_file,
     is_reduction,
     nested,
     rebuilt,
@@ -68,7 +67,9 @@ NAMES: dict[str, Callable[[], bool]] = {
     "ArrayBlockwiseDep.chunks": lambda: ArrayBlockwiseDep(X.chunks).chunks == X.chunks,
     "collection_annotations": lambda: layers_of(X)[X.name].collection_annotations["shape"] == (6,),
     "names of reductions": lambda: any(starmap(is_reduction, layers_of(X.mean()).items())),
-    "keys of files": lambda: any(starmap(is_file, layers_of(OF_A_FILE).items())),
+    "readers that wait": lambda: calls(
+        _waiting(layers_of(OF_A_FILE)[OF_A_FILE.name].task, "c", TaskRef("turn")), GETTERS
+    ),
     "names of getters": lambda: calls(layers_of(OF_A_FILE)[OF_A_FILE.name].task, GETTERS),
     "names of slices": lambda: calls(next(iter(layers_of(X[1:])[X[1:].name].values())), SLICES),
     "tasks made one": lambda: [step.does for step in steps_of(MADE_ONE)] == ["", "reduce"],

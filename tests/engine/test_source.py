@@ -226,7 +226,6 @@ def test_names_that_users_give_say_nothing() -> None:
         assert x.element_bytes() == 8
         assert not x.is_staged
         assert not source.is_reduction(x.name, x.dask.layers[x.name])
-        assert not source.is_file(x.name, x.dask.layers[x.name])
         assert not x.is_in_memory
 
 
