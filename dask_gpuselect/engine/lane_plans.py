@@ -57,7 +57,7 @@ from dask_gpuselect.engine.plans import (
 )
 from dask_gpuselect.engine.questions import LaneQuestion
 from dask_gpuselect.engine.reads import Reads
-from dask_gpuselect.engine.resident import fit_one_device
+from dask_gpuselect.engine.resident import device_limit, fit_one_device
 from dask_gpuselect.engine.scratch import (
     Carried,
     Disk,
@@ -724,4 +724,7 @@ def one_lane_limit(x: Source) -> int:
     limit = column_limit()
     # A device is as fast with all of it: weighted quartiles of 2,000 groups of 2^24 float32 took
     # 1.1 s in one task, and 3.1 s in passes.
-    return limit if x.is_on_device else min(limit, ONE_TASK)
+    if not x.is_on_device:
+        return min(limit, ONE_TASK)
+    is_weighted = any(each.name == "weights" for each in x.companions)
+    return limit if is_weighted or not fit_one_device([x]) else max(limit, device_limit())

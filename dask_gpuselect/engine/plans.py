@@ -32,7 +32,7 @@ from dask_gpuselect.engine.counting import gathered_bytes, takes_counts
 from dask_gpuselect.engine.keeping import Keeping, why_twice
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.reads import Reads
-from dask_gpuselect.engine.resident import fit_one_device
+from dask_gpuselect.engine.resident import device_limit, fit_one_device
 from dask_gpuselect.engine.source import DaskArray, Source, aligned
 from dask_gpuselect.maths import weights
 from dask_gpuselect.maths.exact_sums import sums_bytes
@@ -41,7 +41,6 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
     CANDIDATE_COPIES,
     LEAST_OF_GROUP,
-    MOST_SORTED,
     PIVOT_BYTES,
     PIVOT_WORK,
     TWO_COUNTS,
@@ -458,18 +457,19 @@ def share_of_one_task(x: DaskArray, question: Question) -> int:
     if question.costs.n_slots > 1:
         return 0
     if question.measures.weights:  # elements and weights are copied together
-        fits = _copied_bytes(x, question) <= settings.n_bytes("root-limit")
-        return question.costs.share if fits and x.size <= MOST_SORTED else 0
+        limit = max(settings.n_bytes("root-limit"), device_limit())
+        return question.costs.share if _copied_bytes(x, question) <= limit else 0
     about, limit, itemsize = _for_root(x, question)
     return share_of_one_place(*about, question.n_ranges, question.costs.share, itemsize, limit)
 
 
 def stays_on_device(arrays: Sequence[DaskArray], questions: Sequence[Question]) -> bool:
     """Return whether chunks that tasks make on a device stay there until one task has answered."""
-    if not fit_one_device(arrays):
+    pairs = list(zip(arrays, questions, strict=True))
+    copied = [_copied_bytes(*each) for each in pairs if each[1].measures.weights]
+    if not fit_one_device(arrays, sum(copied)):
         return False
     # Counting takes one load, too.
-    pairs = zip(arrays, questions, strict=True)
     return all(share_of_one_task(*each) and not takes_counts(*each) for each in pairs)
 
 

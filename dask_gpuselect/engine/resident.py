@@ -42,9 +42,13 @@ def fit_one_device(arrays: Sequence[DaskArray], more: float = 0) -> bool:
         return False
     if made and not graphs.runs_in_threads():
         return False
-    limit = settings.n_bytes("cache-limit", memory_bytes() // DEVICE_SHARE)
     n_bytes = more + sum(x.size * x.element_bytes() for x in sources)
-    return bool(n_bytes <= limit)  # False if unknown
+    return bool(n_bytes <= device_limit())  # False if unknown
+
+
+def device_limit() -> int:
+    """Return the most bytes of chunks that stay on a device for one task."""
+    return settings.n_bytes("cache-limit", memory_bytes() // DEVICE_SHARE)
 
 
 def answer_in_memory(

@@ -14,6 +14,7 @@ from dask_gpuselect import describe_boxplot, explain, median, quantile, sort, to
 from dask_gpuselect.boxplot import tables
 from dask_gpuselect.engine import graphs, pilot, source
 from dask_gpuselect.engine.source import Source
+from dask_gpuselect.groups import groupby
 from tests.backends import CUPY, kernel_module, own_module
 from tests.data import normal
 from tests.engine.test_pilot import watched_guesses
@@ -83,7 +84,8 @@ def test_masked_chunks_are_read_in_place(small_pilots: None) -> None:
             names -= names_of(each)
         doors = ("checked-", "with-companions-")
         assert len([name for name in names if not name.startswith(doors)]) == 1
-    with dask.config.set({"dask_gpuselect.root-limit": "100 kB"}):
+    limits = ("root-limit", "100 kB"), ("cache-limit", 0)
+    with dask.config.set({f"dask_gpuselect.{name}": limit for name, limit in limits}):
         assert len(names_of(quantile(x, 0.5, weights=weights, method="inverted_cdf"))) > 10
 
 
@@ -136,6 +138,10 @@ def test_chunks_that_stay_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None
     file.counts.clear()
     np.testing.assert_array_equal(computed(quantile(x, Q)), expected)
     assert set(file.counts.values()) == {1}
+    labels, weights = np.arange(N) % 3, CUPY.held(np.ones(N), 7_000)
+    with dask.config.set({"dask_gpuselect.column-limit": "1 kB", "dask_gpuselect.root-limit": 0}):
+        assert groupby(x, labels).explain(describe_boxplot).name == "column"
+        assert explain(x, weights=weights).name == "resident"
     for limit in (0, 8 * N - 1):
         with dask.config.set({"dask_gpuselect.cache-limit": limit}):
             assert explain(x, Q).name == "bracket"
