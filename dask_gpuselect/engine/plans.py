@@ -457,19 +457,19 @@ def share_of_one_task(x: DaskArray, question: Question) -> int:
     if question.costs.n_slots > 1:
         return 0
     if question.measures.weights:  # elements and weights are copied together
-        limit = max(settings.n_bytes("root-limit"), device_limit())
-        return question.costs.share if _copied_bytes(x, question) <= limit else 0
+        fits = _copied_bytes(x, question) <= settings.n_bytes("root-limit")
+        fits = fits or x.size * Source.of(x).element_bytes() <= device_limit()
+        return question.costs.share if fits else 0
     about, limit, itemsize = _for_root(x, question)
     return share_of_one_place(*about, question.n_ranges, question.costs.share, itemsize, limit)
 
 
 def stays_on_device(arrays: Sequence[DaskArray], questions: Sequence[Question]) -> bool:
     """Return whether chunks that tasks make on a device stay there until one task has answered."""
-    pairs = list(zip(arrays, questions, strict=True))
-    copied = [_copied_bytes(*each) for each in pairs if each[1].measures.weights]
-    if not fit_one_device(arrays, sum(copied)):
+    if not fit_one_device(arrays):
         return False
     # Counting takes one load, too.
+    pairs = zip(arrays, questions, strict=True)
     return all(share_of_one_task(*each) and not takes_counts(*each) for each in pairs)
 
 

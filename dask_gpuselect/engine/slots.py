@@ -151,7 +151,7 @@ def _is_on_device(x: Any) -> bool:
 
 def _without_slots(x: Any, grouping: Grouping) -> str:
     """Return what one task would take if groups were no slots: a key of `LEAST`."""
-    if not _is_lazy(x) or x.nbytes <= one_lane_limit(Source.of(x)):
+    if not _is_lazy(x) or x.nbytes <= one_lane_limit(Source.of(x), grouping.codes.nbytes):
         return "table"
     return "everything" if grouping.is_lazy else "tables"
 
