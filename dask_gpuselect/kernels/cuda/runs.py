@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -144,13 +144,9 @@ class SortedRuns(Runs):
     def boxes(self, question: LaneOrder, rule: Rule) -> LaneBoxes | None:
         if self.has_weights or not self.values.size:
             return None
-        starts, stops = self.starts, self.stops
-        wanted = question.wanted_of_lanes(np.maximum(self.n_valid, 1))
-        edges, ranks = (starts, stops), np.stack([wanted.lower, wanted.upper])
-        result = cupy.zeros(_n_bytes(len(stops)), np.uint8)
-        counts = self.n_valid, self.n_missing, self.n_left_out + self.n_idle
-        at = self.keys, edges, ranks + starts, wanted.weight
-        drawn = _drawn(*at, question, rule, result, *counts)
+        edges = np.stack([self.starts, self.stops])
+        result = cupy.zeros(_n_bytes(len(self.stops)), np.uint8)
+        drawn = _drawn(self, question, rule, edges, lambda ranks: ranks, result)
         if drawn is None:
             return None
         columns, _ = drawn
@@ -263,16 +259,17 @@ def boxes_of_groups(
     if found is None:
         return None
     about, n_missing, candidates = found
-    n_valid = about.n_valid
-    before = np.cumsum(n_valid) - n_valid
-    wanted = question.wanted_of_lanes(np.maximum(n_valid, 1))
-    ranks = np.minimum(np.stack([wanted.lower, wanted.upper]) + before, max(n_valid.sum() - 1, 0))
-    places = about.places(ranks)
-    if places is None:
-        return None
+    n_valid, kind = about.n_valid, candidates.dtype
     # The device has added up meanwhile; sorting waits for it.
-    at = candidates.ordered(), about.edges, places, wanted.weight
-    drawn = _drawn(*at, question, rule, result, n_valid, n_missing, n_left_out)
+    runs = SortedRuns(
+        kind, n_valid, n_missing, n_left_out, 0 * n_valid, candidates.ordered(), None, None
+    )
+    last = max(n_valid.sum() - 1, 0)
+
+    def places_of(ranks: IntArray) -> IntArray | None:
+        return about.places(np.minimum(ranks, last))
+
+    drawn = _drawn(runs, question, rule, about.edges, places_of, result)
     if drawn is None:
         return None
     columns, host = drawn
@@ -289,24 +286,26 @@ def _n_bytes(n_runs: int) -> int:
 
 
 def _drawn(
-    keys: Keys,
-    edges: Sequence[IntArray] | IntArray,
-    places: IntArray,
-    weight: NDArray[np.float64],
+    runs: SortedRuns,
     question: LaneOrder,
     rule: Rule,
+    edges: IntArray,
+    places_of: Callable[[IntArray], IntArray | None],
     result: Array,
-    n_valid: IntArray,
-    n_missing: IntArray,
-    n_left_out: IntArray,
 ) -> tuple[dict[str, Any], NDArray[np.uint8]] | None:
-    """Draw the box of each run of ordered keys; see `boxes_of_runs`. The host waits once.
+    """Draw the box of each run; see `boxes_of_runs`. The host waits once.
 
-    `result` is zero before, and has at least `_n_bytes`. Returns the columns of `LaneBoxes` but for
-    moments, and the result on the host. Returns None for integers that are too wide.
+    The keys of a run lie between two `edges`, and ranks among the elements of all runs at
+    `places_of` them. `result` is zero before, and has at least `_n_bytes`. Returns the columns of
+    `LaneBoxes` but for moments, and the result on the host. Returns None for integers that are too
+    wide, and without the places of all ranks.
     """
-    n_runs, size = len(edges[0]), question.n_answers
-    weights = np.broadcast_to(weight, (size, n_runs)).astype(np.float64).view(np.int64)
+    wanted = question.wanted_of_lanes(np.maximum(runs.n_valid, 1))
+    places = places_of(np.stack([wanted.lower, wanted.upper]) + runs.starts)
+    if places is None:
+        return None
+    keys, n_runs, size = runs.keys, len(runs.n_valid), question.n_answers
+    weights = np.broadcast_to(wanted.weight, (size, n_runs)).astype(np.float64).view(np.int64)
     table = np.vstack([*edges, *np.broadcast_to(places, (2, size, n_runs)), weights])
     drawn, dtype = drawn_by(rule), keys.dtype
     most = int(drawn["most_fliers"])
@@ -325,8 +324,9 @@ def _drawn(
     columns |= {"n_low": found["n_low"], "n_high": found["n_high"], "q": found["q"].T}
     listed = {"fliers": fliers[: int(facts["n_fliers"])], "most_fliers": most}
     listed |= {"starts": found["start"], "counts": found["count"]}
-    n = {"n": n_valid + n_missing + n_left_out, "n_valid": n_valid, "n_left_out": n_left_out}
-    return columns | listed | n, host
+    n_left_out = runs.n_left_out + runs.n_idle
+    n = {"n": runs.n_valid + runs.n_missing + n_left_out, "n_valid": runs.n_valid}
+    return columns | listed | n | {"n_left_out": n_left_out}, host
 
 
 def _joined(arrays: Sequence[Array]) -> Array:
