@@ -356,17 +356,21 @@ def _few_steps(envelope: Envelope) -> Envelope:
     return replace(envelope, **columns, upper=UNKNOWN, position=UNKNOWN)
 
 
+def _median_in(envelope: Envelope) -> tuple[IntArray, IntArray]:
+    """Find positions between which the median lies, one of each; see `Envelope.positions`."""
+    wanted = ranks_of((0.5,), MEDIAN, envelope.most)
+    return envelope.positions(wanted.lower, wanted.upper)
+
+
 def bracket_from_cuts(cuts: Cuts, dtype: np.dtype[Any], room: int | None = None) -> Brackets:
     """Return the brackets that the second load gathers, by the cuts of all chunks.
 
     They hold up to `room` elements in all, by default as many as these cuts make likely.
     """
-    n = int(cuts.n_valid.sum())
-    if n == 0:
+    if not cuts.n_valid.any():
         return Brackets(cuts.pivots[:0], np.zeros(1, np.bool_), inner=np.zeros(1, np.bool_))
-    wanted = ranks_of((0.5,), MEDIAN, n)
     envelope = Envelope.of(cuts)
-    lo, hi = envelope.positions(wanted.lower, wanted.upper)
+    lo, hi = _median_in(envelope)
     tied = tied_inside(envelope, lo, hi)
     likely = max(ROOM * len(cuts.pivots), LEAST_ROOM)
     rooms = (LEAST_ROOM, likely, likely) if room is None else (room, room, room)
@@ -378,12 +382,10 @@ def narrower_deviations(brackets: Brackets, cuts: Cuts, dtype: np.dtype[Any]) ->
 
     Shells that were spared stay so.
     """
-    n = int(cuts.n_valid.sum())
-    if n == 0:
+    if not cuts.n_valid.any():
         return brackets
-    wanted = ranks_of((0.5,), MEDIAN, n)
     envelope = Envelope.of(cuts)
-    lo, hi = envelope.positions(wanted.lower, wanted.upper)
+    lo, hi = _median_in(envelope)
     (median,) = _parts_of_interval(envelope, int(lo[0]), int(hi[0]), 1, dtype)
     shells = shells_of(envelope, *median)
     counted = np.append(tied_inside(envelope, lo, hi), np.array(shells.tied, np.int64))
@@ -413,8 +415,7 @@ def bracket_from_sample(taken: NDArray[Any], size: int, dtype: np.dtype[Any]) ->
     if size == 0:
         return Brackets(taken, np.ones(1, np.bool_), inner=np.zeros(1, np.bool_))
     likely, sampled = envelopes_of_sample(taken, size)
-    wanted = ranks_of((0.5,), MEDIAN, size)
-    lo, hi = likely.positions(wanted.lower, wanted.upper)
+    lo, hi = _median_in(likely)
     few, some, most = (int(share * size) for share in SAMPLED_ROOM)
     heavy = _heavy_inside(sampled, lo, hi, most)
     expected = SampledEnvelope(sampled.values, sampled.lower, sampled.below, size)

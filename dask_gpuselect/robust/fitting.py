@@ -24,7 +24,6 @@ from dask_gpuselect.arrays import Array, like, namespace, to_host
 from dask_gpuselect.maths.cuts import ADVICE, UNKNOWN, ChunksChangedError, Cuts, FloatArray
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.fits.concentration import (
-    Criterion,
     Half,
     Halves,
     ResidualSums,
@@ -78,32 +77,43 @@ def fit(
     Passes: one, and one for each step if there are more than `SAMPLED` rows; three for a step
     if the guess was wrong, or would gather more than `GATHERED_BYTES`.
     """
-    n = sum(rows.sizes)
-    sampled = _sampled(rows, n, search, random)
-    is_all = sampled.size == n
-    sample_tol = 0.0 if is_all else SAMPLE_TOL
-    fits = best_fits(sampled.tables, h / n, search, random, sample_tol)
+    problem = Problem(rows, h, search, tol, *_sampled(rows, search, random))
+    tables, share, is_all = problem.tables, h / problem.n, problem.size == problem.n
+    fits = best_fits(tables, share, search, random, 0.0 if is_all else SAMPLE_TOL)
     if is_all:
-        half = Halves.of(sampled.tables, fits[0].theta[None], h).half(0)
-        return sampled.design, replace(fits[0], half=half)
-    fits = different(fits, sampled.tables, h / n)
+        half = Halves.of(tables, fits[0].theta[None], h).half(0)
+        return problem.design, replace(fits[0], half=half)
+    fits = different(fits, tables, share)
     begun = [Fit(UNKNOWN, math.inf, proposals=(each.theta,)) for each in fits]
-    return sampled.design, _concentrated(rows, sampled, begun, h, search, tol=tol)
+    return problem.design, _concentrated(problem, begun)
 
 
 # --- The sample -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
-    """Rows of the design that were drawn from `n` rows; on the device of the rows."""
+class Problem:
+    """The rows to fit, with a sample of them, which is on the device of the rows.
 
+    `rows`, `h`, `search` and `tol` are the arguments of `fit`. `tables` has the sampled rows of the
+    design.
+    """
+
+    rows: Rows
+    h: int
+    search: StartSettings
+    tol: float
     design: Design
     tables: Tables
-    n: int
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return sum(self.rows.sizes)
 
     @property
     def size(self) -> int:
+        """Number of sampled rows."""
         return self.tables.n
 
     def residuals(self, thetas: FloatArray) -> Array:
@@ -113,9 +123,11 @@ class Sample:
         return xp.where(xp.isnan(size), np.inf, size)
 
 
-def _sampled(rows: Rows, n: int, search: StartSettings, random: np.random.Generator) -> Sample:
+def _sampled(
+    rows: Rows, search: StartSettings, random: np.random.Generator
+) -> tuple[Design, Tables]:
     """Draw rows at random places, in their order. The sample does not depend on the chunks."""
-    row_bytes = 8 * (rows.p + 2)
+    n, row_bytes = sum(rows.sizes), 8 * (rows.p + 2)
     size = min(n, SAMPLED, max(SAMPLED_BYTES // row_bytes, 10 * (rows.p + 1)))
     places = np.sort(random.choice(n, size, replace=False, shuffle=False))
     x, y = passes.sample(rows, places)
@@ -128,18 +140,16 @@ def _sampled(rows: Rows, n: int, search: StartSettings, random: np.random.Genera
             f"{design.n_parameters} are linearly independent; leave out the columns that follow "
             "from others"
         )
-    return Sample(design, Tables.of(table, design.target(y)), n)
+    return design, Tables.of(table, design.target(y))
 
 
 # --- All rows -------------------------------------------------------------------------------------
 
 
-def _concentrated(
-    rows: Rows, sampled: Sample, tracks: list[Fit], h: int, search: StartSettings, *, tol: float
-) -> Fit:
+def _concentrated(problem: Problem, tracks: list[Fit]) -> Fit:
     """Return the best of some fits after steps on all rows; one fit takes the last steps."""
-    for turn in range(search.most_steps + 1):
-        tracks = _after_a_pass(rows, sampled, tracks, h, search.criterion, tol)
+    for turn in range(problem.search.most_steps + 1):
+        tracks = _after_a_pass(problem, tracks)
         if turn >= FIRST_STEPS:
             tracks = [min(tracks, key=lambda track: track.objective)]
         if all(track.is_settled for track in tracks):
@@ -147,30 +157,28 @@ def _concentrated(
     return min(tracks, key=lambda track: track.objective)
 
 
-def _after_a_pass(
-    rows: Rows, sampled: Sample, tracks: list[Fit], h: int, criterion: Criterion, tol: float
-) -> list[Fit]:
+def _after_a_pass(problem: Problem, tracks: list[Fit]) -> list[Fit]:
     """Return the tracks after one pass, in which each open track takes a step."""
     open_ = [track for track in tracks if not track.is_settled]
     fits = [(track, theta) for track in open_ for theta in track.proposals]
-    measured = iter(_tallied(rows, sampled, fits, h, criterion))
+    measured = iter(_tallied(problem, fits))
     advanced = [
-        _advanced(track, [(theta, *next(measured)) for theta in track.proposals], criterion, tol)
+        _advanced(problem, track, [(theta, *next(measured)) for theta in track.proposals])
         for track in open_
     ]
     return [track for track in tracks if track.is_settled] + advanced
 
 
 def _advanced(
+    problem: Problem,
     track: Fit,
     measured: list[tuple[FloatArray, ResidualSums, FloatArray, Half]],
-    criterion: Criterion,
-    tol: float,
 ) -> Fit:
     """Return a track after one pass.
 
     It ends unless a proposal is better than the best fit so far by enough for another step.
     """
+    criterion = problem.search.criterion
     sums = [criterion.sums(tally, ends, half) for _, tally, ends, half in measured]
     each = zip(measured, sums, strict=True)
     objectives = [criterion.objective(half, of_one) for (_, _, _, half), of_one in each]
@@ -179,7 +187,7 @@ def _advanced(
         return replace(track, is_settled=True)
     best = objectives.index(objective)
     theta, tally, ends, half = measured[best]
-    gains = objective < track.objective * (1 - tol)
+    gains = objective < track.objective * (1 - problem.tol)
     step = criterion.step(tally, ends, half, sums[best])
     proposals = [theta + step]
     if criterion.needs_sums and track.step is not None:
@@ -190,27 +198,24 @@ def _advanced(
 Measured = tuple[ResidualSums, FloatArray, Half]
 
 
-def _tallied(
-    rows: Rows, sampled: Sample, fits: list[tuple[Fit, FloatArray]], h: int, criterion: Criterion
-) -> list[Measured]:
+def _tallied(problem: Problem, fits: list[tuple[Fit, FloatArray]]) -> list[Measured]:
     """Return the tallies of some fits with their halves.
 
     That takes one pass if all guesses hold, else two more.
     """
     thetas = np.array([theta for _, theta in fits])
-    guesses = _guesses(fits, sampled, h, criterion)
+    guesses = _guesses(problem, fits)
     measured: list[Measured | None] = [None] * len(fits)
     expected = sum(expected for _, expected in guesses)
     if expected * 8 * (thetas.shape[1] + 1) <= GATHERED_BYTES:
         # One chunk may have all of them, and there may be more by chance.
         room = [(ends, 4 * math.ceil(most) + 1024) for ends, most in guesses]
-        measured = _measured(rows, sampled, thetas, room, h, criterion)
+        measured = _measured(problem, thetas, room)
     missed = [i for i, each in enumerate(measured) if each is None]
     if missed:
-        proven = [_proven(cuts, h) for cuts in passes.cuts(rows, sampled.design, thetas[missed])]
-        for i, each in zip(
-            missed, _measured(rows, sampled, thetas[missed], proven, h, criterion), strict=True
-        ):
+        cuts = passes.cuts(problem.rows, problem.design, thetas[missed])
+        proven = [_proven(each, problem.h) for each in cuts]
+        for i, each in zip(missed, _measured(problem, thetas[missed], proven), strict=True):
             measured[i] = each
     if any(each is None for each in measured):
         raise ChunksChangedError(
@@ -220,26 +225,20 @@ def _tallied(
 
 
 def _measured(
-    rows: Rows,
-    sampled: Sample,
-    thetas: FloatArray,
-    about: list[tuple[FloatArray, int]],
-    h: int,
-    criterion: Criterion,
+    problem: Problem, thetas: FloatArray, about: list[tuple[FloatArray, int]]
 ) -> list[Measured | None]:
     """Tally all rows for some fits in one pass; None for a fit whose guess did not hold."""
     ends, most = [each for each, _ in about], [each for _, each in about]
-    given: dict[str, Any] = {"design": sampled.design, "thetas": thetas, "ends": ends, "most": most}
-    tallies = passes.tallies(rows, **given, with_sums=criterion.needs_sums)
-    halves = [half_of(tally, of_one, h) for tally, of_one in zip(tallies, ends, strict=True)]
-    return [
-        None if half is None else (tally, of_one, half)
-        for tally, of_one, half in zip(tallies, ends, halves, strict=True)
-    ]
+    given: dict[str, Any] = {"design": problem.design, "thetas": thetas, "ends": ends, "most": most}
+    tallies = passes.tallies(problem.rows, **given, with_sums=problem.search.criterion.needs_sums)
+    pairs = list(zip(tallies, ends, strict=True))
+    halves = [half_of(*pair, problem.h) for pair in pairs]
+    each = zip(pairs, halves, strict=True)
+    return [None if half is None else (*pair, half) for pair, half in each]
 
 
 def _guesses(
-    fits: list[tuple[Fit, FloatArray]], sampled: Sample, h: int, criterion: Criterion
+    problem: Problem, fits: list[tuple[Fit, FloatArray]]
 ) -> list[tuple[FloatArray, float]]:
     """Guess two ends that have the h-th residual of each fit between them, and the rows between.
 
@@ -247,16 +246,16 @@ def _guesses(
     has its own t near the same rank. The uncertainty comes from the rows that have changed sides
     and are not in the sample.
     """
-    size, share = sampled.size, h / sampled.n
-    sizes = sampled.residuals(np.array([theta for _, theta in fits]))
+    size, share = problem.size, problem.h / problem.n
+    sizes = problem.residuals(np.array([theta for _, theta in fits]))
     xp = namespace(sizes)
     ordered = xp.sort(sizes, axis=1)
     places = np.full(len(fits), share * size)
     spreads = np.full(len(fits), math.sqrt(size * share * (1 - share)))
     bests = [track.theta for track, _ in fits if track.half is not None]
-    if criterion.needs_sums and len(bests) == len(fits):
+    if problem.search.criterion.needs_sums and len(bests) == len(fits):
         t = like(np.array([track.half.t for track, _ in fits]), sizes)
-        was_inside = sampled.residuals(np.array(bests)) <= t[:, None]
+        was_inside = problem.residuals(np.array(bests)) <= t[:, None]
         n_inside = was_inside.sum(axis=1)
         own_t = xp.take_along_axis(ordered, xp.minimum(n_inside, size - 1)[:, None], axis=1)
         n_changed = (was_inside != (sizes <= own_t)).sum(axis=1)
@@ -268,7 +267,7 @@ def _guesses(
     ends = np.clip(np.stack([firsts, lasts], axis=1), 0, size - 1)
     lo, hi = to_host(xp.take_along_axis(ordered, like(ends, ordered), axis=1)).T
     lo, hi = np.where(firsts >= 0, lo, -1.0), np.where(lasts < size, hi, np.inf)
-    expected = (lasts - firsts) * sampled.n / size
+    expected = (lasts - firsts) * problem.n / size
     return [(np.unique(each), float(most)) for *each, most in zip(lo, hi, expected, strict=True)]
 
 
