@@ -241,7 +241,7 @@ def _described(chosen: Plan, given: Asking, asking: Asking) -> Plan:
     """Add to a plan what the array is, and the bytes of labels: `asking` has them packed."""
     is_grouped = isinstance(given.array, Grouped)
     array = given.array.array if is_grouped else given.array
-    chosen = described(chosen, array, None if given.is_whole else given.axes)
+    chosen = described(chosen, array)
     chosen = replace(chosen, shuffle=shuffles.described(asking.array))
     if not is_grouped or asking.grouping is None:
         return chosen

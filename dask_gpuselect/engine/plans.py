@@ -97,8 +97,6 @@ class Plan:
         or why one read is enough if values are counted.
     n_chunks : int
         Number of chunks of the array; -1 if unknown.
-    n_columns : int
-        Number of columns of chunks, one for each chunk of the answer; 1 for all elements.
     is_in_memory : bool
         True if `explain` has found all chunks in memory.
     shuffle : str
@@ -119,7 +117,6 @@ class Plan:
     waiting_bytes: int = field(default=0, kw_only=True)
     why: str = field(default="", kw_only=True, compare=False)
     n_chunks: int = field(default=-1, kw_only=True, compare=False)
-    n_columns: int = field(default=1, kw_only=True, compare=False)
     is_in_memory: bool = field(default=False, kw_only=True, compare=False)
     shuffle: str = field(default="", kw_only=True, compare=False)
     disk_bytes: int = field(default=0, kw_only=True)
@@ -413,13 +410,9 @@ def plan_once(x: DaskArray) -> Plan:
     return described(Plan("once", 1, _chunk_bytes(Source.of(x)), 0), x)
 
 
-def described(plan: AnyPlan, x: DaskArray, axes: Sequence[int] | None = None) -> AnyPlan:
-    """Add to a plan how many chunks and columns there are, and whether they are in memory."""
-    left = [n for axis, n in enumerate(x.numblocks) if axes is not None and axis not in axes]
-    is_in_memory = Source.of(x).is_in_memory
-    return replace(
-        plan, n_chunks=x.npartitions, n_columns=math.prod(left), is_in_memory=is_in_memory
-    )
+def described(plan: AnyPlan, x: DaskArray) -> AnyPlan:
+    """Add to a plan how many chunks there are, and whether they are in memory."""
+    return replace(plan, n_chunks=x.npartitions, is_in_memory=Source.of(x).is_in_memory)
 
 
 def _most_elements(x: DaskArray) -> float:

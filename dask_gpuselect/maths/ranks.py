@@ -129,8 +129,6 @@ class Method:
     ----------
     name : str
         Name for users.
-    definition : int or None
-        Number in Hyndman and Fan [1]_, if it is one of their nine.
     discrete : bool
         True if the answer always is an element of the data: every weight is 0 or 1.
     position : callable
@@ -144,7 +142,6 @@ class Method:
     """
 
     name: str
-    definition: int | None
     discrete: bool
     position: Callable[[Counts, Reals], Reals]
     weigh: Callable[[Reals], Reals]
@@ -155,26 +152,29 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
     {
         method.name: method
         for method in (
-            Method("inverted_cdf", 1, True, _count, _up),
-            Method("averaged_inverted_cdf", 2, False, _count, _up_or_average),
-            Method("closest_observation", 3, True, _count_less_half, _up_or_odd),
-            Method("interpolated_inverted_cdf", 4, False, Applied(_plotting, (0, 1)), _fraction),
-            Method("hazen", 5, False, Applied(_plotting, (1 / 2, 1 / 2)), _fraction),
-            Method("weibull", 6, False, Applied(_plotting, (0, 0)), _fraction),
+            Method("inverted_cdf", True, _count, _up),
+            Method("averaged_inverted_cdf", False, _count, _up_or_average),
+            Method("closest_observation", True, _count_less_half, _up_or_odd),
+            Method("interpolated_inverted_cdf", False, Applied(_plotting, (0, 1)), _fraction),
+            Method("hazen", False, Applied(_plotting, (1 / 2, 1 / 2)), _fraction),
+            Method("weibull", False, Applied(_plotting, (0, 0)), _fraction),
             # The parameters (1, 1) in exact arithmetic; this form rounds less.
-            Method("linear", 7, False, _span, _fraction),
-            Method("median_unbiased", 8, False, Applied(_plotting, (1 / 3, 1 / 3)), _fraction),
-            Method("normal_unbiased", 9, False, Applied(_plotting, (3 / 8, 3 / 8)), _fraction),
-            Method("lower", None, True, _span, _down),
-            Method("higher", None, True, _span, _up),
-            Method("midpoint", None, False, _span, _halfway),
-            Method("nearest", None, True, _span, _round),
+            Method("linear", False, _span, _fraction),
+            Method("median_unbiased", False, Applied(_plotting, (1 / 3, 1 / 3)), _fraction),
+            Method("normal_unbiased", False, Applied(_plotting, (3 / 8, 3 / 8)), _fraction),
+            Method("lower", True, _span, _down),
+            Method("higher", True, _span, _up),
+            Method("midpoint", False, _span, _halfway),
+            Method("nearest", True, _span, _round),
         )
     }
 )
-"""The thirteen methods of ``numpy.quantile`` by name: Hyndman and Fan's nine, then four more."""
+"""The thirteen methods of ``numpy.quantile`` by name.
 
-MEDIAN: Final = Method("median", None, False, _span, _halfway, averages=True)
+The first nine are Hyndman and Fan's, in their order; then come four more.
+"""
+
+MEDIAN: Final = Method("median", False, _span, _halfway, averages=True)
 """The median, at q = 0.5: it has ranks ``(n - 1) // 2`` and ``n // 2``."""
 
 

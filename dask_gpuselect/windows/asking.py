@@ -133,4 +133,4 @@ def _plan(x: DaskArray, reaches: Sequence[Halo], answer_bytes: int) -> Plan:
         taken *= max(sizes) + reach.before + reach.after
         answers *= -(-max(sizes) // reach.step)
     task_bytes = known_bytes(taken * Source.of(x).element_bytes() + answers * answer_bytes)
-    return described(Plan("windows", 1, task_bytes, 0), x, range(x.ndim))
+    return described(Plan("windows", 1, task_bytes, 0), x)
