@@ -31,6 +31,7 @@ from dask_gpuselect.engine.questions import (
 )
 from dask_gpuselect.engine.source import nothing
 from dask_gpuselect.kernels import valid_in
+from dask_gpuselect.kernels.companions import ChunkColumn
 from dask_gpuselect.maths.boxes import (
     LEAST_ROOM,
     ROOM,
@@ -241,12 +242,10 @@ class BoxQuestion(LaneQuestion, Question):
         q = self.q_of(boxes).T
         return Lanes(q, q, boxes.n_valid, boxes.n_missing)
 
-    def measure_ends(
-        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Any
-    ) -> LaneEnds:
+    def measure_ends(self, column: ChunkColumn, known: Any) -> LaneEnds:
         """Measure the ends of every lane, when its quantiles are known."""
         bounds = np.stack(self.rule.fences(known.lower.T))
-        return kernels.lane_ends(chunks, dtype, axes, bounds, self.rule.max_fliers)
+        return kernels.lane_ends(column, bounds, self.rule.max_fliers)
 
     def boxes_by_ends(self, ends: LaneEnds, known: Any) -> Boxes:
         """Return the box of each lane, from its quantiles and ends."""
@@ -263,7 +262,7 @@ class BoxQuestion(LaneQuestion, Question):
         return np.asarray(self.quantiles.lane_answer(lanes), np.float64)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
-        about, rule = (chunks, dtype, shape.axes, self.order), self.rule
+        about, rule = (ChunkColumn(chunks, dtype, shape.axes), self.order), self.rule
         boxes = kernels.box_lanes(*about, rule, omits_nan=self.omits_nan)
         if boxes is not None and isinstance(chunks[0], Runs):
             return self._of_runs(boxes, dtype, shape)

@@ -294,5 +294,5 @@ class Cached(Arrays):
 
 def _brought(brackets: Brackets, tally: Any, sums: Moments | None, marks: Marks) -> Cached:
     """Make the cache of a tally that came from another process, even beyond the limit."""
-    room.take(tally.candidate_bytes, np.inf)
-    return Cached(brackets, tally, Hold(tally.candidate_bytes), sums=sums, marks=marks)
+    hold = Hold.of(tally.candidate_bytes, np.inf)
+    return Cached(brackets, tally, hold, sums=sums, marks=marks)

@@ -51,6 +51,7 @@ from dask_gpuselect.engine.source import (
     nothing,
     private_copy,
 )
+from dask_gpuselect.kernels.companions import ChunkColumn
 from dask_gpuselect.quiet import quietly
 
 logger = logging.getLogger("dask_gpuselect")
@@ -150,7 +151,7 @@ class Columns:
         is_numbered: bool = False,
         **arguments: Any,
     ) -> Tasks:
-        """Apply ``measure(chunks, dtype, axes, brackets, **arguments)`` to each part of a column.
+        """Apply ``measure(column, brackets, **arguments)`` to each part of a column.
 
         This is done for every column, in a load of the source that waits for all brackets. If
         `is_numbered`, `measure` also gets the `number` of the part.
@@ -180,7 +181,7 @@ class Columns:
     ) -> Tasks:
         """Apply ``known_by(cached, brackets)`` to what an earlier load has cached of each part.
 
-        Where it returns None, the part is loaded for ``measure(chunks, dtype, axes, brackets)``.
+        Where it returns None, the part is loaded for ``measure(column, brackets)``.
         """
         reads = Reads(self.x)
         tasks, keys = {}, {}
@@ -386,7 +387,8 @@ def _measure_marked(
     if is_numbered:
         arguments["number"] = number
     brackets = None if known is None else known.value
-    value = measure(pieces_of(chunks), dtype, axes, brackets, **arguments)
+    column = ChunkColumn(pieces_of(chunks), dtype, axes)
+    value = measure(column, brackets, **arguments)
     return KnownChunks(value, begun_marks(chunks, ordered=ordered))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -129,12 +131,8 @@ def first_load_unless(
     x = request.x
     name = f"{label}-cuts-{tokenize(x.name, plan.share, settled.name)}"
     how = {"dtype": x.dtype, "share": plan.share}
-    cuts = each_if_needed(_cuts, name, Reads(x), [settled], _is_none, **how)
+    cuts = each_if_needed(_cuts, name, Reads(x), [settled], partial(operator.is_, None), **how)
     return FirstLoad(request, plan, cuts, settled)
-
-
-def _is_none(settled: Any) -> bool:
-    return settled is None
 
 
 def _cuts(chunk: Any, settled: None, place: Any, *, dtype: np.dtype[Any], share: int) -> Cuts:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,13 @@ from dask_gpuselect.engine.companions import concatenated
 from dask_gpuselect.engine.groups import ForGroups, GroupedLanes, Grouping, PerGroup, Piece, taken
 from dask_gpuselect.engine.questions import Block, LaneLoad, LaneLoads, of_merged
 from dask_gpuselect.engine.source import itself
-from dask_gpuselect.kernels.companions import Accompanied, CodesOf, each_array, values_of
+from dask_gpuselect.kernels.companions import (
+    Accompanied,
+    ChunkColumn,
+    CodesOf,
+    each_array,
+    values_of,
+)
 from dask_gpuselect.kernels.values import group_value_counts
 from dask_gpuselect.maths.cuts import Arrays, Cuts, IntArray
 from dask_gpuselect.maths.labels import Codes, Labels, codes_among, union
@@ -83,16 +89,10 @@ class GroupsOfAll(GroupedLanes):
             return replace(super().loads, counts=counts)
         return super().loads
 
-    def _count_values(
-        self,
-        chunks: Sequence[Accompanied],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        known: None,
-    ) -> Named:
-        names, codes_of = self.names_in(chunks)
+    def _count_values(self, column: ChunkColumn, known: None) -> Named:
+        names, codes_of = self.names_in(column.chunks)
         n_groups = self.n_groups_of(names)
-        return Named(names, group_value_counts(chunks, dtype, codes_of, n_groups))
+        return Named(names, group_value_counts(column.chunks, column.dtype, codes_of, n_groups))
 
     def _merge_counts(self, partials: Sequence[Named]) -> Named:
         names, places = numbered_together(partials)
@@ -203,16 +203,9 @@ class GroupedElements(GroupsOfAll):
         n_groups = self.grouping.number
         return tuple(n_groups * i // n_roots for i in range(n_roots + 1))
 
-    def cuts(
-        self,
-        chunks: Sequence[Accompanied],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        known: None,
-        *,
-        edges: tuple[int, ...] | None,
-    ) -> Any:
+    def cuts(self, column: ChunkColumn, known: None, *, edges: tuple[int, ...] | None) -> Any:
         """Compute the cuts of the runs in some chunks, split by `edges` if given."""
+        chunks, dtype, _ = column
         names, codes_of = self.names_in(chunks)
         share = pivot_share(self.of_group.n_answers)
         cuts = kernels.group_cuts(chunks, dtype, codes_of, self.n_groups_of(names), share)
@@ -227,18 +220,10 @@ class GroupedElements(GroupsOfAll):
         names, cuts = renumbered(partials)
         return Named(names, bracket_slots(cuts, self.n_groups_of(names), self.ranks))
 
-    def tally(
-        self,
-        chunks: Sequence[Accompanied],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        known: Named,
-        *,
-        edges: tuple[int, ...] | None,
-    ) -> Any:
+    def tally(self, column: ChunkColumn, known: Named, *, edges: tuple[int, ...] | None) -> Any:
         """Compute the tally of some chunks, split by `edges` if given."""
-        brackets = known.value.brackets
-        tally = kernels.group_tally(chunks, dtype, codes_of_names(known.names), brackets)
+        brackets, codes_of = known.value.brackets, codes_of_names(known.names)
+        tally = kernels.group_tally(column.chunks, column.dtype, codes_of, brackets)
         return tally if edges is None else tally.among(brackets, edges)
 
     def order_statistics(self, tallies: Sequence[CellTally], known: Named) -> Named:
@@ -271,16 +256,10 @@ class GroupedElements(GroupsOfAll):
         return GroupedElements.each(partial(function, first, **how), *others)
 
     def measured(
-        self,
-        measure: ForGroups,
-        chunks: Sequence[Any],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        known: Named,
-        **arguments: Any,
+        self, measure: ForGroups, column: ChunkColumn, known: Named, **arguments: Any
     ) -> Any:
-        about, some = self.numbered(known.names), coded(chunks, known.names)
-        return about.measured(measure, some, dtype, axes, known.value, **arguments)
+        some = column._replace(chunks=coded(column.chunks, known.names))
+        return self.numbered(known.names).measured(measure, some, known.value, **arguments)
 
 
 def renumbered(partials: Sequence[Named]) -> tuple[Labels | None, list[Cuts]]:
@@ -344,15 +323,16 @@ def batches_of(chunks: Sequence[Accompanied], grouping: Grouping) -> Iterator[Pi
 
     A group's row is the concatenation of its rows in all parts of its table.
     """
-    elements = _Elements(chunks)
-    order, sizes = _order(elements.labels, grouping)
+    flat = [_flat(chunk) for chunk in chunks]
+    together = cache(partial(_together, flat))
+    order, sizes = _order(_labels_together(chunks), grouping)
     stops = np.cumsum(sizes)
     for first, last in stretches(sizes):
         n, groups = sizes[first:last], slice(first, last)
         starts = stops[first:last] - n
         if last - first == 1:
             places = order[starts[0] : stops[first]]
-            yield Piece(groups, elements.pieces(places), (1,))
+            yield Piece(groups, _in_pieces(flat, places), (1,))
             continue
         width = int(n.max(initial=0))
         column = np.arange(width)
@@ -360,7 +340,8 @@ def batches_of(chunks: Sequence[Accompanied], grouping: Grouping) -> Iterator[Pi
         n_padded = width - n
         is_padded = bool(n_padded.any())
         keeps = column < n[:, None] if is_padded else None
-        table = elements.table(order[like(places, order)] if len(order) else places, keeps)
+        places = order[like(places, order)] if len(order) else places
+        table = _masked_table(together(), places, keeps)
         yield Piece(groups, [table], (1,), n_padded.copy if is_padded else None)
 
 
@@ -392,45 +373,42 @@ def _order(labels: Any, grouping: Grouping) -> tuple[Any, IntArray]:
     return np.concatenate([np.empty(0, np.int64), *places]), sizes
 
 
-class _Elements:
-    """The concatenated elements of some chunks, with their masks, weights and labels."""
+def _labels_together(chunks: Sequence[Accompanied]) -> Any:
+    labels: list[Any] = [chunk.labels for chunk in chunks]
+    if not kernels.is_on_device(labels[0]):
+        labels = [np.asarray(to_host(each)) for each in labels]
+    return concatenate([each.reshape(-1) for each in labels], 0)
 
-    def __init__(self, chunks: Sequence[Accompanied]) -> None:
-        self._chunks: list[Accompanied] = [_flat(chunk) for chunk in chunks]
-        self.stops = np.cumsum([chunk.size for chunk in chunks])
-        labels: list[Any] = [chunk.labels for chunk in chunks]
-        if not kernels.is_on_device(labels[0]):
-            labels = [np.asarray(to_host(each)) for each in labels]
-        self.labels = concatenate([each.reshape(-1) for each in labels], 0)
 
-    def pieces(self, places: Any) -> list[Any]:
-        """Return the elements at ascending places as one row, split by chunk.
+def _in_pieces(chunks: Sequence[Any], places: Any) -> list[Any]:
+    """Return the elements of flat chunks at ascending places as one row, split by chunk.
 
-        Chunks without such elements are left out. If all are, there is one empty part.
-        """
-        edges = np.array([len(places)])
-        if len(self._chunks) > 1:
-            edges = to_host(namespace(places).searchsorted(places, like(self.stops, places)))
-        pieces, start = [], 0
-        for chunk, size, stop in zip(self._chunks, self.stops, edges.tolist(), strict=True):
-            if stop > start:
-                own = places[start:stop] - (size - chunk.size)
-                pieces.append(_plain(taken(chunk, own, 0)[None]))
-            start = stop
-        return pieces or [_plain(taken(self._chunks[0], places[:0], 0)[None])]
+    Chunks without such elements are left out. If all are, there is one empty part.
+    """
+    stops, edges = np.cumsum([chunk.size for chunk in chunks]), np.array([len(places)])
+    if len(chunks) > 1:
+        edges = to_host(namespace(places).searchsorted(places, like(stops, places)))
+    pieces, start = [], 0
+    for chunk, size, stop in zip(chunks, stops, edges.tolist(), strict=True):
+        if stop > start:
+            own = places[start:stop] - (size - chunk.size)
+            pieces.append(_plain(taken(chunk, own, 0)[None]))
+        start = stop
+    return pieces or [_plain(taken(chunks[0], places[:0], 0)[None])]
 
-    def table(self, places: Any, keeps: NDArray[np.bool_] | None) -> Any:
-        """Return the elements at a table of places, without those that are not in `keeps`."""
-        table = each_array(self._together, partial(_table_of, places=places))
-        if keeps is not None:
-            mask = like(keeps, table.values)
-            table = replace(table, keeps=mask if table.keeps is None else table.keeps & mask)
-        return _plain(table)
 
-    @cached_property
-    def _together(self) -> Accompanied:
-        whole = self._chunks[0] if len(self._chunks) == 1 else concatenated(self._chunks, 0)
-        return whole if isinstance(whole, Accompanied) else Accompanied(whole)
+def _together(chunks: Sequence[Any]) -> Accompanied:
+    whole = chunks[0] if len(chunks) == 1 else concatenated(chunks, 0)
+    return whole if isinstance(whole, Accompanied) else Accompanied(whole)
+
+
+def _masked_table(elements: Accompanied, places: Any, keeps: NDArray[np.bool_] | None) -> Any:
+    """Return the elements at a table of places, without those that are not in `keeps`."""
+    table = each_array(elements, partial(_table_of, places=places))
+    if keeps is not None:
+        mask = like(keeps, table.values)
+        table = replace(table, keeps=mask if table.keeps is None else table.keeps & mask)
+    return _plain(table)
 
 
 def _flat(chunk: Accompanied) -> Any:

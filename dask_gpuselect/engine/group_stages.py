@@ -38,7 +38,7 @@ from dask_gpuselect.engine.keeping import FirstPartial, limits, room_for
 from dask_gpuselect.engine.lane_plans import LanePlan
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.engine.stages import LaneRequest, Stage, dividing, further_stages
-from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.companions import ChunkColumn
 from dask_gpuselect.maths.cached import cell_tally_by
 from dask_gpuselect.maths.coarse import cuts_of_cells, merged_coarsely, narrower_slots
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
@@ -127,9 +127,7 @@ def _answered(parts: Sequence[Named], *, request: LaneRequest) -> Any:
 
 
 def first_of_groups(
-    chunks: Sequence[Accompanied],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
+    column: ChunkColumn,
     known: None,
     *,
     number: int,
@@ -139,7 +137,7 @@ def first_of_groups(
     board_name: str,
 ) -> FirstPartial:
     """Measure the runs in a part, by its number, and cache what guesses ask for."""
-    named = question.cuts(chunks, dtype, axes, known, edges=None)
+    named = question.cuts(column, known, edges=None)
     names, cuts = named.names, named.value
     n_groups = np.count_nonzero(cuts.sizes)
     if n_groups > MOST_CACHED_GROUPS or cuts.n_valid.sum() < n_groups * LEAST_OF_GROUP:
@@ -161,7 +159,8 @@ def first_of_groups(
     nothing = Brackets(cuts.pivots[:0], np.zeros(1, np.bool_))
     slots = range(question.n_groups_of(names))
     brackets = Brackets.of_each([guessed.get(slot, nothing) for slot in slots])
-    tally = kernels.group_tally(chunks, dtype, codes_of_names(names), brackets)
+    about = column.chunks, column.dtype, codes_of_names(names)
+    tally = kernels.group_tally(*about, brackets)
     if len(tally.candidates) > room_for(expected):
         return FirstPartial(named, None, boards)
     return FirstPartial(named, Cached.of(brackets, tally, limits), boards)

@@ -38,7 +38,7 @@ from dask_gpuselect.engine.questions import LaneQuestion
 from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.engine.stages import Stage, dividing, run
 from dask_gpuselect.kernels import fingerprints
-from dask_gpuselect.kernels.companions import Accompanied, values_of
+from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, values_of
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray
 from dask_gpuselect.maths.ragged import CellTally, bracket_slots
 from dask_gpuselect.maths.sizes import pivot_share
@@ -213,15 +213,9 @@ class GroupedColumns:
             brackets.append(bracket_slots(cuts, len(groups.names), ranks))
         return replace(groups, value=tuple(brackets))
 
-    def tally(
-        self,
-        chunks: Sequence[Keyed],
-        dtype: object,
-        axes: tuple[int, ...],
-        known: tuple[Class, ...],
-    ) -> Any:
+    def tally(self, column: ChunkColumn, known: tuple[Class, ...]) -> Any:
         """Compute the tally of each column in a chunk: a list of one for each class if several."""
-        (rows,) = chunks
+        (rows,) = column.chunks
         rows, _, ends = rows.in_order_of_class(len(known))
         names = rows.names
         edges = [0, *itertools.accumulate(len(each.names) for each in known)]
@@ -319,9 +313,7 @@ def _made(x: DaskArray, stages: list[Stage], label: str, token: str) -> DaskArra
 
 
 def _of_each_class(
-    chunks: Sequence[Keyed],
-    dtype: object,
-    axes: tuple[int, ...],
+    column: ChunkColumn,
     known: None,
     *,
     n: int,
@@ -329,7 +321,7 @@ def _of_each_class(
     among: Callable[[Any, Sequence[int]], list[Any]],
 ) -> Any:
     """Measure each class of groups in a chunk; the result is that of `apart`."""
-    (rows,) = chunks
+    (rows,) = column.chunks
     rows, order, ends = rows.in_order_of_class(n)
     names, measured = rows.names, measure(rows)
     values = [measured]

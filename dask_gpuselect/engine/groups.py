@@ -28,7 +28,7 @@ from dask_gpuselect.engine.questions import (
     LaneSlots,
 )
 from dask_gpuselect.engine.source import DaskArray, blockwise
-from dask_gpuselect.kernels.companions import Accompanied, each_array, values_of
+from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, each_array, values_of
 from dask_gpuselect.maths.atoms import Atoms
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.labels import Labels
@@ -408,7 +408,7 @@ class GroupedLanes(LaneQuestion):
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         if not self.grouping.n_groups:
             return self.of_no_groups(chunks, dtype, shape)
-        answers = self._at_once(chunks, dtype, shape.axes)
+        answers = self._at_once(ChunkColumn(chunks, dtype, shape.axes))
         if answers is not None:
             return shape.restore_groups(answers, chunks[0].shape)
         return self.of_groups(chunks, dtype, shape)
@@ -444,45 +444,38 @@ class GroupedLanes(LaneQuestion):
         whole = tuple(first.shape[i] if i < shape.ndim else sizes[i] for i in shape.labels)
         return answer.reshape(whole)
 
-    def _at_once(
-        self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...]
-    ) -> Any | None:
+    def _at_once(self, column: ChunkColumn) -> Any | None:
         """Compute the answers ``(n_answers, n_groups, n_lanes)`` about all groups together.
 
         Return None where one group after the other is faster.
         """
         if self.grouping.differs:
             return None
-        labels = [_labels_of(chunk, axes) for chunk in chunks]
+        labels = [_labels_of(chunk, column.axes) for chunk in column.chunks]
 
         def places() -> list[IntArray]:
             return self.grouping.places(np.concatenate(labels))
 
-        answers = self.of_group.answer_groups(chunks, dtype, axes, places)
+        answers = self.of_group.answer_groups(column, places)
         if answers is not None:
             return answers
-        elements = self._in_windows(chunks, dtype, axes, np.concatenate(labels))
+        elements = self._in_windows(column, np.concatenate(labels))
         if elements is None:
             return None
         answers = self.of_group.finished(elements)
         return answers.reshape(len(answers), self.grouping.number, -1)
 
-    def _in_windows(
-        self,
-        chunks: Sequence[Accompanied],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        places: IntArray,
-    ) -> Lanes | None:
+    def _in_windows(self, column: ChunkColumn, places: IntArray) -> Lanes | None:
         """Select the order statistics of all windows together; None if one by one is faster."""
+        chunks, dtype, axes = column
         is_plain = all(set(chunk.companions) == {"labels"} for chunk in chunks)
         is_by_order = self.of_group.by_order and self.of_group.loads.further is None
         is_whole = self.grouping.are_whole(places) and 0 not in chunks[0].shape
         atoms = self.grouping.atoms if is_plain and is_by_order and is_whole else None
         if atoms is None:
             return None
-        values = [chunk.values for chunk in chunks]
-        return kernels.window_lanes(values, dtype, axes, atoms, self.of_group.order.lane_ranks)
+        values = ChunkColumn([chunk.values for chunk in chunks], dtype, axes)
+        return kernels.window_lanes(values, atoms, self.of_group.order.lane_ranks)
 
     @property
     def blocks(self) -> BlockForm:
@@ -546,21 +539,15 @@ class GroupedLanes(LaneQuestion):
             yield Piece(own, some or [taken(flat[0], of_group[0], axes[0])], axes)
 
     def measured(
-        self,
-        measure: ForGroups,
-        chunks: Sequence[Any],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        known: Any,
-        **arguments: Any,
+        self, measure: ForGroups, column: ChunkColumn, known: Any, **arguments: Any
     ) -> Any:
         """Compute the partial result of each group, given the results of earlier loads."""
         partials = []
-        for piece in self.pieces(chunks, axes):
+        for piece in self.pieces(column.chunks, column.axes):
             function = measure[piece.groups.start] if isinstance(measure, tuple) else measure
             own = None if known is None else self.part(known, piece.groups)
-            measured = function(piece.parts, dtype, piece.axes, own, **arguments)
-            partials.append(piece.of_groups(measured))
+            parts = ChunkColumn(piece.parts, column.dtype, piece.axes)
+            partials.append(piece.of_groups(function(parts, own, **arguments)))
         return self.collected(partials)
 
     @staticmethod

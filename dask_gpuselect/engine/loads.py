@@ -407,7 +407,7 @@ def _after_third(begun: FirstLoad, resolved: DaskArray, label: str) -> DaskArray
     assert question.third is not None
     label_of_third = f"{label}-{question.third.name}"
     name = f"{label_of_third}-{tokenize(x.name, resolved.name)}"
-    how = begun.reads, [resolved], attrgetter("more"), Gathered(None)
+    how = begun.reads, [resolved], attrgetter("brackets"), Gathered(None)
     third = each_if_needed(_gather_more, name, *how, dtype=x.dtype)
     if begun.rounds and question.third.narrower is not None:
         (third,) = candidates_in_groups([third], begun.rounds.groups, label_of_third)
@@ -433,8 +433,8 @@ def _after_third(begun: FirstLoad, resolved: DaskArray, label: str) -> DaskArray
 def _gather_more(
     chunk: Any, resolved: Resolved, place: tuple[int, ...], *, dtype: np.dtype[Any]
 ) -> Gathered:
-    assert resolved.more is not None
-    tally = kernels.tally(chunk, dtype, resolved.more, most=math.prod(chunk.shape))
+    assert resolved.brackets is not None
+    tally = kernels.tally(chunk, dtype, resolved.brackets, most=math.prod(chunk.shape))
     return Gathered(tally, None, marks_of([chunk], ordered=False))  # the last task compares them
 
 
@@ -446,8 +446,8 @@ def _finish_third(
     form: Form,
 ) -> Any:
     answer, last = resolved.answer, Gathered.merge(parts)
-    if resolved.more is not None and last.tally is not None:
+    if resolved.brackets is not None and last.tally is not None:
         check_same(resolved.marks, last.marks, InColumn.of_all(numblocks))
         assert question.third is not None
-        answer = question.third.resolve(answer, resolved.more, last.tally)
+        answer = question.third.resolve(answer, resolved.brackets, last.tally)
     return form.made(question.finish(answer, resolved.sums))

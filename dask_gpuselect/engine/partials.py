@@ -144,7 +144,7 @@ class Resolved:
         What `Question.resolve` returns.
     sums : Moments or None
         Exact sums, if the question wants them.
-    more : Brackets or None
+    brackets : Brackets or None
         Brackets of a third load, if one is needed.
     marks : ndarray of uint64
         Fingerprints of the chunks that were read.
@@ -152,20 +152,16 @@ class Resolved:
 
     answer: Any
     sums: Moments | None
-    more: Brackets | None = None
+    brackets: Brackets | None = None
     marks: Marks = field(default_factory=lambda: NO_MARKS)
-
-    @property
-    def brackets(self) -> Brackets | None:
-        """The brackets of the third load."""
-        return self.more
 
     def narrower(self, question: Question, cuts: Cuts) -> Resolved:
         """Narrow the brackets of the third load by the cuts of all chunks at some candidates."""
-        assert self.more is not None
+        assert self.brackets is not None
         assert question.third is not None
         assert question.third.narrower is not None
-        return replace(self, more=question.third.narrower(self.answer, self.more, cuts))
+        brackets = question.third.narrower(self.answer, self.brackets, cuts)
+        return replace(self, brackets=brackets)
 
 
 def gathered(

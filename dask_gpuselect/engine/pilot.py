@@ -67,7 +67,7 @@ def ask_pilot(x: DaskArray, question: Question, label: str) -> DaskArray:
     guess = reduced(
         sample,
         "quantile-sample-merge",
-        _concatenate,
+        np.concatenate,
         _guess_brackets,
         f"{label}-guess-{tokenize(name, question)}",
         question=question,
@@ -87,14 +87,10 @@ def ask_pilot(x: DaskArray, question: Question, label: str) -> DaskArray:
     )
 
 
-def _concatenate(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    return np.concatenate(parts)
-
-
 def _guess_brackets(parts: list[NDArray[Any]], question: Question, rate: float) -> Brackets:
     guess = question.in_memory.guess
     assert guess is not None
-    return guess(np.sort(_concatenate(parts)), rate)
+    return guess(np.sort(np.concatenate(parts)), rate)
 
 
 def _gather(

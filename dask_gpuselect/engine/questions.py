@@ -20,6 +20,7 @@ from dask_gpuselect.arrays import concatenate
 from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.source import DaskArray, itself, nothing
 from dask_gpuselect.kernels import elements_at, values
+from dask_gpuselect.kernels.companions import ChunkColumn
 from dask_gpuselect.maths.boxes import BoxGuess
 from dask_gpuselect.maths.coarse import narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
@@ -412,8 +413,8 @@ class LaneLoad:
     Parameters
     ----------
     measure : callable
-        ``(chunks, dtype, axes, known)``: the partial result of a part. `known` is the result of the
-        load before, or None.
+        ``(column, known)``: the partial result of a part. `known` is the result of the load before,
+        or None.
     merge : callable
         ``(partials)``: merge the partial results of several parts.
     finish : callable
@@ -444,7 +445,7 @@ class LaneLoad:
     def of_tails(cls, sizes: TailSizes, order: LaneOrder) -> LaneLoad:
         """Return the load for tails of these sizes, which contain every lane's ranks."""
         merge = partial(kernels.merge_lane_tails, sizes=sizes)
-        in_tails = partial(_order_statistics_in_tails, ranks=order.lane_ranks, sizes=sizes)
+        in_tails = partial(lanes_in_tails, ranks=order.lane_ranks, sizes=sizes)
         measure = partial(kernels.lane_tails, sizes=sizes)
         return cls(measure, merge, of_merged(merge, in_tails), width=sizes.width(sizes.n))
 
@@ -458,10 +459,6 @@ def _of_merged(
     merge: Callable[..., Any], finish: Callable[..., Any], partials: Sequence[Any], known: Any
 ) -> Any:
     return finish(merge(partials), known)
-
-
-def _order_statistics_in_tails(tails: Any, known: None, *, ranks: Any, sizes: TailSizes) -> Any:
-    return lanes_in_tails(tails, ranks, sizes)
 
 
 @dataclass(frozen=True)
@@ -538,13 +535,7 @@ class LaneLoads:
 def counting(counted: Callable[[ValueCounts], Any]) -> LaneLoad:
     """Return the load that counts every value; `counted` makes the answers of all counts."""
     finish = of_merged(ValueCounts.merge, partial(_of_counts, counted=counted))
-    return LaneLoad(_count_values, ValueCounts.merge, finish)
-
-
-def _count_values(
-    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: None
-) -> ValueCounts:
-    return values.lane_value_counts(chunks, dtype, axes)
+    return LaneLoad(values.lane_value_counts, ValueCounts.merge, finish)
 
 
 def _of_counts(counts: ValueCounts, known: None, *, counted: Callable[[ValueCounts], Any]) -> Any:
@@ -665,16 +656,12 @@ class LaneQuestion(ABC):
         """Return the dtype in which a task holds elements of the given dtype."""
         return dtype
 
-    def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
+    def answer(self, column: ChunkColumn) -> Any:
         """Compute the answers ``(n_answers, n_lanes)`` of all chunks together, in kind."""
-        return kernels.answer_lanes(chunks, dtype, axes, self.order)
+        return kernels.answer_lanes(column, self.order)
 
     def answer_groups(
-        self,
-        chunks: Sequence[Any],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        places: Callable[[], Sequence[IntArray]],
+        self, column: ChunkColumn, places: Callable[[], Sequence[IntArray]]
     ) -> Any | None:
         """Compute the answers ``(n_answers, n_groups, n_lanes)`` for every group of every lane.
 
@@ -683,8 +670,9 @@ class LaneQuestion(ABC):
         """
         if self.loads.further is not None or not self.by_order:
             return None
-        return kernels.answer_group_lanes(chunks, dtype, axes, self.order, places)
+        return kernels.answer_group_lanes(column, self.order, places)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         """Compute a block of the answer from the chunks of its column."""
-        return shape.restore(self.answer(chunks, dtype, shape.axes), chunks[0].shape)
+        column = ChunkColumn(chunks, dtype, shape.axes)
+        return shape.restore(self.answer(column), chunks[0].shape)

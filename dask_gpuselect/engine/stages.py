@@ -12,7 +12,7 @@ rows of tables, and further loads are all lists of stages.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -55,7 +55,7 @@ class Stage:
     name : str
         Prefix of the name of the layer that measures.
     measure : callable
-        ``(chunks, dtype, axes, known, **arguments)``: the partial result of a part of a column.
+        ``(column, known, **arguments)``: the partial result of a part of a column.
     arguments : mapping
         Further arguments of `measure`.
     reduce : callable
@@ -178,14 +178,7 @@ def stages_by_counts(
     """Count all values; questions about the same lanes or groups share the counts."""
     question, counts = request.question, request.question.loads.counts
     assert counts is not None  # the plan has checked that
-    return [
-        Stage(
-            name=f"value-counts-{question.slots.at_most:.0f}",
-            measure=counts.measure,
-            reduce=merging(counts.merge, TALLIES_EVERY),
-            settle=counts.finish,
-        )
-    ]
+    return [_stage_of(counts, f"value-counts-{question.slots.at_most:.0f}", TALLIES_EVERY)]
 
 
 def stages_by_tails(
@@ -194,14 +187,8 @@ def stages_by_tails(
     """Keep the tails of every lane, and answer from the merged tails."""
     tails = request.question.loads.tails(sum(lane_sizes(x, request.shape.axes)))
     assert tails is not None  # the plan has checked that
-    return [
-        Stage(
-            name=f"{label}-kept",
-            measure=tails.measure,
-            reduce=merging(tails.merge, plan.passes.merge_every),
-            settle=partial(request.answered, last=tails),
-        )
-    ]
+    stage = _stage_of(tails, f"{label}-kept", plan.passes.merge_every)
+    return [replace(stage, settle=partial(request.answered, last=tails))]
 
 
 def stages_in_passes(
@@ -220,13 +207,8 @@ def stages_in_passes(
         )
         for load, m in enumerate(plan.passes.widths, 1)
     ]
-    last = Stage(
-        name=f"{label}-candidates",
-        measure=loads.last.measure,
-        reduce=merging(loads.last.merge, TALLIES_EVERY),
-        settle=partial(request.answered, last=loads.last),
-        finds="order",
-    )
+    last = _stage_of(loads.last, f"{label}-candidates", TALLIES_EVERY)
+    last = replace(last, settle=partial(request.answered, last=loads.last), finds="order")
     return [*passes, last, *further_stages(request, label)]
 
 
@@ -235,11 +217,10 @@ def further_stages(request: LaneRequest, label: str) -> list[Stage]:
     further = request.question.loads.further
     if further is None:
         return []
-    return [
-        Stage(
-            name=f"{label}-{further.name}",
-            measure=further.measure,
-            reduce=merging(further.merge, further.merge_every),
-            settle=further.finish,
-        )
-    ]
+    return [_stage_of(further, f"{label}-{further.name}", further.merge_every)]
+
+
+def _stage_of(load: LaneLoad, name: str, every: int) -> Stage:
+    """Return the stage of a load, with at most `every` merged partial results of each column."""
+    reduce = merging(load.merge, every)
+    return Stage(name=name, measure=load.measure, reduce=reduce, settle=load.finish)

@@ -16,7 +16,7 @@ from dask_gpuselect.engine.questions import (
     counting,
     of_merged,
 )
-from dask_gpuselect.kernels.companions import Accompanied, values_of
+from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, values_of
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes
 
@@ -38,8 +38,8 @@ class LaneCounts(LaneQuestion):
         none = np.empty((0, len(n)), np.int64)
         return none, none
 
-    def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
-        return like(_counted(chunks, dtype, axes)[None], values_of(chunks[0]))
+    def answer(self, column: ChunkColumn) -> Any:
+        return like(_counted(column)[None], values_of(column.chunks[0]))
 
     def answer_groups(self, *about: Any) -> None:
         """Return None: each group is counted by itself."""
@@ -58,21 +58,15 @@ class LaneCounts(LaneQuestion):
         return lanes.n_valid[None]
 
 
-def _counted(
-    chunks: Sequence[Any],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    known: Any = None,
-    m: int = 0,
-) -> IntArray:
+def _counted(column: ChunkColumn, known: Any = None, m: int = 0) -> IntArray:
     """Count the elements of each lane in all chunks together; on the host, ``(n_lanes,)``."""
     counts = []
-    for chunk in chunks:
+    for chunk in column.chunks:
         values: Any = values_of(chunk)
         takes = values == values  # and not NaN or NaT
         if isinstance(chunk, Accompanied) and chunk.keeps is not None:
             takes = takes & chunk.keeps
-        n = namespace(values).sum(as_type(takes, "int64"), axis=axes)
+        n = namespace(values).sum(as_type(takes, "int64"), axis=column.axes)
         counts.append(to_host(n).reshape(-1))
     return np.asarray(sum(counts[1:], counts[0]), np.int64)
 

@@ -124,38 +124,35 @@ def _all_checked(chunks: Sequence[Any], dtype: np.dtype[Any], *_: Any) -> tuple[
     return backend_for(chunks[0]), chunks
 
 
-def _in_parts(
-    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]
-) -> tuple[Backend, list[Any]]:
-    """Return the kernels for some chunks, and the chunks as parts of lanes."""
-    backend, column = _column(chunks, dtype, axes)
+def _in_parts(column: ChunkColumn, *_: Any) -> tuple[Backend, list[Any]]:
+    """Return the kernels for a column, and its chunks as parts of lanes."""
+    backend, column = _column(column)
     return backend, backend.lanes.parts_of(column)
 
 
-def _column(
-    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]
-) -> tuple[Backend, ChunkColumn]:
-    """Return the kernels for some chunks, and the chunks as a column."""
+def _column(column: ChunkColumn, *_: Any) -> tuple[Backend, ChunkColumn]:
+    """Return the kernels for a column, and the column as these kernels take it."""
+    chunks, dtype, axes = column
     backend, chunks = _all_checked(chunks, dtype)
     return backend, ChunkColumn(chunks, dtype, axes)
 
 
 def _of_parts(name: str, path: str) -> Callable[..., Any]:
-    """Make a function of chunks, their dtype and reduced axes, for a kernel of parts of lanes."""
-    return _kernel(name, path, _in_parts, 2)
+    """Make a function of a column of chunks, for a kernel of parts of lanes."""
+    return _kernel(name, path, _in_parts)
 
 
 def _of_columns(name: str, path: str, of_runs: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a function of chunks, their dtype and reduced axes, for a kernel of columns.
+    """Make a function of a column of chunks, for a kernel of columns.
 
     `of_runs` answers for `Runs` instead.
     """
-    kernel = _kernel(name, path, _column, 2)
+    kernel = _kernel(name, path, _column)
 
-    def call(chunks: Sequence[Any], dtype: Any, axes: Any, *others: Any, **how: Any) -> Any:
-        if isinstance(chunks[0], Runs):
-            return of_runs(chunks[0], *others, **how)
-        return kernel(chunks, dtype, axes, *others, **how)
+    def call(column: ChunkColumn, *others: Any, **how: Any) -> Any:
+        if isinstance(column.chunks[0], Runs):
+            return of_runs(column.chunks[0], *others, **how)
+        return kernel(column, *others, **how)
 
     return one_way(_named(call, name))
 
@@ -531,22 +528,19 @@ Returns ``(n_answers, n_lanes)`` of the kind of the chunks; see `reference.lanes
 
 @one_way
 def answer_group_lanes(
-    chunks: Sequence[Accompanied],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    question: LaneOrder,
-    places: Callable[[], Sequence[IntArray]],
+    column: ChunkColumn, question: LaneOrder, places: Callable[[], Sequence[IntArray]]
 ) -> Any | None:
     """Answer a question for every group of every lane.
 
     None where it is as fast to ask about one group after the other. See
     `reference.lanes.answer_group_lanes`.
     """
+    chunks, dtype, axes = column
     if any(chunk.weights is not None for chunk in chunks):
         return None
     has_masks = any(chunk.keeps is not None for chunk in chunks)
     some = chunks if has_masks else [chunk.values for chunk in chunks]
-    backend, column = _column(some, dtype, axes)
+    backend, column = _column(ChunkColumn(some, dtype, axes))
     return backend.lanes.answer_group_lanes(column, question, places)
 
 
@@ -616,8 +610,7 @@ See `reference.lanes.answers_and_ends`.
 """
 
 lane_ends: Callable[..., LaneEnds] = _of_parts("lane_ends", "lanes.lane_ends")
-"""Collect the elements beyond the bounds of every lane, at most `most` of each side, of chunks of
-some dtype along some axes."""
+"""Collect the elements beyond the bounds of every lane, at most `most` of each side."""
 
 
 def clipped(chunk: Any, low: Any, high: Any) -> Any:
@@ -806,7 +799,7 @@ See `reference.lane_passes.tally`.
 """
 
 
-lane_tails: Callable[..., LaneTails] = _kernel("lane_tails", "lane_passes.tails", _in_parts, 3)
+lane_tails: Callable[..., LaneTails] = _kernel("lane_tails", "lane_passes.tails", _in_parts, 1)
 """Return the tails of every lane: its least and largest elements.
 
 Its arguments are those of `lane_tally`, whose brackets are ignored, and the sizes of the tails.

@@ -12,6 +12,7 @@ import numpy as np
 from dask_gpuselect.arrays import checked, is_cupy, namespace, to_host
 from dask_gpuselect.kernels.companions import (
     Accompanied,
+    ChunkColumn,
     CodesOf,
     as_codes,
     checked_chunk,
@@ -34,13 +35,12 @@ def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:
 
 
 @one_way
-def lane_value_counts(
-    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]
-) -> ValueCounts:
-    """Count every value in every lane along `axes` of all chunks together, of a countable dtype.
+def lane_value_counts(column: ChunkColumn, known: None = None) -> ValueCounts:
+    """Count every value in every lane of a column of chunks of a countable dtype.
 
     Scratch: a copy of one chunk if the elements of a lane are not contiguous.
     """
+    chunks, dtype, axes = column
     return ValueCounts.merge([_counts_of_chunk(chunk, dtype, axes) for chunk in chunks])
 
 

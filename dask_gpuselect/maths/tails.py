@@ -100,7 +100,9 @@ def tails_of_sorted(lanes: SortedLanes, sizes: TailSizes) -> LaneTails:
     return LaneTails(np.take_along_axis(rows, at, axis=1), n_valid, n_missing)
 
 
-def lanes_in_tails(tails: LaneTails, ranks: RanksOfLanes, sizes: TailSizes) -> Lanes:
+def lanes_in_tails(
+    tails: LaneTails, known: None = None, *, ranks: RanksOfLanes, sizes: TailSizes
+) -> Lanes:
     """Find the elements of some ranks in every lane.
 
     Raises

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -28,6 +28,7 @@ from dask_gpuselect.engine.questions import (
 )
 from dask_gpuselect.engine.source import DaskArray, blockwise, computed_once, map_blocks
 from dask_gpuselect.kernels import valid_in
+from dask_gpuselect.kernels.companions import ChunkColumn
 from dask_gpuselect.maths.boxes import rungs_of
 from dask_gpuselect.maths.chunk_sample import most_cached
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
@@ -184,17 +185,17 @@ class DeviationQuestion(Question, LaneQuestion):
         return self.dtype  # the distances': bytes become float64
 
     @quiet()
-    def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
-        about = self.median, self.distances, self.dtype
-        both = kernels.lane_deviations(chunks, dtype, axes, *about)
+    def answer(self, column: ChunkColumn) -> Any:
+        both = kernels.lane_deviations(column, self.median, self.distances, self.dtype)
         if both is not None:
             return _finished(both[1], both[0], self)
-        median = kernels.answer_lanes(chunks, dtype, axes, self.median)
-        first = chunks[0]
+        median = kernels.answer_lanes(column, self.median)
+        (first, *_), axes = column.chunks, column.axes
         shape = [1 if axis in axes else size for axis, size in enumerate(first.shape)]
         centre = namespace(median).reshape(median, tuple(shape))
-        distances = [kernels.deviations(chunk, centre, self.dtype) for chunk in chunks]
-        deviations = kernels.answer_lanes(distances, self.dtype, axes, self.distances)
+        distances = [kernels.deviations(chunk, centre, self.dtype) for chunk in column.chunks]
+        column = ChunkColumn(distances, self.dtype, axes)
+        deviations = kernels.answer_lanes(column, self.distances)
         return _finished(deviations, median, self)
 
     @property

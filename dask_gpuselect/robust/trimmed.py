@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -29,7 +28,7 @@ from dask_gpuselect.engine.questions import (
     counting,
     of_merged,
 )
-from dask_gpuselect.kernels.companions import values_of
+from dask_gpuselect.kernels.companions import ChunkColumn, values_of
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import order_statistics, sum_of_ranks
@@ -303,19 +302,18 @@ class TrimmedMean(RankQuestion, LaneQuestion):
         )
         return replace(super().loads, n_brackets=2, further=further, counts=counts)
 
-    def measure_clipped(
-        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Lanes
-    ) -> LaneEnds:
+    def measure_clipped(self, column: ChunkColumn, known: Lanes) -> LaneEnds:
         """Sum the elements of every lane, clipped at its cuts."""
-        return self.clipped_ends(chunks, dtype, axes, self.cuts.lane_answer(known))
+        return self.clipped_ends(column, self.cuts.lane_answer(known))
 
     def means_by_ends(self, ends: LaneEnds, known: Lanes) -> Any:
         """Return the mean of each lane."""
         check_lanes_unchanged([ends], known)
         return self.mean.lane_answer(self.means(ends, self.cuts.lane_answer(known)))
 
-    def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
-        ends = to_host(kernels.answer_lanes(chunks, dtype, axes, self.cuts))
+    def answer(self, column: ChunkColumn) -> Any:
+        chunks, dtype, axes = column
+        ends = to_host(kernels.answer_lanes(column, self.cuts))
         # In pieces of lanes, so that copies and exact sums of few lanes are there at a time.
         axis = next(axis for axis in range(chunks[0].ndim) if axis not in axes)
         size, n_lanes = chunks[0].shape[axis], ends.shape[1]
@@ -328,7 +326,8 @@ class TrimmedMean(RankQuestion, LaneQuestion):
                 :, n_lanes * some.start // max(size, 1) : n_lanes * some.stop // max(size, 1)
             ]
             parts = [chunk[(*(slice(None),) * axis, some, ...)] for chunk in chunks]
-            pieces.append(self.means(self.clipped_ends(parts, dtype, axes, own), own))
+            clipped = self.clipped_ends(ChunkColumn(parts, dtype, axes), own)
+            pieces.append(self.means(clipped, own))
         return in_kind(self.mean.lane_answer(join(pieces)), values_of(chunks[0]))
 
     def _counted(self, counts: ValueCounts) -> Any:
@@ -338,18 +337,13 @@ class TrimmedMean(RankQuestion, LaneQuestion):
         ends = clipped.ends(_no_bounds(cuts), 1)
         return self.mean.lane_answer(self.means(ends, cuts))
 
-    def clipped_ends(
-        self,
-        chunks: Sequence[Any],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        ends: NDArray[Any],
-    ) -> LaneEnds:
+    def clipped_ends(self, column: ChunkColumn, ends: NDArray[Any]) -> LaneEnds:
         """Sum the elements of every lane, clipped at its cuts."""
+        chunks, dtype, axes = column
         sizes = [1 if axis in axes else size for axis, size in enumerate(chunks[0].shape)]
         low, high = ends.reshape(2, *sizes)
         clipped = [kernels.clipped(chunk, low, high) for chunk in chunks]
-        return kernels.lane_ends(clipped, dtype, axes, _no_bounds(ends), 1)
+        return kernels.lane_ends(ChunkColumn(clipped, dtype, axes), _no_bounds(ends), 1)
 
     @quiet()
     def means(self, ends: LaneEnds, cuts: NDArray[Any]) -> Lanes:

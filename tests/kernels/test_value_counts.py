@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn
 from dask_gpuselect.kernels.cpu import ordering as cpu_ordering
 from dask_gpuselect.kernels.cpu import selection as cpu_selection
 from dask_gpuselect.kernels.cpu import word_counts
@@ -147,8 +147,8 @@ def test_lanes_are_counted_together(backend: Backend, n_lanes: int, dtype: str) 
         for given, axis in ((chunk, 0), (chunk.T, 1)):
             masked = Accompanied(given, mask if axis == 0 else mask.T)
             for lanes, takes in ((given, np.ones_like(keeps)), (masked, keeps)):
-                counts = kernels.values.lane_value_counts([lanes], np.dtype(dtype), (axis,))
-                assert_counts_of_each(counts, table.T, takes.T)
+                column = ChunkColumn([lanes], np.dtype(dtype), (axis,))
+                assert_counts_of_each(kernels.values.lane_value_counts(column), table.T, takes.T)
 
 
 @each_dtype

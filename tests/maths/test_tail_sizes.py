@@ -48,4 +48,4 @@ def test_lanes_that_are_longer_than_was_said() -> None:
     tails = LaneTails(np.zeros((3, 4)), *counts)
     assert kernels.merge_lane_tails([tails], TailSizes(10, 0, 4)) is tails
     with pytest.raises(ChunksChangedError, match="more elements than its size, 10"):
-        lanes_in_tails(tails, ranks_about([0.9]), TailSizes(10, 0, 4))
+        lanes_in_tails(tails, ranks=ranks_about([0.9]), sizes=TailSizes(10, 0, 4))
