@@ -339,10 +339,9 @@ def _answer_only_lane(asking: Asking) -> Any:
     Return None if the kernels have none for this array and question.
     """
     question = asking.question
-    is_any = math.prod(asking.array.shape) > 0
-    is_of_ranks = isinstance(question, ElementQuestion)
-    further = question.loads.further if isinstance(question, LaneQuestion) else None
-    if not (is_any and is_of_ranks) or further is not None:
+    if not (isinstance(question, ElementQuestion) and math.prod(asking.array.shape)):
+        return None
+    if isinstance(question, LaneQuestion) and question.loads.further is not None:
         return None
     order = question.order
     answer = kernels.answer_only_lane(asking.array, numpy_dtype(asking.array), order)

@@ -591,19 +591,29 @@ def _weighed(
 ) -> tuple[Sequence[Outermost], Sequence[ExactSums]]:
     """Weigh what is beyond the fences, and the distinct values of both sides if not done yet."""
     n, is_new = order.tally.n_valid, sides[0].weights is None
-    values = [each.elements if is_new else each.elements[:0] for each in sides]
-    (low, n_low), (up, n_up) = (np.unique(each, return_counts=True) for each in values)
-    high, n_high, k = up[::-1], n_up[::-1], len(low)
-    below, upto = counts_at(order.brackets, order.tally, np.concatenate([low, high]))
-    # Nothing lies between two neighbours among the extremes: one begins where the other ends.
-    edges = np.concatenate([[0], upto[:k], [n], below[k:]])
     ends = np.array([numbers[0] or 0, n - (numbers[1] or 0)])
-    between, sums = _weights_between(order, edges, ends)
+    sums = order.weights_before(ends)
     measures = sums[:1], order.tally.weight - sums[1:]
     if not is_new:
         return sides, measures
+    (low, n_low), (high, n_high) = (_distinct(each.elements) for each in sides)
+    k = len(low)
+    # Nothing lies between two neighbours among the extremes: one begins where the other ends. But
+    # further elements may equal the last of a side.
+    last = np.concatenate([low[-1:], high[-1:]])
+    below, upto = counts_at(order.brackets, order.tally, last)
+    edges = [0], n_low.cumsum()[:-1], upto[:1], [n], n - n_high.cumsum()[:-1], below[-1:]
+    between = _weights_between(order, np.concatenate(edges))
     of_low, of_high = (low, n_low, between[:k]), (high, n_high, between[k + 1 :])
     return [Outermost(UNKNOWN, _one(len(each[0])), *each) for each in (of_low, of_high)], measures
+
+
+def _distinct(elements: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
+    """Return the distinct values of sorted elements, and how often each occurs."""
+    is_first = np.ones(len(elements) + 1, np.bool_)
+    is_first[1:-1] = elements[1:] != elements[:-1]
+    edges = np.flatnonzero(is_first)
+    return elements[edges[:-1]], edges[1:] - edges[:-1]
 
 
 # Digits of the sums that are made together, of few places if weights are far apart: the digits of
@@ -611,17 +621,22 @@ def _weighed(
 DIGITS = 1 << 15
 
 
-def _weights_between(
-    order: InOrder, edges: IntArray, ends: IntArray
-) -> tuple[FloatArray, ExactSums]:
-    """Sum the weights between each two neighbouring places, rounded once, and those before ends."""
-    n, n_digits = len(ends), len(order.tally.weight.in_digits().digits)
-    most = max(DIGITS // max(n_digits, 1), 1)
-    between = []
-    for i in range(0, len(edges) - 1, most):
-        sums = order.weights_before(np.append(edges[i : i + most + 1], ends))
-        between.append((sums[1:-n] - sums[: -n - 1]).magnitude().rounded())
-    return np.concatenate(between), sums[-n:]
+def _weights_between(order: InOrder, edges: IntArray) -> FloatArray:
+    """Sum the weights between each two neighbouring places, rounded once."""
+    starts, stops = np.minimum(edges[:-1], edges[1:]), np.maximum(edges[:-1], edges[1:])
+    between = order.weights_at(starts)
+    # Few extremes are equal, so most of these sums are the weight of one element.
+    is_sum = (stops - starts != 1) | np.isnan(between)
+    is_edge = np.append(is_sum, False)
+    is_edge[1:] |= is_sum
+    some = edges[is_edge]
+    sums = np.empty(max(len(some) - 1, 0))
+    most = max(DIGITS // max(len(order.tally.weight.in_digits().digits), 1), 1)
+    for i in range(0, len(sums), most):
+        running = order.weights_before(some[i : i + most + 1])
+        sums[i : i + most] = (running[1:] - running[:-1]).magnitude().rounded()
+    between[is_sum] = sums[(is_edge.cumsum() - 1)[:-1][is_sum]]
+    return between
 
 
 def _numbers_beyond(

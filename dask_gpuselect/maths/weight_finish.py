@@ -27,12 +27,15 @@ from dask_gpuselect.maths.exact_sums import (
 from dask_gpuselect.maths.finish import borders_of, inside
 from dask_gpuselect.maths.weights import POINT, PRODUCT_UNIT, WEIGHT_UNIT
 
-FEW = 64  # elements that are multiplied as Python integers
+FEW = 64  # elements that are multiplied, or places that are looked up, as Python integers
 # Sums of the candidates' weights are stored behind every so many of them. Between, they are added
 # up where they are wanted.
 BLOCK = 64
 # Blocks that are added up together.
 AT_ONCE = 1 << 10
+# So few candidates are one block: a question about blocks takes dozens of operations on small
+# arrays, and adding up all of these candidates as few as one question.
+ONE_BLOCK = 1 << 14
 # Weights that differ by more than this factor are added up one by one, because tables of whole
 # numbers would have many digits.
 FAR = 2.0**128
@@ -219,12 +222,12 @@ class InOrder(WeightedOrder):
     brackets : Brackets
     tally : Tally
         Tally of all chunks, at these brackets, with sorted candidates.
-    weights : ndarray, shape (n_blocks, BLOCK)
+    weights : ndarray, shape (n_blocks, size)
         Weights of the candidates, and zeros behind them.
     starts : ndarray of int64, shape (n_cells + 1,)
         Number of candidates before each cell, and of all.
     blocks : ExactSums, shape (n_blocks + 1,)
-        Weight of the candidates before each block, and of all.
+        Weight of the candidates before each block, and of all; zeros if there is one block.
     """
 
     brackets: Brackets
@@ -241,9 +244,13 @@ class InOrder(WeightedOrder):
             raise _left()
         tally = tally.in_order()
         own = tally.weights
-        weights = np.zeros((len(own) // BLOCK + 1, BLOCK), own.dtype)
+        are_far = len(own) and float(own.max()) / FAR > float(own.min())
+        size = BLOCK if are_far or len(own) > ONE_BLOCK else len(own) + 1
+        weights = np.zeros((len(own) // size + 1, size), own.dtype)
         weights.reshape(-1)[: len(own)] = own
-        if len(own) and float(own.max()) / FAR > float(own.min()):
+        if len(weights) == 1:
+            return cls(brackets, tally, weights, starts, ExactSums.zeros((2,)))
+        if are_far:
             blocks = [ExactSums.of(np.arange(len(own)) // BLOCK, len(weights), own)]
         else:
             pieces = range(0, len(weights), AT_ONCE)
@@ -294,14 +301,21 @@ class InOrder(WeightedOrder):
         cell, is_end, among = self.cells.reached(np.concatenate(sums))
         if not (is_end | self.brackets.wanted[cell]).all():
             raise _left()
-        last = len(self.weights) - 1
-        block = np.minimum(Wholes.of_sums(self.blocks[1:]).reach_whole(among, -POINT), last)
-        rest = among - self.blocks[block].integers(WEIGHT_UNIT)
-        rows = np.arange(len(block))
-        place = BLOCK * block + self._running(block).reach_whole(rest, -POINT, rows)
+        place = self._reached(among)
         behind_ends = self.borders[np.minimum(2 * cell + 2, len(self.borders) - 1)]
         inner = self.borders[2 * cell] + place - self.starts[cell]
         return [*np.where(is_end, behind_ends - 1, inner).reshape(len(sums), -1)]
+
+    def _reached(self, sums: NDArray[np.object_]) -> IntArray:
+        """Find the candidates up to which all before them reach some sums."""
+        if len(self.weights) == 1:
+            return self._only.reach_whole(sums, -POINT)
+        last, size = len(self.weights) - 1, self.weights.shape[1]
+        block = np.minimum(Wholes.of_sums(self.blocks[1:]).reach_whole(sums, -POINT), last)
+        rest = sums - self.blocks[block].integers(WEIGHT_UNIT)
+        rows = np.arange(len(block))
+        places: IntArray = size * block + self._running(block).reach_whole(rest, -POINT, rows)
+        return places
 
     def elements(self, places: IntArray) -> NDArray[Any]:
         cell, is_end, place = self._parts(places)
@@ -310,9 +324,16 @@ class InOrder(WeightedOrder):
         elements[~is_end] = self.tally.candidates.on_host()[place[~is_end]]
         return elements
 
+    def weights_at(self, places: IntArray) -> NDArray[np.float64]:
+        """Return the weights of the candidates at some places; NaN at places of ends."""
+        _, is_end, place = self._parts(places)
+        return np.where(is_end, np.nan, self.weights.reshape(-1)[place])
+
     def weights_before(self, places: IntArray) -> ExactSums:
-        # A weighted box of a million elements asks for 4,000 places: with Python integers they take
-        # a sixth of its time.
+        if len(places) <= FEW:
+            return ExactSums.of_integers(self.wholes_before(places), WEIGHT_UNIT)
+        # A weighted box of a million elements may ask for 4,000 places: with Python integers they
+        # take a sixth of its time.
         cell, is_end, among = self._among(places)
         segments, gathered = self.cells.sums()
         return segments[2 * cell + is_end] + (among - gathered[cell]).where(~is_end)
@@ -320,7 +341,9 @@ class InOrder(WeightedOrder):
     def _among(self, places: IntArray) -> tuple[IntArray, NDArray[np.bool_], ExactSums]:
         """Return `_parts` of places, and the weight of the candidates before each."""
         cell, is_end, place = self._parts(places)
-        block, rest = np.divmod(place, BLOCK)
+        if len(self.weights) == 1:
+            return cell, is_end, self._only.at(place, np.zeros_like(place))
+        block, rest = np.divmod(place, self.weights.shape[1])
         some, row = np.unique(block, return_inverse=True)
         return cell, is_end, self.blocks[block] + self._running(some).at(rest, row)
 
@@ -333,11 +356,14 @@ class InOrder(WeightedOrder):
     def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
         cell, is_end, place = self._parts(np.concatenate([starts, stops]))
         tally, n = self.tally, len(starts)
+        sums = differences(place, self._product_of)
+        segment = 2 * cell + is_end
+        if (segment[:n] == segment[n:]).all():
+            return ExactSums.of_integers(sums, PRODUCT_UNIT)
         is_unknown = (inside(tally) > 0) & ~self.brackets.needed
         n_unknown = np.append(np.int64(0), is_unknown.cumsum())[cell + is_end]
         if (n_unknown[:n] != n_unknown[n:]).any():
             raise _left()
-        sums = differences(place, self._product_of)
         sums += differences(cell, self._product_of_ends)
         if len(tally.products):
             cells = tally.products.running().integers(PRODUCT_UNIT)
@@ -378,6 +404,11 @@ class InOrder(WeightedOrder):
     def _running(self, blocks: IntArray) -> Wholes:
         """Compute the running sums of the weights in some blocks."""
         return Wholes.of(self.weights[blocks]).running()
+
+    @cached_property
+    def _only(self) -> Wholes:
+        """The running sums of the weights if there is one block."""
+        return Wholes.of(self.weights).running()
 
 
 class CellWeights(NamedTuple):
@@ -439,8 +470,9 @@ def differences(at: IntArray, sum_of: Callable[[int, int], int]) -> NDArray[np.o
     `sum_of` sums between two places. Each place is summed once, and those outside all pairs never.
     """
     first, last = at.reshape(2, -1)
-    if (first == last).all():
-        return np.zeros(len(first), object)
+    if (last - first).sum() <= FEW:
+        pairs = zip(first.tolist(), last.tolist(), strict=True)
+        return np.array([sum_of(*pair) if pair[0] < pair[1] else 0 for pair in pairs], object)
     cuts = np.unique(at)
     is_between = covered(cuts, first, last)[1:-1].tolist()
     pieces = zip(pairwise(cuts.tolist()), is_between, strict=True)
