@@ -249,10 +249,10 @@ def _rounded_lanes(n: IntArray | ExactSums, total: ExactSums, square: ExactSums)
 def _are_integers_faster(n_lanes: int, n_digits: int) -> bool:
     """Return whether Python integers take less time than arrays.
 
-    Integers take 5 microseconds for a lane and a twelfth for each digit. Arrays take 400 for all
-    lanes, and 10 for each pair of digits.
+    Integers take 5 microseconds for a lane and a twelfth for each digit. Arrays take 330 for all
+    lanes, and 18 for each digit.
     """
-    return n_lanes * (5 + n_digits / 12) < 400 + 10 * (n_digits * (n_digits + 1) // 2)
+    return n_lanes * (5 + n_digits / 12) < 330 + 18 * n_digits
 
 
 def _rounded_by_floats(
@@ -274,33 +274,28 @@ def _rounded_by_floats(
 def _spread(n: IntArray, sizes: ExactSums, square: ExactSums) -> ExactSums:
     """Compute n times the sum of squares less the squared sum: n squared times the variance."""
     sizes, square = sizes.in_digits(), square.in_digits()
-    products = [np.zeros(len(n), np.uint64) for _ in range(2 * len(sizes.digits) + 1)]
-    words = [digit.astype(np.uint64) for digit in sizes.digits]
+    words = sizes.digits.astype(np.uint64)
+    products = np.zeros((2 * len(words) + 1, len(n)), np.uint64)
     shift, mask = np.uint64(DIGIT), np.uint64(MASK)
-
-    def add_product(one: NDArray[np.uint64], other: NDArray[np.uint64], place: int) -> None:
-        whole = one * other
-        products[place] += whole & mask
-        products[place + 1] += whole >> shift
-
-    for i, one in enumerate(words):
-        for j, other in enumerate(words[:i]):
-            add_product(one, other, i + j)
-    for digit in products:
-        digit *= np.uint64(2)
-    for i, one in enumerate(words):
-        add_product(one, one, 2 * i)
+    for i, word in enumerate(words):
+        whole = word * words[:i]
+        products[i : 2 * i] += whole & mask
+        products[i + 1 : 2 * i + 1] += whole >> shift
+    products *= np.uint64(2)
+    whole = words * words
+    products[:-1:2] += whole & mask
+    products[1::2] += whole >> shift
+    squared = ExactSums(2 * sizes.first, products.view(np.int64))
     # The digits of the sum of squares, each times n, are less than 2**63: see MANY.
-    squared = ExactSums(2 * sizes.first, np.array(products).view(np.int64))
     times_n = np.zeros((len(square.digits) + 1, len(n)), np.int64)
-    for i, digit in enumerate(square.digits):
-        whole = digit * n
-        times_n[i] += whole & MASK
-        times_n[i + 1] += whole >> DIGIT
+    numbers = square.digits * n
+    times_n[:-1] = numbers & MASK
+    times_n[1:] += numbers >> DIGIT
     return ExactSums(square.first, times_n) - squared
 
 
 TAKEN = 5  # digits, with 129 bits or more
+SCALES = 2.0 ** (-DIGIT * np.arange(TAKEN)[:, None])
 ERROR = 2.0**-96  # bound of the relative error of two float64
 
 
@@ -311,8 +306,13 @@ def _leading(numbers: ExactSums) -> tuple[NDArray[Any], ...]:
     overlap, and are precise to 2**-120 of the number. The last result is True where nothing is
     left.
     """
-    digits, top, is_whole = numbers.leading_digits(TAKEN)
-    a, b, c, d, e = np.array(digits, np.float64) * 2.0 ** (-DIGIT * np.arange(TAKEN)[:, None])
+    own, n = numbers.in_digits(), len(numbers)
+    digits = np.zeros((TAKEN + max(len(own.digits), 1), n), np.int64)
+    digits[TAKEN : TAKEN + len(own.digits)] = own.digits
+    top = len(digits) - 1 - (digits != 0)[::-1].argmax(axis=0)
+    leading = digits.ravel()[(top - np.arange(TAKEN)[:, None]) * n + np.arange(n)]
+    is_whole = np.count_nonzero(leading, axis=0) == np.count_nonzero(digits, axis=0)
+    a, b, c, d, e = leading * SCALES
     high, middle = two_sum(a, b)
     middle, low = two_sum(middle, c)
     high, middle = two_sum(high, middle)
@@ -320,7 +320,7 @@ def _leading(numbers: ExactSums) -> tuple[NDArray[Any], ...]:
     low, rest = two_sum(low, d)
     low, lost = two_sum(low, e)
     is_all = (rest == 0) & (lost == 0) & is_whole
-    return high, middle, low, DIGIT * top, is_all
+    return high, middle, low, DIGIT * (top - TAKEN + own.first), is_all
 
 
 def _quotient(numbers: ExactSums, n: IntArray) -> tuple[FloatArray, NDArray[np.bool_]]:

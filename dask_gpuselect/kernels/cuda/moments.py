@@ -35,7 +35,7 @@ from dask_gpuselect.maths.moments import Moments, integers_of, rounded
 
 N_DIGITS = TOTAL_DIGITS + SQUARE_DIGITS
 N_SUMS = N_DIGITS + 3  # digits, and the numbers of elements that are inf, -inf and NaN
-FEW_LANES = 100  # whose moments are rounded one by one
+FEW_LANES = 80  # whose moments are rounded one by one
 
 
 def moments(values: Elements, near: NDArray[Any]) -> Moments:
