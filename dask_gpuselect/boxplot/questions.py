@@ -227,15 +227,18 @@ class BoxQuestion(LaneQuestion, Question):
 
     @property
     def loads(self) -> LaneLoads:
-        merge = partial(LaneEnds.merge, most=self.rule.max_fliers)
-        functions = self.measure_ends, merge, of_merged(merge, self.boxes_by_ends), self.known
-        # Sorting the fliers of more partial results at once takes five times as long.
-        further = LaneLoad(*functions, "ends", 2, 2 * self.rule.max_fliers)
-        loads = replace(self.quantiles.loads, further=further, tails=nothing)
+        loads = replace(self.quantiles.loads, further=self.further, tails=nothing)
         if loads.counts is None:
             return loads
         # The time was measured in the same way as that of quantiles.
         return replace(loads, pass_time=1.1, counts=counting(self._counted))
+
+    @property
+    def further(self) -> LaneLoad:
+        merge = partial(LaneEnds.merge, most=self.rule.max_fliers)
+        functions = self.measure_ends, merge, of_merged(merge, self.boxes_by_ends), self.known
+        # Sorting the fliers of more partial results at once takes five times as long.
+        return LaneLoad(*functions, "ends", 2, 2 * self.rule.max_fliers)
 
     def known(self, boxes: Any) -> Lanes:
         """Return what the load of the ends needs to know of the quantiles."""

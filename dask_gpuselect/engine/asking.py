@@ -106,7 +106,7 @@ class Asking:
     @property
     def shape_of_lanes(self) -> tuple[float, ...]:
         """The shape of the answer without the axis for several answers."""
-        shape = replace(self.shape, is_scalar=True)
+        shape = self.shape if self.is_scalar else replace(self.shape, is_scalar=True)
         sizes = [self.array.shape[i] if i < self.array.ndim else 1 for i in shape.labels]
         if self.grouping is not None:
             sizes[shape.group_axis] = self.grouping.n_groups
@@ -214,8 +214,9 @@ def by_group(asking: Asking) -> Asking:
         packed, axes, codes = as_one_lane(packed), tuple(axis + 1 for axis in axes), codes[None]
     differs = any(n != 1 for axis, n in enumerate(codes.shape) if axis not in axes)
     grouping = replace(grouping, differs=differs)
-    sizes = grouping.sizes_in(math.prod(packed.shape[axis] for axis in axes))
-    grouping = replace(grouping, sizes=None if is_one_lane else sizes)
+    if not is_one_lane:
+        sizes = grouping.sizes_in(math.prod(packed.shape[axis] for axis in axes))
+        grouping = replace(grouping, sizes=sizes)
     return replace(asking, array=packed, axes=axes, grouping=grouping, is_one_lane=is_one_lane)
 
 
@@ -311,12 +312,13 @@ def _answer_now(asking: Asking) -> Any:
     array, dtype = asking.array, numpy_dtype(asking.array)
     if asking.slots is not None:
         return _answer_slots_now(asking, asking.slots)
+    is_object = asking.dtype is None
     if asking.is_whole:
         answer = _answer_only_lane(asking)
         if answer is not None:
             return answer
-        return asking.form.made(answer_now(array, dtype, asking.question))
-    is_object = asking.dtype is None
+        answer = answer_now(array, dtype, asking.question)
+        return answer if is_object else asking.form.made(answer)
     if asking.is_one_lane:
         answer = asking.lanes.block([array], dtype, asking.shape)
     else:
@@ -341,7 +343,7 @@ def _answer_only_lane(asking: Asking) -> Any:
     question = asking.question
     if not (isinstance(question, ElementQuestion) and math.prod(asking.array.shape)):
         return None
-    if isinstance(question, LaneQuestion) and question.loads.further is not None:
+    if isinstance(question, LaneQuestion) and question.further is not None:
         return None
     order = question.order
     answer = kernels.answer_only_lane(asking.array, numpy_dtype(asking.array), order)

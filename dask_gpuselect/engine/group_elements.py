@@ -188,7 +188,7 @@ class GroupedElements(GroupsOfAll):
         return int(pivots.sum()) * (PIVOT_WORK + itemsize)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
-        if self.of_group.loads.further is not None or not self.of_group.by_order:
+        if self.of_group.further is not None or not self.of_group.by_order:
             return self._block_by_group(chunks, dtype, shape)
         names, codes_of = self.names_in(chunks)
         n_groups = self.n_groups_of(names)

@@ -469,7 +469,7 @@ class GroupedLanes(LaneQuestion):
         """Select the order statistics of all windows together; None if one by one is faster."""
         chunks, dtype, axes = column
         is_plain = all(set(chunk.companions) == {"labels"} for chunk in chunks)
-        is_by_order = self.of_group.by_order and self.of_group.loads.further is None
+        is_by_order = self.of_group.by_order and self.of_group.further is None
         is_whole = self.grouping.are_whole(places) and 0 not in chunks[0].shape
         atoms = self.grouping.atoms if is_plain and is_by_order and is_whole else None
         if atoms is None:
@@ -503,13 +503,18 @@ class GroupedLanes(LaneQuestion):
 
     @property
     def loads(self) -> LaneLoads:
-        loads, further = self.of_group.loads, self.of_group.loads.further
-        if further is not None:
-            known = partial(self.each, further.known)
-            further = LaneLoad(*self._of_each(further), known, "groups", 2, further.width)
+        loads = self.of_group.loads
         narrow, last = (LaneLoad(*self._of_each(each)) for each in (loads.narrow, loads.last))
         own: dict[str, Any] = {"tails": self._tails, "counts": None}
-        return replace(loads, narrow=narrow, last=last, further=further, **own)
+        return replace(loads, narrow=narrow, last=last, further=self.further, **own)
+
+    @property
+    def further(self) -> LaneLoad | None:
+        further = self.of_group.further
+        if further is None:
+            return None
+        known = partial(self.each, further.known)
+        return LaneLoad(*self._of_each(further), known, "groups", 2, further.width)
 
     def _tails(self, n: int) -> LaneLoad | None:
         del n

@@ -621,7 +621,13 @@ class LaneQuestion(ABC):
             last=LaneLoad(kernels.lane_tally, merge, of_merged(merge, finish), answers=answers),
             n_brackets=self.n_answers,
             partial_bytes=self._partial_bytes,
+            further=self.further,
         )
+
+    @property
+    def further(self) -> LaneLoad | None:
+        """The load after the passes, if there is one: see `LaneLoads`."""
+        return None
 
     def _partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
         return {"itemsize": selection_dtype(self.task_dtype(dtype)).itemsize}
@@ -668,7 +674,7 @@ class LaneQuestion(ABC):
         They are in kind. Return None if groups have to be answered one after the other. `places`
         returns, for each group, the positions of its elements in every lane.
         """
-        if self.loads.further is not None or not self.by_order:
+        if self.further is not None or not self.by_order:
             return None
         return kernels.answer_group_lanes(column, self.order, places)
 

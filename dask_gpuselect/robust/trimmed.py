@@ -293,14 +293,14 @@ class TrimmedMean(RankQuestion, LaneQuestion):
 
     @property
     def loads(self) -> LaneLoads:
-        # The further load sums the elements of every lane, clipped at its cuts, which are known.
+        return replace(super().loads, n_brackets=2, counts=counting(self._counted))
+
+    @property
+    def further(self) -> LaneLoad:
+        # It sums the elements of every lane, clipped at its cuts, which are known.
         merge = partial(LaneEnds.merge, most=1)
         functions = self.measure_clipped, merge, of_merged(merge, self.means_by_ends)
-        further, counts = (
-            LaneLoad(*functions, name="clipped", merge_every=8, width=2),
-            counting(self._counted),
-        )
-        return replace(super().loads, n_brackets=2, further=further, counts=counts)
+        return LaneLoad(*functions, name="clipped", merge_every=8, width=2)
 
     def measure_clipped(self, column: ChunkColumn, known: Lanes) -> LaneEnds:
         """Sum the elements of every lane, clipped at its cuts."""
