@@ -383,20 +383,14 @@ def columns_of(
     The boxes have a shape, and `dtype` is that of the data.
     """
 
-    def made(name: str, column_of: ColumnOf) -> NDArray[Any]:
-        column: NDArray[Any] = column_of()
-        if name in OF_ELEMENTS:
-            column = as_dtype(column, dtype)
-        return column if name in RAGGED else column.reshape(shape)
-
-    return {name: partial(made, name, column) for name, column in _flat_columns_of(boxes).items()}
-
-
-def _flat_columns_of(boxes: LaneBoxes) -> dict[str, ColumnOf]:
-    """Return a function for each column, in one dimension and in the dtype of the elements."""
-
     def host(name: str) -> NDArray[Any]:
-        return np.asarray(to_host(getattr(boxes, name)))
+        return np.asarray(to_host(getattr(boxes, name))).reshape(shape)
+
+    def element(name: str) -> NDArray[Any]:
+        return as_dtype(host(name), dtype)
+
+    def quantile(i: int) -> NDArray[Any]:
+        return np.asarray(to_host(boxes.q[i])).reshape(shape)
 
     def counts(name: str) -> NDArray[Any]:
         return host(name).astype(np.int64)
@@ -405,27 +399,33 @@ def _flat_columns_of(boxes: LaneBoxes) -> dict[str, ColumnOf]:
         return np.asarray(np.minimum(counts(name), boxes.most_fliers))
 
     def left_out() -> NDArray[Any]:
-        none = boxes.n_left_out is None
-        return np.zeros(boxes.n_lanes, np.int64) if none else counts("n_left_out")
+        return np.zeros(shape, np.int64) if boxes.n_left_out is None else counts("n_left_out")
+
+    def missing() -> NDArray[Any]:
+        n = host("n") if np.ndim(boxes.n) else boxes.n
+        return np.asarray(n - counts("n_valid") - left_out())
+
+    def fliers() -> NDArray[Any]:
+        return as_dtype(in_order(*map(to_host, (boxes.fliers, boxes.starts, boxes.counts))), dtype)
 
     columns: dict[str, ColumnOf] = {
         "n": partial(counts, "n_valid"),
-        "n_nan": lambda: boxes.n - counts("n_valid") - left_out(),
+        "n_nan": missing,
         "n_left_out": left_out,
-        "min": partial(host, "least"),
-        "q1": lambda: to_host(boxes.q[0]),
-        "med": lambda: to_host(boxes.q[1]),
-        "q3": lambda: to_host(boxes.q[2]),
-        "max": partial(host, "most"),
+        "min": partial(element, "least"),
+        "q1": partial(quantile, 0),
+        "med": partial(quantile, 1),
+        "q3": partial(quantile, 2),
+        "max": partial(element, "most"),
         "mean": partial(host, "mean"),
         "std": partial(host, "deviation"),
-        "low": partial(host, "low"),
-        "high": partial(host, "high"),
+        "low": partial(element, "low"),
+        "high": partial(element, "high"),
         "n_low": partial(counts, "n_low"),
         "n_high": partial(counts, "n_high"),
         "listed_low": partial(listed, "n_low"),
         "listed_high": partial(listed, "n_high"),
-        "fliers": lambda: in_order(*map(to_host, (boxes.fliers, boxes.starts, boxes.counts))),
+        "fliers": fliers,
         "flier_weights": lambda: None,
     }
     if boxes.weight is None:
@@ -439,9 +439,9 @@ def _flat_columns_of(boxes: LaneBoxes) -> dict[str, ColumnOf]:
         "n": partial(host, "weight"),
         "n_low": partial(host, "n_low"),
         "n_high": partial(host, "n_high"),
-        "listed_low": lambda: sides()[0].sizes,
-        "listed_high": lambda: sides()[1].sizes,
-        "fliers": of_fliers(lambda side: side.elements),
+        "listed_low": lambda: sides()[0].sizes.reshape(shape),
+        "listed_high": lambda: sides()[1].sizes.reshape(shape),
+        "fliers": of_fliers(lambda side: as_dtype(side.elements, dtype)),
         "flier_weights": of_fliers(lambda side: side.weights.rounded()),
     }
 
