@@ -597,14 +597,14 @@ def _weighed(
     if not is_new:
         return sides, measures
     (low, n_low), (high, n_high) = (_distinct(each.elements) for each in sides)
-    k = len(low)
-    # Nothing lies between two neighbours among the extremes: one begins where the other ends. But
-    # further elements may equal the last of a side.
-    last = np.concatenate([low[-1:], high[-1:]])
-    below, upto = counts_at(order.brackets, order.tally, last)
-    edges = [0], n_low.cumsum()[:-1], upto[:1], [n], n - n_high.cumsum()[:-1], below[-1:]
-    between = _weights_between(order, np.concatenate(edges))
-    of_low, of_high = (low, n_low, between[:k]), (high, n_high, between[k + 1 :])
+    k, n_behind = len(low), n - n_high.cumsum()
+    starts = np.concatenate([n_low.cumsum() - n_low, n_behind])
+    stops = starts + np.concatenate([n_low, n_high])
+    if k:  # further elements may equal the last value of a side
+        last = np.array([low[-1], high[-1]])
+        (_, starts[-1]), (stops[k - 1], _) = counts_at(order.brackets, order.tally, last)
+    weights = _weights_between(order, starts, stops)
+    of_low, of_high = (low, n_low, weights[:k]), (high, n_high, weights[k:])
     return [Outermost(UNKNOWN, _one(len(each[0])), *each) for each in (of_low, of_high)], measures
 
 
@@ -621,22 +621,17 @@ def _distinct(elements: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
 DIGITS = 1 << 15
 
 
-def _weights_between(order: InOrder, edges: IntArray) -> FloatArray:
-    """Sum the weights between each two neighbouring places, rounded once."""
-    starts, stops = np.minimum(edges[:-1], edges[1:]), np.maximum(edges[:-1], edges[1:])
-    between = order.weights_at(starts)
+def _weights_between(order: InOrder, starts: IntArray, stops: IntArray) -> FloatArray:
+    """Sum the weights between pairs of places, rounded once."""
+    sums = order.weights_at(starts)
     # Few extremes are equal, so most of these sums are the weight of one element.
-    is_sum = (stops - starts != 1) | np.isnan(between)
-    is_edge = np.append(is_sum, False)
-    is_edge[1:] |= is_sum
-    some = edges[is_edge]
-    sums = np.empty(max(len(some) - 1, 0))
-    most = max(DIGITS // max(len(order.tally.weight.in_digits().digits), 1), 1)
-    for i in range(0, len(sums), most):
-        running = order.weights_before(some[i : i + most + 1])
-        sums[i : i + most] = (running[1:] - running[:-1]).magnitude().rounded()
-    between[is_sum] = sums[(is_edge.cumsum() - 1)[:-1][is_sum]]
-    return between
+    some = np.flatnonzero((stops - starts > 1) | np.isnan(sums))
+    most = max(DIGITS // max(2 * len(order.tally.weight.in_digits().digits), 1), 1)
+    for i in range(0, len(some), most):
+        own = some[i : i + most]
+        before = order.weights_before(np.concatenate([starts[own], stops[own]]))
+        sums[own] = (before[len(own) :] - before[: len(own)]).rounded()
+    return sums
 
 
 def _numbers_beyond(
