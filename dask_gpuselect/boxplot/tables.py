@@ -383,48 +383,45 @@ def columns_of(
     The boxes have a shape, and `dtype` is that of the data.
     """
 
-    def host(name: str) -> NDArray[Any]:
-        return np.asarray(to_host(getattr(boxes, name))).reshape(shape)
+    def host(column: Any) -> NDArray[Any]:
+        return np.asarray(to_host(column)).reshape(shape)
 
-    def element(name: str) -> NDArray[Any]:
-        return as_dtype(host(name), dtype)
+    def element(column: Any) -> NDArray[Any]:
+        return as_dtype(host(column), dtype)
 
-    def quantile(i: int) -> NDArray[Any]:
-        return np.asarray(to_host(boxes.q[i])).reshape(shape)
+    def counts(column: Any) -> NDArray[Any]:
+        return host(column).astype(np.int64)
 
-    def counts(name: str) -> NDArray[Any]:
-        return host(name).astype(np.int64)
-
-    def listed(name: str) -> NDArray[Any]:
-        return np.asarray(np.minimum(counts(name), boxes.most_fliers))
+    def listed(column: Any) -> NDArray[Any]:
+        return np.asarray(np.minimum(counts(column), boxes.most_fliers))
 
     def left_out() -> NDArray[Any]:
-        return np.zeros(shape, np.int64) if boxes.n_left_out is None else counts("n_left_out")
+        return np.zeros(shape, np.int64) if boxes.n_left_out is None else counts(boxes.n_left_out)
 
     def missing() -> NDArray[Any]:
-        n = host("n") if np.ndim(boxes.n) else boxes.n
-        return np.asarray(n - counts("n_valid") - left_out())
+        n = host(boxes.n) if np.ndim(boxes.n) else boxes.n
+        return np.asarray(n - counts(boxes.n_valid) - left_out())
 
     def fliers() -> NDArray[Any]:
         return as_dtype(in_order(*map(to_host, (boxes.fliers, boxes.starts, boxes.counts))), dtype)
 
     columns: dict[str, ColumnOf] = {
-        "n": partial(counts, "n_valid"),
+        "n": lambda: counts(boxes.n_valid),
         "n_nan": missing,
         "n_left_out": left_out,
-        "min": partial(element, "least"),
-        "q1": partial(quantile, 0),
-        "med": partial(quantile, 1),
-        "q3": partial(quantile, 2),
-        "max": partial(element, "most"),
-        "mean": partial(host, "mean"),
-        "std": partial(host, "deviation"),
-        "low": partial(element, "low"),
-        "high": partial(element, "high"),
-        "n_low": partial(counts, "n_low"),
-        "n_high": partial(counts, "n_high"),
-        "listed_low": partial(listed, "n_low"),
-        "listed_high": partial(listed, "n_high"),
+        "min": lambda: element(boxes.least),
+        "q1": lambda: host(boxes.q[0]),
+        "med": lambda: host(boxes.q[1]),
+        "q3": lambda: host(boxes.q[2]),
+        "max": lambda: element(boxes.most),
+        "mean": lambda: host(boxes.mean),
+        "std": lambda: host(boxes.deviation),
+        "low": lambda: element(boxes.low),
+        "high": lambda: element(boxes.high),
+        "n_low": lambda: counts(boxes.n_low),
+        "n_high": lambda: counts(boxes.n_high),
+        "listed_low": lambda: listed(boxes.n_low),
+        "listed_high": lambda: listed(boxes.n_high),
         "fliers": fliers,
         "flier_weights": lambda: None,
     }
@@ -436,9 +433,9 @@ def columns_of(
         return lambda: _lane_by_lane(*(side.sizes for side in sides()), *map(of_side, sides()))
 
     return columns | {
-        "n": partial(host, "weight"),
-        "n_low": partial(host, "n_low"),
-        "n_high": partial(host, "n_high"),
+        "n": lambda: host(boxes.weight),
+        "n_low": lambda: host(boxes.n_low),
+        "n_high": lambda: host(boxes.n_high),
         "listed_low": lambda: sides()[0].sizes.reshape(shape),
         "listed_high": lambda: sides()[1].sizes.reshape(shape),
         "fliers": of_fliers(lambda side: as_dtype(side.elements, dtype)),

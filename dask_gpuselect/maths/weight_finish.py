@@ -310,12 +310,10 @@ class InOrder(WeightedOrder):
         """Find the candidates up to which all before them reach some sums."""
         if len(self.weights) == 1:
             return self._only.reach_whole(sums, -POINT)
-        last, size = len(self.weights) - 1, self.weights.shape[1]
-        block = np.minimum(Wholes.of_sums(self.blocks[1:]).reach_whole(sums, -POINT), last)
+        block = Wholes.of_sums(self.blocks[1:-1]).reach_whole(sums, -POINT)
         rest = sums - self.blocks[block].integers(WEIGHT_UNIT)
-        rows = np.arange(len(block))
-        places: IntArray = size * block + self._running(block).reach_whole(rest, -POINT, rows)
-        return places
+        place = self._running(block).reach_whole(rest, -POINT, np.arange(len(block)))
+        return np.asarray(self.weights.shape[1] * block + place)
 
     def elements(self, places: IntArray) -> NDArray[Any]:
         cell, is_end, place = self._parts(places)
