@@ -5,7 +5,6 @@ One shared test compares them with the reference, `measures`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -98,13 +97,7 @@ def _drawn(values: NDArray[Any], probe: probes.Draw) -> probes.Drawn:
     return measures.drawn(values[measures.places_of(values.size, probe)], probe)
 
 
-MEASURES: Mapping[type[Any], Callable[..., Any]] = {
-    probes.Extent: _extent,
-    probes.Points: _points,
-    probes.KeyBins: _key_bins,
-    probes.LinearBins: _linear_bins,
-    probes.Draw: _drawn,
-}
+MEASURES = measures.by_probe(_extent, _points, _key_bins, _linear_bins, _drawn)
 
 
 # --- Kernels ------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import cupy
@@ -106,10 +105,4 @@ def _drawn(values: Array, probe: probes.Draw) -> probes.Drawn:
     return measures.drawn(on_host(elements), probe)
 
 
-MEASURES: Mapping[type[Any], Callable[..., Any]] = {
-    probes.Extent: _extent,
-    probes.Points: _points,
-    probes.KeyBins: _key_bins,
-    probes.LinearBins: _linear_bins,
-    probes.Draw: _drawn,
-}
+MEASURES = measures.by_probe(_extent, _points, _key_bins, _linear_bins, _drawn)

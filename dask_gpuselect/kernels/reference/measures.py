@@ -140,10 +140,10 @@ def drawn(values: NDArray[Any], probe: probes.Draw) -> probes.Drawn:
     return probes.Drawn(0, 0, keys[is_inside])
 
 
-MEASURES: Mapping[type[Any], Callable[..., Any]] = {
-    probes.Extent: _extent,
-    probes.Points: _points,
-    probes.KeyBins: _key_bins,
-    probes.LinearBins: _linear_bins,
-    probes.Draw: _drawn,
-}
+def by_probe(*measures: Callable[..., Any]) -> Mapping[type[Any], Callable[..., Any]]:
+    """Map each kind of probe to the function that measures what it asks."""
+    kinds = probes.Extent, probes.Points, probes.KeyBins, probes.LinearBins, probes.Draw
+    return dict(zip(kinds, measures, strict=True))
+
+
+MEASURES = by_probe(_extent, _points, _key_bins, _linear_bins, _drawn)
