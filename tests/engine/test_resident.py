@@ -84,8 +84,7 @@ def test_masked_chunks_are_read_in_place(small_pilots: None) -> None:
             names -= names_of(each)
         doors = ("checked-", "with-companions-")
         assert len([name for name in names if not name.startswith(doors)]) == 1
-    limits = ("root-limit", "100 kB"), ("cache-limit", 0)
-    with dask.config.set({f"dask_gpuselect.{name}": limit for name, limit in limits}):
+    with configured(root_limit="100 kB", cache_limit=0):
         assert len(names_of(quantile(x, 0.5, weights=weights, method="inverted_cdf"))) > 10
 
 
@@ -110,10 +109,8 @@ def test_what_is_not_held() -> None:
     """Chunks that tasks make, chunks of the host, and elements that weigh."""
     x = CUPY.held(normal(N), 7_000)
     assert Source.of(x).is_on_one_device
-    assert not Source.of(x + 1).is_on_one_device
-    assert not Source.of(da.from_array(normal(N), chunks=7_000)).is_on_one_device
-    mixed = da.concatenate([x, x + 1])
-    assert not Source.of(mixed).is_on_one_device
+    for other in (x + 1, da.from_array(normal(N), chunks=7_000), da.concatenate([x, x + 1])):
+        assert not Source.of(other).is_on_one_device
     weights = CUPY.held(np.ones(N), 7_000)
     weighted = quantile(x, 0.5, weights=weights, method="inverted_cdf")
     assert not is_one_task(weighted, x)
@@ -138,10 +135,9 @@ def test_chunks_that_stay_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None
     file.counts.clear()
     np.testing.assert_array_equal(computed(quantile(x, Q)), expected)
     assert set(file.counts.values()) == {1}
-    labels, weights = np.arange(N) % 3, CUPY.held(np.ones(N), 7_000)
-    with dask.config.set({"dask_gpuselect.column-limit": "1 kB", "dask_gpuselect.root-limit": 0}):
-        assert groupby(x, labels).explain(describe_boxplot).name == "column"
-        assert explain(x, weights=weights).name == "resident"
+    with configured(column_limit="1 kB", root_limit=0):
+        assert groupby(x, np.arange(N) % 3).explain(describe_boxplot).name == "column"
+        assert explain(x, weights=CUPY.held(np.ones(N), 7_000)).name == "resident"
     for limit in (0, 8 * N - 1):
         with dask.config.set({"dask_gpuselect.cache-limit": limit}):
             assert explain(x, Q).name == "bracket"
