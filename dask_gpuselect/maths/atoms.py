@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -49,6 +50,11 @@ class Atoms:
         each = np.split(self.places, self.starts[1:-1])
         for first, last in pairwise(self.first_member):
             yield np.concatenate([EMPTY, *(each[atom] for atom in self.members[first:last])])
+
+    @cached_property
+    def table(self) -> IntArray:
+        """Places of the elements of each window, side by side, if all windows have as many."""
+        return np.stack(list(self.windows()), axis=1)
 
     @classmethod
     def of(cls, windows: Sequence[IntArray], n: int) -> Atoms | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -70,11 +70,9 @@ def answer_lanes(parts: Sequence[NDArray[Any]], question: LaneOrder) -> NDArray[
         return answers
     is_any_missing = False
     start = 0
-    n = sum(part.shape[-1] for part in parts)
-    lower, upper = (each[:, 0] for each in question.lane_ranks(np.array([n])))
-    network = exchanges(n, tuple(np.union1d(lower, upper).tolist()))
+    select = selector(sum(part.shape[-1] for part in parts), question.lane_ranks)
     for table in _columns(parts):
-        lanes_ = _select(table, lower, upper, network, question.lane_ranks)
+        lanes_ = select(table)
         stop = start + len(lanes_.n_valid)
         answers[:, start:stop] = question.lane_values(lanes_)
         if not lanes_.is_complete:
@@ -109,6 +107,13 @@ def sorted_tiles(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
             if n_missing is not None:
                 rows[n_missing >= n - k, k] = _missing_of(table.dtype)
         yield rows
+
+
+def selector(n: int, ranks: RanksOfLanes) -> Callable[[NDArray[Any]], Lanes]:
+    """Make a function that selects the wanted ranks in the columns of tables of n rows."""
+    lower, upper = (each[:, 0] for each in ranks(np.array([n])))
+    network = exchanges(n, tuple(np.union1d(lower, upper).tolist()))
+    return partial(_select, lower=lower, upper=upper, network=network, ranks=ranks)
 
 
 def _select(
