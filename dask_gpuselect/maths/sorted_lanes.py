@@ -152,9 +152,12 @@ def pick(lanes: SortedLanes, ranks: RanksOfLanes) -> Lanes:
         return Lanes(columns[:, lower], columns[:, upper], n_valid, lanes.n_missing)
     # Elements of one rank lie side by side, as the answers will.
     counts, place = distinct(n_valid)
-    starts = np.arange(len(columns), like=place) * columns.shape[1]
+    table, step, behind = columns, columns.shape[1], 1
+    if columns.flags.f_contiguous:  # lanes lie side by side
+        table, step, behind = columns.T, 1, len(columns)
+    starts = np.arange(len(columns), like=place) * step
     lower, upper = (
-        columns.reshape(-1).take(np.asarray(rank, like=place).take(place, axis=1) + starts).T
+        table.reshape(-1).take(np.asarray(rank, like=place).take(place, axis=1) * behind + starts).T
         for rank in ranks(np.maximum(counts, 1))
     )
     return Lanes(lower, upper, n_valid, lanes.n_missing)

@@ -167,7 +167,7 @@ def answer_lanes(column: ChunkColumn, question: LaneOrder) -> Any:
     """
     parts = parts_of(column)
     if isinstance(parts[0], Accompanied):
-        tables = _tables(parts, question.n_answers, in_rows=True)
+        tables = _tables(parts, question.n_answers, in_rows=False)
         elements = join([_picked(table, question) for table in tables])
         return in_kind(question.lane_answer(elements), column.chunks[0].values)
     if few.is_few(parts):
