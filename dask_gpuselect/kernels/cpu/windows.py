@@ -112,7 +112,7 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     if answers is not None:
         return answers
     is_plain = _is_in_place(dtype, frame, order) and (
-        dtype.kind in "biu" or sum(n > 1 for n in frame.size) > 1
+        order.mixes == 0 if dtype.kind in "biu" else sum(n > 1 for n in frame.size) > 1
     )
     itemsize = dtype.itemsize if is_plain else MIXED
     # A mask is often of the ends alone: then few slabs have one.
@@ -174,11 +174,12 @@ def _answer_turned(
 
 
 def _is_in_place(dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> bool:
-    """Return whether the elements that a kernel finds are the answers."""
-    if order.n_answers != 1 or not _is_plain_float(dtype, order):
-        return order.n_answers == 1 and dtype.kind in "biu" and order.mixes == 0
+    """Return whether the answer of a whole window is one element that a kernel finds."""
+    is_integer = dtype.kind in "biu"
+    if order.n_answers != 1 or not (is_integer or _is_plain_float(dtype, order)):
+        return False
     lower, upper, _ = ranks_by_count(order, frame.n)
-    return bool(lower[0, -1] == upper[0, -1])
+    return (is_integer and order.mixes == 0) or bool(lower[0, -1] == upper[0, -1])
 
 
 def _answer_in_place(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
@@ -208,9 +209,9 @@ def _answer_whole(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowO
     else:
         chosen = window_networks.whole_elements(network, words, padding, frame, order)
     found = [_viewed(each, own) for each in chosen]
-    is_element = len(found) == 1 and dtype.kind in "iuf"
-    if is_element and order.dtype == dtype.newbyteorder("=") and frame.n >= order.least:
-        answers = order.finished(found[0], None)
+    is_element = len(found) == 1 and frame.n >= order.least and not order.deviates
+    if is_element and (dtype.kind in "iu" or _is_plain_float(dtype, order)):
+        answers = order.finished(found[0].astype(order.dtype, copy=False), None)
     else:
         counted = _counts(shape, None, None, frame)
         answers = _finished(found, counted, own, order, frame.n)
@@ -320,29 +321,7 @@ def _counts(
 
 def _sums(marks: NDArray[np.bool_], frame: Frame) -> NDArray[Any]:
     """Count the marks in each window."""
-    is_of_rows = frame.footprint is None and frame.n == frame.size[-1] and frame.step[-1] == 1
-    if not is_of_rows or frame.step != frame.size[:-1] + (1,):
-        return np.asarray(reference.sums(marks, frame)).reshape(-1)
-    rows = np.ascontiguousarray(marks).view(np.uint8).reshape(-1, marks.shape[-1])
-    totals = np.empty((len(rows), rows.shape[1] - frame.n + 1), np.int64)
-    _sum_rows(rows, totals)
-    return totals.reshape(-1)
-
-
-@kernel_of("u1")
-def _sum_rows(marks: t.Rows, totals: t.IntTable) -> None:
-    """Sum the marks of each window along rows."""
-    size = marks.shape[1] - totals.shape[1] + 1
-    for row in range(marks.shape[0]):
-        own, out = marks[row], totals[row]
-        total = 0
-        for i in range(size - 1):
-            total += own[i]
-        first, behind = own[: out.size], own[size - 1 :]
-        for i in range(out.size):
-            total += behind[i]
-            out[i] = total
-            total -= first[i]
+    return np.asarray(reference.sums(marks, frame)).reshape(-1)
 
 
 def _known(counts: NDArray[Any]) -> NDArray[Any]:
