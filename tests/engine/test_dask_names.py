@@ -34,6 +34,7 @@ from dask_gpuselect.engine.source import (
 TASK = Task("b", np.add, TaskRef("a"), 2, _data_producer=True)
 X = da.core.from_array(np.arange(6.0), chunks=2)
 OF_A_FILE = da.core.from_array(SimpleNamespace(shape=(6,), dtype=X.dtype, ndim=1), chunks=2)
+READER = OF_A_FILE.dask.layers[OF_A_FILE.name].task
 
 
 BLOCKWISE = (X + 1).dask.layers[(X + 1).name]
@@ -67,10 +68,8 @@ NAMES: dict[str, Callable[[], bool]] = {
     "ArrayBlockwiseDep.chunks": lambda: ArrayBlockwiseDep(X.chunks).chunks == X.chunks,
     "collection_annotations": lambda: layers_of(X)[X.name].collection_annotations["shape"] == (6,),
     "names of reductions": lambda: any(starmap(is_reduction, layers_of(X.mean()).items())),
-    "readers that wait": lambda: calls(
-        _waiting(layers_of(OF_A_FILE)[OF_A_FILE.name].task, "c", TaskRef("turn")), GETTERS
-    ),
-    "names of getters": lambda: calls(layers_of(OF_A_FILE)[OF_A_FILE.name].task, GETTERS),
+    "readers that wait": lambda: calls(_waiting(READER, "c", TaskRef("turn")), GETTERS),
+    "names of getters": lambda: calls(READER, GETTERS),
     "names of slices": lambda: calls(next(iter(layers_of(X[1:])[X[1:].name].values())), SLICES),
     "tasks made one": lambda: [step.does for step in steps_of(MADE_ONE)] == ["", "reduce"],
     "materialized chunks": lambda: isinstance(layers_of(X)[X.name], MaterializedLayer),

@@ -66,13 +66,12 @@ DERIVED: dict[str, Callable[[da.Array], da.Array]] = {
 
 
 def test_only_what_is_needed_is_loaded(backend: Backend) -> None:
-    source = Source(SHAPE)
+    source, other = Source(SHAPE), Source(SHAPE)
     x = source.lazy(CHUNKS)
     ours = median(backend.mapped(x[3, 7])).compute()
     assert backend.to_numpy(ours) == source.whole()[3, 7]
     median(backend.mapped(x[30:35, 2:12])).compute()
     assert source.loads in ({place: 2, "30:35,2:12": 2} for place in ("3,7", "3:4,7:8"))
-    other = Source(SHAPE)
     median(backend.mapped(da.concatenate([other.lazy(CHUNKS)[1:], x]))).compute()
     assert loads(other) == {2}
 

@@ -77,8 +77,7 @@ def test_masked_chunks_are_read_in_place(small_pilots: None) -> None:
     values, keeps = normal(N), np.arange(N) % 3 > 0
     x, where = CUPY.held(values, 7_000), CUPY.held(keeps, 7_000)
     weights = CUPY.held(np.random.default_rng(2).random(N), 7_000)
-    companions = {"where": where}, {"weights": weights, "method": "inverted_cdf"}
-    for how in companions:
+    for how in ({"where": where}, {"weights": weights, "method": "inverted_cdf"}):
         names = names_of(quantile(x, 0.5, **how))
         for each in (x, where, weights):
             names -= names_of(each)
@@ -112,8 +111,7 @@ def test_what_is_not_held() -> None:
     for other in (x + 1, da.from_array(normal(N), chunks=7_000), da.concatenate([x, x + 1])):
         assert not Source.of(other).is_on_one_device
     weights = CUPY.held(np.ones(N), 7_000)
-    weighted = quantile(x, 0.5, weights=weights, method="inverted_cdf")
-    assert not is_one_task(weighted, x)
+    assert not is_one_task(quantile(x, 0.5, weights=weights, method="inverted_cdf"), x)
 
 
 def test_chunks_on_two_devices_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:

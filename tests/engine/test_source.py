@@ -223,10 +223,8 @@ def test_names_that_users_give_say_nothing() -> None:
     """Nothing is packed, staged, reduced or held because of what its layer is called."""
     for name in ("with-companions-7-mine", "to-gpu-mine", f"mine-{'0' * 32}r", "original-mine"):
         x = source.Source.of(da.ones((8, 4), chunks=2).map_blocks(np.negative, name=name))
-        assert x.element_bytes() == 8
-        assert not x.is_staged
+        assert (x.element_bytes(), x.is_staged, x.is_in_memory) == (8, False, False)
         assert not source.is_reduction(x.name, x.dask.layers[x.name])
-        assert not x.is_in_memory
 
 
 # --- Chunks that one task makes each --------------------------------------------------------------
