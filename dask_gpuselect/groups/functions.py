@@ -120,7 +120,10 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     than one chunk.
 
     Memory, of all elements: a task takes parts of 64 MiB (for CuPy chunks, of
-    ``dask_gpuselect.column-limit``), their labels, and a copy of both. For each group that has n
+    ``dask_gpuselect.column-limit``), their labels, and a copy of both. CuPy chunks that fit
+    ``dask_gpuselect.cache-limit`` with their labels and weights, by default a sixteenth of the
+    memory of the device, are one part; copies take up to 66 bytes for each weighted element, and
+    about as many bytes as the chunks without weights. For each group that has n
     elements in a part, the part returns about sqrt(n) pivots and as many candidates. If these
     exceed ``dask_gpuselect.root-limit`` (dask config; 1 GiB), several tasks each take some of
     the groups; if labels are lazy and `groups` is not given, one task takes all. Along some of
