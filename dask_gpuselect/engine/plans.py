@@ -6,7 +6,7 @@ For all elements there are four plans; `lane_plans` has those along some axes:
   weights: one load;
 - *guess*: all chunks are in memory. A sample guesses the brackets, and one read proves them;
 - *resident*: all chunks are CuPy arrays in the memory of one device, or tasks make them there and
-  they fit `cache-limit`. One task reads them in place, as if they were one array. Few elements with
+  they fit `cache-limit`. One task reads them in place, as if they were one array. Elements with
   weights are copied together;
 - *bracket*: two loads, with a bracket between them. If the first load has cached enough of a chunk,
   the chunk is not loaded again: see `keeping`. If there are so many chunks that their cuts exceed
@@ -445,7 +445,8 @@ def is_resident(x: DaskArray, question: Question) -> bool:
 def share_of_one_task(x: DaskArray, question: Question) -> int:
     """Return the share of the pivots of a task that answers about all chunks on one device.
 
-    0 if no task can: with many slots, and with more pivots or copies than `root-limit`.
+    0 if no task can: with many slots, and with more pivots than `root-limit`, or with weights and
+    more bytes to copy than both that limit and `device_limit`.
     """
     if question.costs.n_slots > 1:
         return 0

@@ -122,14 +122,15 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     Memory, of all elements: a task takes parts of 64 MiB (for CuPy chunks, of
     ``dask_gpuselect.column-limit``), their labels, and a copy of both. CuPy chunks that fit
     ``dask_gpuselect.cache-limit`` with their labels and weights, by default a sixteenth of the
-    memory of the device, are one part; copies take up to 66 bytes for each weighted element, and
-    about as many bytes as the chunks without weights. For each group that has n
+    memory of the device, are one part. Sorting it there takes 66 bytes for each float32 element
+    with weights, and without weights about as many bytes as the chunks. For each group that has n
     elements in a part, the part returns about sqrt(n) pivots and as many candidates. If these
     exceed ``dask_gpuselect.root-limit`` (dask config; 1 GiB), several tasks each take some of
     the groups; if labels are lazy and `groups` is not given, one task takes all. Along some of
     the axes: the chunks of a task, their labels, and a copy of the largest group in them, or two
     copies of several groups of at most 8 MiB together. With weights of all elements and lazy labels
-    without `groups`, one task holds all data, which must fit ``dask_gpuselect.column-limit``.
+    without `groups`, one task holds all data, which must fit ``dask_gpuselect.column-limit`` or,
+    for CuPy chunks, ``dask_gpuselect.cache-limit``.
 
     Algorithm: if elements are ordered by label and then by value, a group is a range of ranks. So
     the cuts of all groups together prove brackets around every wanted rank of every group, as those
