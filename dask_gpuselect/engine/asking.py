@@ -37,6 +37,7 @@ from dask_gpuselect.engine.rounds import ask_rounds
 from dask_gpuselect.engine.search import select_now
 from dask_gpuselect.engine.slots import OfSlots, about_slots, takes_slots, together, together_lazily
 from dask_gpuselect.engine.source import DaskArray, map_blocks
+from dask_gpuselect.engine.stages import LaneRequest
 from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.strategies import Strategy
@@ -181,9 +182,9 @@ def _ask_lazily(askings: Sequence[Asking], label: str) -> list[Any]:
     lazy = [each if each.is_lazy else replace(each, array=as_lazy(each.array)) for each in askings]
     wholes = [each for each in lazy if each.is_whole]
     questions = [
-        ArrayQuestion(each.array, each.slots or each.question, each.form) for each in wholes
+        ArrayQuestion(each.array, each.slots or each.question, each.form, label) for each in wholes
     ]
-    wholly = map(_whole, wholes, loads.ask_together(questions, label))
+    wholly = map(_whole, wholes, loads.ask_together(questions))
     return [next(wholly) if each.is_whole else _ask_lanes(each, label) for each in lazy]
 
 
@@ -304,8 +305,8 @@ def _ask_lanes(asking: Asking, label: str) -> DaskArray:
     grouping, names = asking.grouping, None
     if grouping is not None and grouping.is_numbered:
         names = grouping.names
-    about = asking.array, asking.lanes, label, asking.shape, asking.dtype
-    return ask_lanes(*about, names=names)
+    request = LaneRequest(asking.lanes, label, asking.shape, asking.dtype, names=names)
+    return ask_lanes(asking.array, request)
 
 
 def _answer_now(asking: Asking) -> Any:

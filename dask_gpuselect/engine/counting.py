@@ -20,7 +20,7 @@ from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.partials import Gathered
 from dask_gpuselect.engine.questions import ArrayQuestion, Question, answered
-from dask_gpuselect.engine.source import DaskArray, private_copy
+from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.values import value_counts
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.value_counts import ValueCounts, counts_bytes, is_countable
@@ -40,39 +40,27 @@ def gathered_bytes(x: DaskArray, most: float) -> int:
     return int(graphs.most_merged(x) * counts_bytes(x.dtype, most))
 
 
-def ask_counts(
-    requests: Sequence[ArrayQuestion], plans: Sequence[object], label: str, among: str | None
-) -> list[DaskArray]:
-    """Answer questions about all elements of arrays that are loaded together, lazily.
-
-    Parameters
-    ----------
-    requests : sequence of ArrayQuestion
-    plans : sequence of ElementPlan
-    label : str
-        Prefix of the names of the layers.
-    among : str or None
-        Token of all arrays together; None if there is one array.
-    """
+def ask_counts(requests: Sequence[ArrayQuestion], plans: Sequence[object]) -> list[DaskArray]:
+    """Answer questions about all elements of arrays that are loaded together, lazily."""
     del plans
     counts, finishes = [], []
     for each in requests:
-        counts.append(_counts_of(each.x, among))
-        name = f"{label}-{tokenize(counts[-1].name, each.question, each.form.shape)}"
+        counts.append(_counts_of(each))
+        name = f"{each.label}-{tokenize(counts[-1].name, each.question, each.form.shape)}"
         arguments = {"question": each.question, "form": each.form}
         finishes.append(graphs.Finish(_answer, name, arguments, each.form.key_index))
     answers = graphs.reduced_together(counts, "value-counts-merge", ValueCounts.merge, finishes)
     return [each.form.lazy(answer) for each, answer in zip(requests, answers, strict=True)]
 
 
-def _counts_of(x: DaskArray, among: str | None = None) -> DaskArray:
+def _counts_of(request: ArrayQuestion) -> DaskArray:
     """Count the values of every chunk, in the chunks' own grid.
 
     Questions about the same array share these tasks by key.
     """
-    source = private_copy(x, f"load 1 of {among or x.name}")
-    name = f"value-counts-{tokenize(source.name, x.dtype)}"
-    return graphs.each_chunk(value_counts, name, [source], dtype=x.dtype)
+    source, dtype = request.source, request.x.dtype
+    name = f"value-counts-{tokenize(source.name, dtype)}"
+    return graphs.each_chunk(value_counts, name, [source], dtype=dtype)
 
 
 def _answer(parts: list[Any], question: Question, form: Form) -> Any:
@@ -93,12 +81,12 @@ def answer_by_values(counts: ValueCounts, question: Question) -> Any:
 # --- Brackets and the tally of every chunk --------------------------------------------------------
 
 
-def gathered_by_counts(x: DaskArray, question: Question, label: str) -> tuple[DaskArray, DaskArray]:
+def gathered_by_counts(request: ArrayQuestion) -> tuple[DaskArray, DaskArray]:
     """Return the brackets of a question and the tally of every chunk there, by one load.
 
     The tally of each chunk is in a list of one `Gathered`.
     """
-    counts = _counts_of(x)
+    counts, question, label = _counts_of(request), request.question, request.label
     name = f"{label}-bracket-{tokenize(counts.name, question)}"
     how = (counts, "value-counts-merge", ValueCounts.merge, _bracketed, name)
     bracket = graphs.reduced(*how, question=question)

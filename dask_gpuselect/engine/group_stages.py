@@ -57,12 +57,10 @@ FIRST = 8
 LEAST_OF_GROUP = 1 << 12
 
 
-def stages_of_groups(
-    x: DaskArray, request: LaneRequest, plan: LanePlan, label: str, token: str
-) -> list[Stage]:
+def stages_of_groups(x: DaskArray, request: LaneRequest, plan: LanePlan, token: str) -> list[Stage]:
     """Find the brackets of all groups, and their elements; then make the further load."""
     question: Any = request.question
-    edges, narrowing = question.edges(plan.n_roots), plan.narrowing
+    label, edges, narrowing = request.label, question.edges(plan.n_roots), plan.narrowing
     n_roots = 1 if edges is None else plan.n_roots
     reduce_cuts = reduce_tallies = dividing(n_roots)
     if narrowing is not None:
@@ -98,7 +96,7 @@ def stages_of_groups(
             caches=True,
         )
         second = replace(second, by_cache=cell_tally_by_cache)
-    return [first, second, *further_stages(request, label)]
+    return [first, second, *further_stages(request)]
 
 
 def _bracketed_among(question: GroupedElements, edges: Sequence[int]) -> tuple[Any, ...]:

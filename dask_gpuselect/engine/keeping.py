@@ -37,13 +37,8 @@ from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, settings
 from dask_gpuselect.engine.boards import Cached, Limits, board
 from dask_gpuselect.engine.marks import NO_MARKS, marks_of
-from dask_gpuselect.engine.partials import (
-    Gathered,
-    Proven,
-    gathered,
-    sums_of,
-)
-from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.partials import Gathered, Proven, gathered, how_gathered, sums_of
+from dask_gpuselect.engine.questions import ArrayQuestion, Question
 from dask_gpuselect.engine.reads import ChunkPlace, Reader, Reads, task_if_needed
 from dask_gpuselect.engine.source import (
     DaskArray,
@@ -55,7 +50,6 @@ from dask_gpuselect.engine.source import (
     extended,
     in_place,
     merged,
-    private_copy,
 )
 from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.cached import covers, tally_by
@@ -225,23 +219,15 @@ class FirstPartial(Arrays):
         return FirstPartial, (self.cuts, self.cached, None)
 
 
-def first_partials(
-    keeping: Keeping,
-    x: DaskArray,
-    question: Question,
-    share: int,
-    among: str | None,
-    *,
-    is_marked: bool,
-) -> DaskArray:
+def first_partials(request: ArrayQuestion, limits: Limits, share: int) -> DaskArray:
     """Measure every chunk of an array in the first load, and cache what a guess asks for."""
-    source = private_copy(x, f"load 1 of {among or x.name}")
+    source, question, x = request.source, request.question, request.x
     arguments: dict[str, Any] = {
         "dtype": x.dtype,
         "share": share,
         "grid": x.numblocks,
-        "limits": keeping.limits,
-        "is_marked": is_marked,
+        "limits": limits,
+        "is_marked": request.is_marked,
     }
     name = f"quantile-reports-{tokenize(source.name, question, list(arguments.items()))}"
     single = graphs.literals(f"quantile-question-{tokenize(question)}", [question], ())
@@ -328,20 +314,14 @@ MergeGathered = Callable[[list[Gathered]], Any]
 def second_loads(
     keeping: Keeping,
     groups: DaskArray,
-    questions: Sequence[Question],
+    requests: Sequence[ArrayQuestion],
     brackets: Sequence[DaskArray],
-    label: str,
-    *,
-    is_marked: bool,
-    merge: MergeGathered = Gathered.merge,
+    merge: MergeGathered,
 ) -> list[DaskArray]:
     """Measure every chunk at the proven brackets, for each array, merged in groups of chunks."""
-    reads = keeping.reads
-    measures = [
-        partial(gathered, dtype=x.dtype, summed=question.measures.sums, is_marked=is_marked)
-        for x, question in zip(reads.arrays, questions, strict=True)
-    ]
-    weigh = [question.measures.weights for question in questions]
+    reads, label = keeping.reads, requests[0].label
+    measures = [partial(gathered, **how_gathered(request)) for request in requests]
+    weigh = [request.question.measures.weights for request in requests]
     function = partial(_second, measures=measures, weigh=weigh, merge=merge)
     proven = List(*(TaskRef((each.name,)) for each in brackets))
     name = f"{label}-candidates-{tokenize(groups.name, [each.name for each in brackets])}"

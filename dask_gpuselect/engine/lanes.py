@@ -47,41 +47,18 @@ from dask_gpuselect.kernels.companions import copied
 from dask_gpuselect.quiet import quiet
 
 
-def ask_lanes(
-    x: DaskArray,
-    question: LaneQuestion,
-    label: str,
-    shape: AnswerAxes,
-    dtype: np.dtype[Any] | None,
-    *,
-    marked: bool = False,
-    names: DaskArray | None = None,
-) -> DaskArray:
-    """Answer a question about every lane of a dask array lazily.
-
-    Parameters
-    ----------
-    label : str
-        Prefix of the names of the layers.
-    shape : AnswerAxes
-        Axes of the answer. Not all axes of the data are reduced.
-    dtype : dtype or None
-        Dtype of the answer; None if each block of it is an object.
-    marked : bool
-        True if each block of the answer is a `KnownChunks`, for a caller that loads the array
-        again.
-    names : dask array, optional
-        The labels of the groups, where their number is not known before.
-    """
+def ask_lanes(x: DaskArray, request: LaneRequest) -> DaskArray:
+    """Answer a question about every lane of a dask array lazily."""
+    question, shape, label, marked = request.question, request.shape, request.label, request.marked
     axes = shape.axes
     plan = plan_lanes(x, axes, question, is_one_lane=shape.is_one_lane, may_write=not marked)
     several = plan.name in ("passes", "groups")
     with as_one():
-        composed = _composed(x, question, label, shape, dtype) if several else None
+        composed = _composed(x, request) if several else None
     if composed is not None:
         return composed
     choose(plan)
-    ask = partial(_ask, question=question, plan=plan, shape=shape, dtype=dtype, names=names)
+    ask = partial(_ask, request=request, plan=plan)
     if plan.scratch is not None:
         tiles = TILES[plan.name](x, axes, plan.scratch)
         counts = [
@@ -100,13 +77,8 @@ def ask_lanes(
     return side_by_side(answers, axis, label, place_of, question.blocks.joined, marked=marked)
 
 
-def _composed(
-    x: DaskArray,
-    question: LaneQuestion,
-    label: str,
-    shape: AnswerAxes,
-    dtype: np.dtype[Any] | None,
-) -> DaskArray | None:
+def _composed(x: DaskArray, request: LaneRequest) -> DaskArray | None:
+    question, shape = request.question, request.shape
     composed = question.composed
     if composed is None:
         return None
@@ -115,33 +87,28 @@ def _composed(
 
     def ask(x: DaskArray, each: LaneQuestion, marked: bool) -> DaskArray:
         about = each if grouped is None else replace(grouped, of_group=each)
-        return ask_lanes(x, about, label, wide, dtype, marked=marked)
+        own = replace(request, question=about, shape=wide, marked=marked, names=None)
+        return ask_lanes(x, own)
 
     if grouped is not None:
-        return composed(ask, x, label, None)
-    answer = composed(ask, x, label, shape.axes)
+        return composed(ask, x, request.label, None)
+    answer = composed(ask, x, request.label, shape.axes)
     return answer if shape.keepdims else answer.squeeze(shape.axes)
 
 
 def _ask(
-    x: DaskArray,
-    *,
-    question: LaneQuestion,
-    label: str,
-    plan: LanePlan,
-    shape: AnswerAxes,
-    dtype: np.dtype[Any] | None,
-    marked: bool,
-    names: DaskArray | None,
+    x: DaskArray, *, request: LaneRequest, plan: LanePlan, label: str, marked: bool
 ) -> DaskArray:
     """Answer a question about all of `x`, or about a slab of every chunk."""
     label = f"{label}-seen" if marked else label
+    question, shape, names, dtype = request.question, request.shape, request.names, request.dtype
     meta = np.empty((0,) * len(shape.labels), dtype=object)
     if dtype is not None:
         meta = fitted(meta_from_array(x._meta, ndim=meta.ndim, dtype=dtype))
     if plan.name in STAGES:
-        request = LaneRequest(question, shape, meta)
-        return _in_parts(x, request, label, plan, marked=marked)
+        # Tasks contain the request, and so none of what it refers to may be lazy.
+        own = replace(request, label=label, marked=marked, names=None, kind=meta)
+        return _in_parts(x, own, plan)
     result: DaskArray = blockwise(
         partial(_answer_column, question=question, dtype=x.dtype, shape=shape, marked=marked),
         shape.labels,
@@ -271,13 +238,11 @@ def _flat(nested: Any) -> Iterator[Any]:
 # --- In parts -------------------------------------------------------------------------------------
 
 
-def _in_parts(
-    x: DaskArray, request: LaneRequest, label: str, plan: LanePlan, *, marked: bool
-) -> DaskArray:
+def _in_parts(x: DaskArray, request: LaneRequest, plan: LanePlan) -> DaskArray:
     """Answer a question by stages that read each column in parts."""
     question, shape = request.question, request.shape
     token = tokenize(x.name, question, plan, shape)
-    stages = STAGES[plan.name](x, request, plan, label, token)
+    stages = STAGES[plan.name](x, request, plan, token)
     by_tails = plan.name == "tails"  # whose sources are copies already
     columns = Columns(
         x,
@@ -288,8 +253,8 @@ def _in_parts(
         about=question if by_tails else question.slots.windows,
         ordered=_is_by_place(question),
     )
-    blocks = Blocks(shape.answer_place, marked, request.made)
-    made = run(columns, stages, label, token, blocks)
+    blocks = Blocks(shape.answer_place, request.marked, request.made)
+    made = run(columns, stages, request.label, token, blocks)
     return columns.lazy(made, shape.chunks(x, question.n_answers), request.kind)
 
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -34,10 +35,7 @@ from dask.base import tokenize
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.answers import Form
-from dask_gpuselect.engine.counting import (
-    ask_counts,
-    gathered_by_counts,
-)
+from dask_gpuselect.engine.counting import ask_counts, gathered_by_counts
 from dask_gpuselect.engine.first_loads import FirstLoad, first_load_unless, first_loads
 from dask_gpuselect.engine.keeping import MergeGathered, second_loads
 from dask_gpuselect.engine.marks import InColumn, check_same, marks_of
@@ -50,7 +48,7 @@ from dask_gpuselect.engine.narrowing import (
     proven_by,
     waiting,
 )
-from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered
+from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered, how_gathered
 from dask_gpuselect.engine.plans import ElementPlan, choose, plan_each, plan_loads
 from dask_gpuselect.engine.questions import ArrayQuestion, OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import Reads, each_if_needed
@@ -74,7 +72,7 @@ logger = logging.getLogger("dask_gpuselect")
 CUTS_MERGE = "quantile-cuts-merge"
 
 
-def ask_together(requests: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
+def ask_together(requests: Sequence[ArrayQuestion]) -> list[DaskArray]:
     """Answer questions about all elements of dask arrays lazily, in two loads or sometimes three.
 
     Arrays are loaded together if chunk i of each depends on the same chunks of what they share.
@@ -86,8 +84,6 @@ def ask_together(requests: Sequence[ArrayQuestion], label: str) -> list[DaskArra
     ----------
     requests : sequence of ArrayQuestion
         Questions of one kind.
-    label : str
-        Prefix of the names of the layers: ``<label>-bracket``, ``<label>-candidates``, ``<label>``.
 
     Notes
     -----
@@ -102,10 +98,10 @@ def ask_together(requests: Sequence[ArrayQuestion], label: str) -> list[DaskArra
     plans = plan_each([each.x for each in distinct], [each.question for each in distinct])
     for places, planned in plans:
         choose(planned[0])
-        group = [distinct[i] for i in places]
-        names = sorted({each.x.name for each in group})
+        names = sorted({distinct[i].x.name for i in places})
         among = tokenize(names) if len(names) > 1 else None
-        some = ASKS.get(planned[0].name, _ask_loads)(group, planned, label, among)
+        group = [replace(distinct[i], among=among) for i in places]
+        some = ASKS.get(planned[0].name, _ask_loads)(group, planned)
         answers |= zip((each.identity for each in group), some, strict=True)
     return [answers[each.identity] for each in requests]
 
@@ -152,11 +148,11 @@ def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
         Given if the candidates are too many for one task: then they ascend, in each chunk.
     """
     plan = choose(*plan_loads([x], [question]))
+    request = ArrayQuestion(x, question, Form((), None, x._meta), label)
     if plan.name == "counts":
-        return (*gathered_by_counts(x, question, label), None, None)
-    about = ArrayQuestion(x, question, Form((), None, x._meta))
-    begun = first_loads([about], [plan], label, None, is_marked=False)
-    (bracket,), (load,) = _second_loads(begun, label, None, is_marked=False, is_apart=True)
+        return (*gathered_by_counts(request), None, None)
+    begun = first_loads([request], [plan])
+    (bracket,), (load,) = _second_loads(begun, is_apart=True)
     brackets = graphs.in_one_place(bracket, _brackets_of, f"{label}-ends-{tokenize(bracket.name)}")
     if plan.narrowing is not None:
         load = waiting(load, plan.narrowing)
@@ -168,14 +164,13 @@ def _brackets_of(parts: list[Proven]) -> Brackets:
 
 
 def _ask_resident(
-    requests: Sequence[ArrayQuestion], plans: Sequence[ElementPlan], label: str, among: str | None
+    requests: Sequence[ArrayQuestion], plans: Sequence[ElementPlan]
 ) -> list[DaskArray]:
     """Answer questions about chunks in the memory of one device, in one task each."""
-    del among
     answers = []
     for each, plan in zip(requests, plans, strict=True):
         x, question, form = each.x, each.question, each.form
-        name = f"{label}-{tokenize(x.name, question, form.shape, 'resident')}"
+        name = f"{each.label}-{tokenize(x.name, question, form.shape, 'resident')}"
         how = {"dtype": x.dtype, "question": question, "form": form, "share": plan.share}
         answers.append(
             form.lazy(graphs.in_one_place(x, answer_resident, name, form.key_index, **how))
@@ -183,44 +178,32 @@ def _ask_resident(
     return answers
 
 
-def _ask_loads(
-    requests: Sequence[ArrayQuestion], plans: Sequence[ElementPlan], label: str, among: str | None
-) -> list[DaskArray]:
+def _ask_loads(requests: Sequence[ArrayQuestion], plans: Sequence[ElementPlan]) -> list[DaskArray]:
     """Answer questions about arrays by two or three loads, which they make together."""
-    # An answer from the second load alone needs no fingerprints: its counts prove it.
-    is_last = all(each.question.third is None for each in requests)
-    begun = first_loads(requests, plans, label, among, is_marked=not is_last)
-    return _answered(begun, label, among, is_last=is_last)
+    return _answered(first_loads(requests, plans))
 
 
-def answer_unless(
-    request: ArrayQuestion, plan: ElementPlan, settled: DaskArray, label: str
-) -> DaskArray:
+def answer_unless(request: ArrayQuestion, plan: ElementPlan, settled: DaskArray) -> DaskArray:
     """Answer a question by two loads, which read nothing if an earlier task has settled it.
 
     The result of that task is `Resolved`, or None. The question takes no third load.
     """
-    begun = first_load_unless(request, plan, settled, label)
-    return _answered([begun], label, None, is_last=True)[0]
+    return _answered([first_load_unless(request, plan, settled)])[0]
 
 
-def _answered(
-    begun: Sequence[FirstLoad], label: str, among: str | None, *, is_last: bool
-) -> list[DaskArray]:
+def _answered(begun: Sequence[FirstLoad]) -> list[DaskArray]:
     """Answer questions whose first loads are made, by the loads that follow."""
-    brackets, loads = _second_loads(begun, label, among, is_marked=not is_last)
+    brackets, loads = _second_loads(begun)
     waits = [each.rounds for each in begun if each.rounds]
     if waits:  # the candidates are too many for one task
-        loads = candidates_in_groups(loads, max(each.groups for each in waits), label)
+        loads = candidates_in_groups(loads, max(each.groups for each in waits), begun[0].label)
     for i, each in enumerate(begun):
         if each.rounds:
-            how = (each.question, each.rounds, label)
+            how = (each.question, each.rounds, each.label)
             loads[i], brackets[i] = narrowed_candidates(loads[i], brackets[i], *how)
-    ends = _after_second(begun, brackets, loads, label, is_last=is_last)
-    pairs = zip(begun, ends, strict=True)
-    if is_last:
-        return [each.request.form.lazy(made) for each, made in pairs]
-    return [_after_third(*pair, label) for pair in pairs]
+    ends = zip(begun, _after_second(begun, brackets, loads), strict=True)
+    made = (_after_third(each, end) if each.is_marked else end for each, end in ends)
+    return [each.form.lazy(answer) for each, answer in zip(begun, made, strict=True)]
 
 
 ASKS = {"resident": _ask_resident, "counts": ask_counts}
@@ -228,47 +211,40 @@ ASKS = {"resident": _ask_resident, "counts": ask_counts}
 
 
 def _second_loads(
-    begun: Sequence[FirstLoad],
-    label: str,
-    among: str | None,
-    *,
-    is_marked: bool,
-    is_apart: bool = False,
+    begun: Sequence[FirstLoad], *, is_apart: bool = False
 ) -> tuple[list[DaskArray], list[DaskArray]]:
     """Make the brackets and the second loads of arrays that are loaded together.
 
     If `is_apart`, the candidates of the chunks stay unmerged.
     """
     merge: MergeGathered = list if is_apart else Gathered.merge
-    brackets = _all_brackets(begun, label, among)
+    brackets = _all_brackets(begun)
     keeping, groups = begun[0].plan.keeping, begun[0].groups
     if keeping is not None and groups is not None:
-        about = keeping, groups, [each.question for each in begun], brackets, label
-        return brackets, second_loads(*about, is_marked=is_marked, merge=merge)
-    turn = _after_all(brackets, label) if among else None
-    arrays, loads = [each.request.x for each in begun], []
+        return brackets, second_loads(keeping, groups, begun, brackets, merge)
+    turn = _after_all(brackets, begun[0].label) if begun[0].among else None
+    is_alone, loads = len(begun) < 2, []
     for each, bracket in zip(begun, brackets, strict=True):
-        how: dict[str, Any] = {"is_marked": is_marked, "merge": merge}
-        how["summed"] = each.question.measures.sums
         # Candidates that are never merged are resolved on the device where they are.
-        how["stays"] = is_apart and each.narrowing is None
+        stays = is_apart and each.narrowing is None
+        how = how_gathered(each) | {"merge": merge, "stays": stays}
         if each.settled is None:
-            loads.append(_load(each.request.x, bracket, label, turn, arrays, **how))
+            loads.append(_load(each, bracket, turn, is_alone=is_alone, **how))
         else:
-            loads.append(_load_unless(each.request.x, bracket, label, **how))
+            loads.append(_load_unless(each, bracket, **how))
     return brackets, loads
 
 
 # --- The brackets -------------------------------------------------------------------------------
 
 
-def _all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> list[DaskArray]:
+def _all_brackets(begun: Sequence[FirstLoad]) -> list[DaskArray]:
     """Find the brackets of every question from the first loads of all chunks."""
     finishes = []
     for each in begun:
-        token = tokenize(each.cuts.name, each.question, among, each.narrowing)
-        arguments = {"question": each.question, "numblocks": each.grid, "turns": each.turns}
-        finishes.append(graphs.Finish(_find_brackets, f"{label}-bracket-{token}", arguments))
+        token = tokenize(each.cuts.name, each.question, each.among, each.narrowing)
+        arguments = {"question": each.question, "numblocks": each.x.numblocks, "turns": each.turns}
+        finishes.append(graphs.Finish(_find_brackets, f"{each.label}-bracket-{token}", arguments))
     narrowings = [each.narrowing for each in begun]
     if not any(narrowings):
         cuts = [each.cuts for each in begun]
@@ -276,8 +252,8 @@ def _all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> 
     groups = cuts_in_groups(begun)
     if narrowings[0] is not None and narrowings[0].stretches > 1:  # and there is one array alone
         in_stretches = brackets_of_stretches(groups[0], begun[0].question, narrowings[0])
-        return [proven_by(groups[0], in_stretches, begun[0], label)]
-    return [in_tree(*each, label) for each in zip(groups, begun, strict=True)]
+        return [proven_by(groups[0], in_stretches, begun[0])]
+    return [in_tree(*each) for each in zip(groups, begun, strict=True)]
 
 
 def _find_brackets(
@@ -304,35 +280,26 @@ def _after_all(brackets: Sequence[DaskArray], label: str) -> DaskArray:
 
 
 def _load(
-    x: DaskArray,
-    bracket: DaskArray,
-    label: str,
-    turn: DaskArray | None = None,
-    among: Sequence[DaskArray] = (),
-    **arguments: Any,
+    begun: FirstLoad, bracket: DaskArray, turn: DaskArray | None, **arguments: Any
 ) -> DaskArray:
     """Measure every chunk at the brackets, in a load that waits for them.
 
-    If the array is `among` others, the load waits for the brackets of all of them.
+    If there are several arrays, it waits for the brackets of all of them: for a `turn`.
     """
     turn = bracket if turn is None else turn
     seed = f"load 2 after {turn.name}"
-    source = private_copy(x, seed, after=(turn.name,), after_layer=turn.name)
+    source = private_copy(begun.x, seed, after=(turn.name,), after_layer=turn.name)
     if turn is not bracket:  # the copy's graph needs the layer of `turn`
         source = DaskArray(merged(source, turn), source.name, source.chunks, meta=source._meta)
-    name = f"{label}-candidates-{tokenize(source.name, bracket.name)}"
-    how = {"block_ids": True, "is_alone": len(among) < 2, "dtype": x.dtype, **arguments}
-    return graphs.each_chunk(_gather, name, [source], [bracket], **how)
+    name = f"{begun.label}-candidates-{tokenize(source.name, bracket.name)}"
+    return graphs.each_chunk(_gather, name, [source], [bracket], block_ids=True, **arguments)
 
 
-def _load_unless(
-    x: DaskArray, bracket: DaskArray, label: str, *, merge: MergeGathered, **how: Any
-) -> DaskArray:
+def _load_unless(begun: FirstLoad, bracket: DaskArray, **how: Any) -> DaskArray:
     """Measure every chunk at the brackets, if the answer is not settled before."""
-    name = f"{label}-candidates-{tokenize(x.name, bracket.name)}"
-    how |= {"dtype": x.dtype, "merge": merge}
-    nothing = merge([Gathered(None)])
-    return each_if_needed(_gather, name, Reads(x), [bracket], bool, nothing, **how)
+    name = f"{begun.label}-candidates-{tokenize(begun.x.name, bracket.name)}"
+    nothing = how["merge"]([Gathered(None)])
+    return each_if_needed(_gather, name, Reads(begun.x), [bracket], bool, nothing, **how)
 
 
 def _gather(
@@ -365,17 +332,12 @@ def _resolve(
 
 
 def _after_second(
-    begun: Sequence[FirstLoad],
-    brackets: Sequence[DaskArray],
-    loads: Sequence[DaskArray],
-    label: str,
-    *,
-    is_last: bool,
+    begun: Sequence[FirstLoad], brackets: Sequence[DaskArray], loads: Sequence[DaskArray]
 ) -> list[DaskArray]:
     """Answer questions whose second load is the last, or resolve them as far as it can."""
     finishes = []
     for each, bracket, load in zip(begun, brackets, loads, strict=True):
-        form, settled = each.request.form, each.settled
+        form, settled, label = each.form, each.settled, each.label
         arguments = {
             "proven": TaskRef((bracket.name,)),
             "settled": None if settled is None else TaskRef((settled.name,)),
@@ -385,12 +347,13 @@ def _after_second(
             "label": label,
         }
         token = tokenize(load.name, each.question, form.shape)
-        if is_last:
+        if not each.is_marked:
             how = _finish_second, f"{label}-{token}", arguments, form.key_index
             finishes.append(graphs.Finish(*how))
         else:
             finishes.append(graphs.Finish(_resolve, f"{label}-resolve-{token}", arguments))
-    return graphs.reduced_together(loads, f"{label}-candidates-merge", Gathered.merge, finishes)
+    merge_name = f"{begun[0].label}-candidates-merge"
+    return graphs.reduced_together(loads, merge_name, Gathered.merge, finishes)
 
 
 def _finish_second(parts: list[Gathered], question: Question, form: Form, **about: Any) -> Any:
@@ -401,11 +364,11 @@ def _finish_second(parts: list[Gathered], question: Question, form: Form, **abou
 # --- A third load -------------------------------------------------------------------------------
 
 
-def _after_third(begun: FirstLoad, resolved: DaskArray, label: str) -> DaskArray:
+def _after_third(begun: FirstLoad, resolved: DaskArray) -> DaskArray:
     """Answer a question by a third load, which reads nothing if there are no further brackets."""
-    x, question, form = begun.request.x, begun.request.question, begun.request.form
+    x, question, form = begun.x, begun.question, begun.form
     assert question.third is not None
-    label_of_third = f"{label}-{question.third.name}"
+    label_of_third = f"{begun.label}-{question.third.name}"
     name = f"{label_of_third}-{tokenize(x.name, resolved.name)}"
     how = begun.reads, [resolved], attrgetter("brackets"), Gathered(None)
     third = each_if_needed(_gather_more, name, *how, dtype=x.dtype)
@@ -414,8 +377,8 @@ def _after_third(begun: FirstLoad, resolved: DaskArray, label: str) -> DaskArray
         third, resolved = narrowed_candidates(
             third, resolved, question, begun.rounds, label_of_third
         )
-    name = f"{label}-{tokenize(third.name, form.shape)}"
-    answer = graphs.reduced(
+    name = f"{begun.label}-{tokenize(third.name, form.shape)}"
+    return graphs.reduced(
         third,
         f"{label_of_third}-merge",
         Gathered.merge,
@@ -427,7 +390,6 @@ def _after_third(begun: FirstLoad, resolved: DaskArray, label: str) -> DaskArray
         numblocks=x.numblocks,
         form=form,
     )
-    return form.lazy(answer)
 
 
 def _gather_more(

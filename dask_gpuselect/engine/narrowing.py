@@ -79,7 +79,7 @@ def _some(parts: list[Cuts | None]) -> list[Cuts]:
 # --- In a tree of merges that hand on few pivots --------------------------------------------------
 
 
-def in_tree(groups: DaskArray, begun: FirstLoad, label: str) -> DaskArray:
+def in_tree(groups: DaskArray, begun: FirstLoad) -> DaskArray:
     """Find the brackets and expected counts of a question, by a tree of merges.
 
     Cuts that are too many are merged coarsely, at some of their pivots. `groups` are those of
@@ -87,7 +87,7 @@ def in_tree(groups: DaskArray, begun: FirstLoad, label: str) -> DaskArray:
     """
     most = None if begun.narrowing is None else begun.narrowing.coarse
     brackets = _from_few(groups, most, _bracket_if_any, "brackets", question=begun.question)
-    return proven_by(groups, brackets, begun, label)
+    return proven_by(groups, brackets, begun)
 
 
 def _from_few(
@@ -101,19 +101,20 @@ def _from_few(
     return graphs.reduced(*how, **about)
 
 
-def proven_by(groups: DaskArray, brackets: DaskArray, begun: FirstLoad, label: str) -> DaskArray:
+def proven_by(groups: DaskArray, brackets: DaskArray, begun: FirstLoad) -> DaskArray:
     """Add the expected counts of all chunks to the brackets of a question."""
-    token = tokenize(groups.name, brackets.name, begun.grid, begun.turns)
-    name, n_chunks = f"{LABEL}-expects-{token}", math.prod(begun.grid)
+    grid = begun.x.numblocks
+    token = tokenize(groups.name, brackets.name, grid, begun.turns)
+    name, n_chunks = f"{LABEL}-expects-{token}", math.prod(grid)
     expected = graphs.each_chunk(_expected, name, [groups], [brackets], n_chunks=n_chunks)
     return graphs.reduced(
         expected,
         f"{LABEL}-expects-merge",
         merge_any,
         _proven,
-        f"{label}-bracket-{token}",
+        f"{begun.label}-bracket-{token}",
         brackets=TaskRef((brackets.name,)),
-        numblocks=begun.grid,
+        numblocks=grid,
         turns=begun.turns,
     )
 

@@ -42,7 +42,7 @@ def answer_now(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
 def _ask_threads(values: NDArray[Any], question: Question, n_threads: int) -> Any:
     """Answer a question about pieces of an array in several threads."""
     form = Form((), None, values[:0])
-    (answer,) = ask_together([ArrayQuestion(_in_pieces(values, n_threads), question, form)], "now")
+    (answer,) = ask_together([ArrayQuestion(_in_pieces(values, n_threads), question, form, "now")])
     return _by_threads(answer, n_threads)
 
 

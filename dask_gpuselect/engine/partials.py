@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_gpuselect import kernels
 from dask_gpuselect.engine.marks import NO_MARKS, Marks, joined, marks_of
-from dask_gpuselect.engine.questions import Question, Summed
+from dask_gpuselect.engine.questions import ArrayQuestion, Question, Summed
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray, Tally, merge_all, merge_any
 from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.moments import Moments
@@ -193,6 +193,12 @@ def gathered(
     tally = proven.tally(slots, place, dtype, stays=stays)
     sums = sums_of(slots, proven.brackets, dtype, summed)
     return Gathered(tally, sums, marks_of([chunk], ordered=False) if is_marked else NO_MARKS)
+
+
+def how_gathered(request: ArrayQuestion) -> dict[str, Any]:
+    """Return the arguments of `gathered` for a question about an array."""
+    summed = request.question.measures.sums
+    return {"dtype": request.x.dtype, "summed": summed, "is_marked": request.is_marked}
 
 
 def sums_of(

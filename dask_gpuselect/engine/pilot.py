@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.partials import Gathered, Resolved, sums_of
-from dask_gpuselect.engine.questions import Question, Summed, everything, fully_resolved
+from dask_gpuselect.engine.questions import (
+    ArrayQuestion,
+    Question,
+    Summed,
+    everything,
+    fully_resolved,
+)
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally
@@ -59,8 +65,9 @@ def size_of_sample(x: DaskArray) -> int:
     return int(min(PILOT_SIZE, x.size))
 
 
-def ask_pilot(x: DaskArray, question: Question, label: str) -> DaskArray:
+def ask_pilot(request: ArrayQuestion) -> DaskArray:
     """Make a task that returns the result of a guess; None if the guess missed."""
+    x, question, label = request.x, request.question, request.label
     rate = PILOT_SIZE / x.size
     name = f"quantile-sample-{tokenize(x.name, x.dtype, rate)}"
     sample = each_chunk(kernels.sample, name, [x], dtype=x.dtype, rate=rate)

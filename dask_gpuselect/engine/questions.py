@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import concatenate
 from dask_gpuselect.engine.answers import AnswerAxes, Form
-from dask_gpuselect.engine.source import DaskArray, itself, nothing
+from dask_gpuselect.engine.source import DaskArray, itself, nothing, private_copy
 from dask_gpuselect.kernels import elements_at, values
 from dask_gpuselect.kernels.companions import ChunkColumn
 from dask_gpuselect.maths.boxes import BoxGuess
@@ -316,11 +316,34 @@ class ArrayQuestion:
         What to find.
     form : Form
         Form of the answer.
+    label : str
+        Prefix of the names of the layers: ``<label>-bracket``, ``<label>-candidates``, ``<label>``.
+    among : str or None
+        Token of all arrays that are loaded together; None if there is one array.
     """
 
     x: DaskArray
     question: Question
     form: Form
+    label: str
+    among: str | None = None
+
+    @property
+    def source(self) -> DaskArray:
+        """The chunks of the first load, which questions about the same arrays share.
+
+        Each array has a seed of its own: if x and x - median(x) had the same copy of x, x would
+        stay in memory until its median is known.
+        """
+        return private_copy(self.x, f"load 1 of {self.among or self.x.name}")
+
+    @property
+    def is_marked(self) -> bool:
+        """True if loads need fingerprints of chunks, because a third load may follow.
+
+        An answer from the second load alone needs none: its counts prove it.
+        """
+        return self.question.third is not None
 
     @property
     def identity(self) -> tuple[str, Question, tuple[int, ...], np.dtype[Any] | None]:

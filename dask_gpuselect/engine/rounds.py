@@ -139,9 +139,7 @@ class RoundsPlan(Plan):
     room: int = field(kw_only=True)
     rest: ElementPlan = field(kw_only=True)
 
-    @property
-    def _least_loads(self) -> int:
-        return 1
+    _least_loads = 1
 
     def _loads_in_words(self) -> str:
         return f"at most {self.loads} times"
@@ -255,7 +253,7 @@ def ask_rounds(
         question=question,
         sorts=strategy.sorts,
     )
-    return answer_unless(ArrayQuestion(x, question, form), plan.rest, settled, label)
+    return answer_unless(ArrayQuestion(x, question, form, label), plan.rest, settled)
 
 
 def _opening(chunk: Any, *, dtype: np.dtype[Any], probe: Measure, is_marked: bool) -> KnownChunks:

@@ -17,6 +17,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
+
 from dask_gpuselect.arrays import in_kind
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import FOR_NEXT_LOAD, Blocks, Columns, Tasks
@@ -145,15 +147,28 @@ class LaneRequest:
     Parameters
     ----------
     question : LaneQuestion
+    label : str
+        Prefix of the names of the layers.
     shape : AnswerAxes
-        Axes of the answer.
-    kind : array
-        Meta of the answer.
+        Axes of the answer. Not all axes of the data are reduced.
+    dtype : dtype or None
+        Dtype of the answer; None if each block of it is an object.
+    marked : bool
+        True if each block of the answer is a `KnownChunks`, for a caller that loads the array
+        again.
+    names : dask array, optional
+        The labels of the groups, where their number is not known before.
+    kind : array, optional
+        Meta of the answer, for an array that is asked.
     """
 
     question: LaneQuestion
+    label: str
     shape: AnswerAxes
-    kind: Any
+    dtype: np.dtype[Any] | None
+    marked: bool = False
+    names: DaskArray | None = None
+    kind: Any = None
 
     def answered(self, partials: Sequence[Any], known: Any, *, last: LaneLoad) -> Any:
         """Compute the answers from the last pass, or what a further load needs to know."""
@@ -172,28 +187,22 @@ class LaneRequest:
         return made if self.kind.dtype.hasobject else in_kind(made, self.kind)
 
 
-def stages_by_counts(
-    x: DaskArray, request: LaneRequest, plan: LanePlan, label: str, token: str
-) -> list[Stage]:
+def stages_by_counts(x: DaskArray, request: LaneRequest, plan: LanePlan, token: str) -> list[Stage]:
     """Count all values; questions about the same lanes or groups share the counts."""
     question, counts = request.question, request.question.loads.counts
     assert counts is not None  # the plan has checked that
     return [_stage_of(counts, f"value-counts-{question.slots.at_most:.0f}", TALLIES_EVERY)]
 
 
-def stages_by_tails(
-    x: DaskArray, request: LaneRequest, plan: LanePlan, label: str, token: str
-) -> list[Stage]:
+def stages_by_tails(x: DaskArray, request: LaneRequest, plan: LanePlan, token: str) -> list[Stage]:
     """Keep the tails of every lane, and answer from the merged tails."""
     tails = request.question.loads.tails(sum(lane_sizes(x, request.shape.axes)))
     assert tails is not None  # the plan has checked that
-    stage = _stage_of(tails, f"{label}-kept", plan.passes.merge_every)
+    stage = _stage_of(tails, f"{request.label}-kept", plan.passes.merge_every)
     return [replace(stage, settle=partial(request.answered, last=tails))]
 
 
-def stages_in_passes(
-    x: DaskArray, request: LaneRequest, plan: LanePlan, label: str, token: str
-) -> list[Stage]:
+def stages_in_passes(x: DaskArray, request: LaneRequest, plan: LanePlan, token: str) -> list[Stage]:
     """Narrow the brackets of each column load by load; then make the question's further load."""
     loads = request.question.loads
     passes = [
@@ -207,17 +216,17 @@ def stages_in_passes(
         )
         for load, m in enumerate(plan.passes.widths, 1)
     ]
-    last = _stage_of(loads.last, f"{label}-candidates", TALLIES_EVERY)
+    last = _stage_of(loads.last, f"{request.label}-candidates", TALLIES_EVERY)
     last = replace(last, settle=partial(request.answered, last=loads.last), finds="order")
-    return [*passes, last, *further_stages(request, label)]
+    return [*passes, last, *further_stages(request)]
 
 
-def further_stages(request: LaneRequest, label: str) -> list[Stage]:
+def further_stages(request: LaneRequest) -> list[Stage]:
     """Return the stage of the question's further load, if there is one."""
     further = request.question.loads.further
     if further is None:
         return []
-    return [_stage_of(further, f"{label}-{further.name}", further.merge_every)]
+    return [_stage_of(further, f"{request.label}-{further.name}", further.merge_every)]
 
 
 def _stage_of(load: LaneLoad, name: str, every: int) -> Stage:
