@@ -135,8 +135,8 @@ def sort(
         keys = ordering.keys_of(x, dtype).copy()
         ordering.sort(keys)
         return ordering.elements_of(keys, dtype)
-    plan = SortPlan.of("sort", x, (), chunks, spill, split_every)
-    return sorted_keys(plan, x, dtype, dtype)
+    plan = SortPlan.of("sort", x, dtype, (), chunks, spill, split_every)
+    return sorted_keys(plan, x)
 
 
 @same_kind
@@ -189,8 +189,8 @@ def argsort(
     x, dtype = _key(x, "argsort")
     if not isinstance(x, DaskArray):
         return ordering.stable_order(ordering.keys_of(x, dtype))
-    plan = SortPlan.of("argsort", x, (), chunks, spill, split_every, wants_places=True)
-    return sorted_keys(plan, x, dtype, np.int64)
+    plan = SortPlan.of("argsort", x, dtype, (), chunks, spill, split_every, wants_places=True)
+    return sorted_keys(plan, x)
 
 
 @public("key", "values")
@@ -260,10 +260,10 @@ def sort_by(
     if not isinstance(key, DaskArray):
         return _sorted_now(key, dtype, values)
     payload = tuple(_value(value, key) for value in values)
-    plan = SortPlan.of("sort-by", key, payload, chunks, spill, split_every)
+    plan = SortPlan.of("sort-by", key, dtype, payload, chunks, spill, split_every)
     if not payload:
-        return (sorted_keys(plan, key, dtype, dtype),)
-    merged = sorted_columns(plan, key, dtype, payload)
+        return (sorted_keys(plan, key),)
+    merged = sorted_columns(plan, key, payload)
     columns = [column(merged, plan, 0, key, dtype)]
     for i, value in enumerate(payload, start=1):
         columns.append(column(merged, plan, i, value, value.dtype))

@@ -75,6 +75,8 @@ class SortPlan:
     ----------
     label : str
         Prefix of the names of the layers.
+    dtype : dtype
+        Dtype of the key in the result.
     wanted : SortedChunks
         The chunks of the result.
     stages : Stages
@@ -93,6 +95,7 @@ class SortPlan:
     """
 
     label: str
+    dtype: np.dtype[Any]
     wanted: SortedChunks
     stages: Stages
     has_places: bool
@@ -106,6 +109,7 @@ class SortPlan:
         cls,
         label: str,
         key: DaskArray,
+        dtype: np.dtype[Any],
         payload: Sequence[DaskArray],
         chunks: Chunks,
         spill: Spill,
@@ -126,7 +130,7 @@ class SortPlan:
         stages = Stages.of(key.npartitions, wanted.sizes or (1,) * wanted.n_chunks)
         has_places = wants_places or bool(payload and stages.n_batches)
         about = (has_places, wants_places, directory, every, is_at_once)
-        return cls(label, wanted, stages, *about)
+        return cls(label, dtype, wanted, stages, *about)
 
 
 def _sorted_chunks(x: DaskArray, chunks: Chunks) -> SortedChunks:
@@ -309,7 +313,7 @@ def _edges(
 
 
 def _split(
-    chunk: Any, *values_table_place: Any, dtype: np.dtype[Any], plan: SortPlan, file_name: str
+    chunk: Any, *values_table_place: Any, plan: SortPlan, file_name: str
 ) -> list[tuple[Any, ...] | None]:
     """Cut a chunk into pieces, one for each chunk of the result.
 
@@ -318,7 +322,7 @@ def _split(
     values: Sequence[Any]
     table: Table
     *values, table, (place, *_) = values_table_place
-    elements = ordering.words_of(chunk, dtype)
+    elements = ordering.words_of(chunk, plan.dtype)
     for value in values:
         if len(value) != len(elements):
             raise ValueError(
@@ -328,7 +332,7 @@ def _split(
     division = table.division(int(place), range(len(plan.stages.steps)))
     has_order = bool(values) or plan.has_places
     name = f"chunk ({place},)"
-    dealt = _in_pieces(elements, dtype, division, plan, name, has_order=has_order)
+    dealt = _in_pieces(elements, division, plan, name, has_order=has_order)
     columns = [dealt.keys, *_ordered(dealt, values)]
     if plan.has_places:
         columns.append(ordering.places(dealt, table.offsets[place]))
@@ -343,7 +347,6 @@ def _regroup(
     batch: int,
     group: int,
     deal: Table,
-    dtype: np.dtype[Any],
     plan: SortPlan,
     file_name: str,
 ) -> list[tuple[Any, ...] | None]:
@@ -357,28 +360,22 @@ def _regroup(
     division = deal.groups[group][batch]
     every = len(deal.offsets)
     name = f"one of the chunks {', '.join(f'({i},)' for i in range(*chunks.indices(every)))}"
-    dealt = _in_pieces(keys, dtype, division, plan, name, has_order=bool(values))
+    dealt = _in_pieces(keys, division, plan, name, has_order=bool(values))
     columns = [dealt.keys, *_ordered(dealt, values)]
     return _keep(columns, division.ends, plan, [f"{file_name}-{group}-regrouped"])
 
 
 def _in_pieces(
-    values: Any,
-    dtype: np.dtype[Any],
-    division: Division,
-    plan: SortPlan,
-    name: str,
-    *,
-    has_order: bool,
+    values: Any, division: Division, plan: SortPlan, name: str, *, has_order: bool
 ) -> Dealt:
     """Return elements as keys, piece by piece.
 
     Raise if they are not those that the earlier loads have counted.
     """
-    marks = as_dtype(division.values, dtype)
+    marks = as_dtype(division.values, plan.dtype)
     known = (division.below, division.upto)
     ends = division.ends if plan.spill is None else None
-    dealt = ordering.dealt(values, marks, dtype, has_order=has_order, known=known, ends=ends)
+    dealt = ordering.dealt(values, marks, plan.dtype, has_order=has_order, known=known, ends=ends)
     if len(values) == division.ends[-1] and np.array_equal([dealt.below, dealt.upto], known):
         return dealt
     raise ChunksChangedError(
@@ -427,9 +424,7 @@ def _keep(
 # --- The exchange ---------------------------------------------------------------------------------
 
 
-def sorted_columns(
-    plan: SortPlan, key: DaskArray, dtype: np.dtype[Any], payload: Sequence[DaskArray] = ()
-) -> DaskArray:
+def sorted_columns(plan: SortPlan, key: DaskArray, payload: Sequence[DaskArray] = ()) -> DaskArray:
     """Return the chunks of the result, each a tuple of columns; of a key alone, the only column.
 
     Dask would fuse a task that takes the only column of a tuple, and order the tasks inside at each
@@ -447,7 +442,6 @@ def sorted_columns(
         grids,
         [deal],
         block_ids=True,
-        dtype=dtype,
         plan=plan,
         file_name=token,
     )
@@ -457,14 +451,12 @@ def sorted_columns(
         f"{plan.label}-merged-{token}" if payload else f"{plan.label}-{token}",
         f"{plan.label}-piece-{token}",
         _merge_pieces if payload else _merge_keys,
-        _empties(plan, key, dtype, payload),
-        dtype,
+        _empties(plan, key, payload),
         plan,
         regroup=_regroup,
         join=_join_pieces,
         every=plan.split_every,
         deal=TaskRef((deal.name,)),
-        dtype=dtype,
         plan=plan,
         file_name=token,
     )
@@ -479,11 +471,9 @@ def _rows(x: DaskArray) -> DaskArray:
     return DaskArray(graph, name, x.chunks[:1], meta=np.empty(0, dtype=object))
 
 
-def _empties(
-    plan: SortPlan, key: DaskArray, dtype: np.dtype[Any], payload: Sequence[DaskArray]
-) -> list[Any]:
+def _empties(plan: SortPlan, key: DaskArray, payload: Sequence[DaskArray]) -> list[Any]:
     """Return the columns of a piece without elements."""
-    keys = ordering.keys_of(key._meta, dtype)[:0].copy()
+    keys = ordering.keys_of(key._meta, plan.dtype)[:0].copy()
     places = [ordering.stable_order(keys)] if plan.has_places else []
     rows = (
         namespace(value._meta).empty((0, *value.shape[1:]), dtype=value.dtype) for value in payload
@@ -518,7 +508,7 @@ def _join_column(parts: Sequence[Any]) -> Any:
 
 
 def _merge_pieces(
-    pieces: list[tuple[Any, ...] | None], empties: list[Any], dtype: np.dtype[Any], plan: SortPlan
+    pieces: list[tuple[Any, ...] | None], empties: list[Any], plan: SortPlan
 ) -> tuple[Any, ...]:
     """Sort the pieces of a chunk of the result, and return its columns.
 
@@ -527,7 +517,7 @@ def _merge_pieces(
     keys, *values = _join_pieces(pieces) or tuple(empties)
     if not values:
         ordering.sort(keys)
-        return (ordering.elements_of(keys, dtype),)
+        return (ordering.elements_of(keys, plan.dtype),)
     if plan.stages.n_batches:  # then pieces come from chunks in any order
         by_place = ordering.stable_order(values[-1])
         order = by_place[ordering.stable_order(keys[by_place])]
@@ -537,7 +527,8 @@ def _merge_pieces(
         return (values[0][order],)
     if plan.has_places:
         del values[-1]
-    return ordering.elements_of(keys[order], dtype), *(_taken(value, order) for value in values)
+    elements = ordering.elements_of(keys[order], plan.dtype)
+    return elements, *(_taken(value, order) for value in values)
 
 
 def _merge_keys(*about: Any) -> Any:
@@ -559,14 +550,12 @@ def column(
     return _as_array(extended(merged.dask, name, layer, {merged.name}), name, plan, like, dtype)
 
 
-def sorted_at_once(plan: SortPlan, key: DaskArray, dtype: np.dtype[Any]) -> DaskArray:
+def sorted_at_once(plan: SortPlan, key: DaskArray) -> DaskArray:
     """Return the chunks of the only column of the result, of a key that one device can hold."""
     n_bytes = known_bytes(key.nbytes)
     choose(described(Plan("resident", 1, n_bytes, n_bytes), key))
     name = f"{plan.label}-{tokenize(plan, key.name)}"
-    whole = in_one_place(
-        key, _sort_all, f"{plan.label}-all-{tokenize(name)}", dtype=dtype, plan=plan
-    )
+    whole = in_one_place(key, _sort_all, f"{plan.label}-all-{tokenize(name)}", plan=plan)
     tasks = {
         (name, i): Task((name, i), _part, TaskRef((whole.name,)), i)
         for i in range(plan.wanted.n_chunks)
@@ -575,15 +564,15 @@ def sorted_at_once(plan: SortPlan, key: DaskArray, dtype: np.dtype[Any]) -> Dask
     return DaskArray(graph, name, ((math.nan,) * len(tasks),), meta=key._meta)
 
 
-def _sort_all(chunks: list[Any], dtype: np.dtype[Any], plan: SortPlan) -> tuple[Any, list[int]]:
+def _sort_all(chunks: list[Any], plan: SortPlan) -> tuple[Any, list[int]]:
     """Sort all chunks; return the column of the result, and where its chunks begin and end."""
-    keys = radix.joined([ordering.keys_of(chunk, dtype) for chunk in chunks])
+    keys = radix.joined([ordering.keys_of(chunk, plan.dtype) for chunk in chunks])
     n = len(keys)
     ends = [0, *plan.wanted.starts(n).tolist(), n]
     if plan.wants_places:
         return ordering.stable_order(keys), ends
     ordering.sort(keys)
-    return ordering.elements_of(keys, dtype), ends
+    return ordering.elements_of(keys, plan.dtype), ends
 
 
 def _part(whole: tuple[Any, list[int]], i: int) -> Any:
@@ -592,12 +581,11 @@ def _part(whole: tuple[Any, list[int]], i: int) -> Any:
     return column[ends[i] : ends[i + 1]].copy()
 
 
-def sorted_keys(plan: SortPlan, key: DaskArray, dtype: np.dtype[Any], kind: Any) -> DaskArray:
-    """Return the only column of the result, of the dtype `kind`."""
-    merged = (
-        sorted_at_once(plan, key, dtype) if plan.is_at_once else sorted_columns(plan, key, dtype)
-    )
-    return _as_array(merged.dask, merged.name, plan, key, np.dtype(kind))
+def sorted_keys(plan: SortPlan, key: DaskArray) -> DaskArray:
+    """Return the only column of the result: the key, or the positions of its elements."""
+    merged = (sorted_at_once if plan.is_at_once else sorted_columns)(plan, key)
+    dtype = np.dtype(np.int64) if plan.wants_places else plan.dtype
+    return _as_array(merged.dask, merged.name, plan, key, dtype)
 
 
 def _as_array(
