@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -131,11 +131,7 @@ class BoxQuestion(LaneQuestion, Question):
     def bracket(self, cuts: Cuts) -> Brackets:
         return bracket_from_cuts(cuts, self.rule)
 
-    @property
-    def keep(self) -> Callable[[Cuts], Brackets]:
-        return self._keep
-
-    def _keep(self, cuts: Cuts) -> Brackets:
+    def keep(self, cuts: Cuts) -> Brackets:
         # The quartiles are uncertain before the second load, and the fences more so.
         return bracket_from_cuts(cuts, self.rule, most_cached(cuts))
 

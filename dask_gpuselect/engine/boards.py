@@ -47,6 +47,7 @@ WORKER_SHARE = 10  # a worker of `distributed` caches at most 1 / WORKER_SHARE o
 NO_GUESS = Guess(None, 1.0, 1.0)
 
 
+@dataclass(eq=False)
 class Board:
     """The cuts of some chunks of an array, and the guess of the brackets that follows from them.
 
@@ -62,28 +63,25 @@ class Board:
         Number of chunks after which the first guess is made.
     has_ruler : bool
         True if chunks that cache the elements inside a guess can be measured by a ruler.
+
+    Attributes
+    ----------
+    guess : Guess
+        The current guess of the brackets, from the chunks posted so far.
     """
 
-    def __init__(
-        self,
-        keep: Callable[[Cuts], Brackets],
-        n_chunks: int,
-        share: int,
-        first: int = 2,
-        has_ruler: bool = True,
-    ) -> None:
-        self._keep = keep
-        self._n_chunks = n_chunks
-        self._share = share
-        self._has_ruler = has_ruler
-        self._more = math.isqrt(share)  # times as many pivots as for a single rank
+    keep: Callable[[Cuts], Brackets]
+    n_chunks: int
+    share: int
+    first: int = 2
+    has_ruler: bool = True
+
+    def __post_init__(self) -> None:
+        self._more = math.isqrt(self.share)  # times as many pivots as for a single rank
         self._lock = threading.Lock()
         self._cuts_of: dict[int, Cuts] = {}
-        self._next = first
-        self._is_guessing = False
-        self._are_alike = True
+        self._next, self._is_guessing, self._are_alike = self.first, False, True
         self.guess = NO_GUESS
-        """The current guess of the brackets, from the chunks posted so far."""
 
     def put(self, chunk: int, cuts: Cuts) -> Guess:
         """Post the cuts of a chunk, by its number, and return the current guess."""
@@ -115,12 +113,12 @@ class Board:
         is_alone = self.guess is NO_GUESS and len(self._cuts_of) <= MOST_ALONE
         if not is_alone or not self._are_alike:
             return self.guess
-        return ChunkSample(cuts, np.zeros(1, np.int64), self._n_chunks).guess_alone(self._keep)
+        return ChunkSample(cuts, np.zeros(1, np.int64), self.n_chunks).guess_alone(self.keep)
 
     @property
     def _is_done(self) -> bool:
         """True if the guess is final."""
-        return min(self._n_chunks, MOST_SAMPLED) < max(self._next, len(self._cuts_of) + 1)
+        return min(self.n_chunks, MOST_SAMPLED) < max(self._next, len(self._cuts_of) + 1)
 
     def drop_ruler(self, ruler: Ruler) -> None:
         """Stop measuring chunks by a ruler that was too coarse for one of them."""
@@ -133,11 +131,11 @@ class Board:
         places = sorted(sampled)
         parts = [sampled[place] for place in places]
         cuts = merge(parts)
-        sample = ChunkSample(cuts, np.array(places, np.int64), self._n_chunks)
-        guess = sample.guess(self._keep, ALL_PIVOTS * self._more)
-        if guess.brackets is None or not guess.brackets.is_whole or not self._has_ruler:
+        sample = ChunkSample(cuts, np.array(places, np.int64), self.n_chunks)
+        guess = sample.guess(self.keep, ALL_PIVOTS * self._more)
+        if guess.brackets is None or not guess.brackets.is_whole or not self.has_ruler:
             return guess
-        return replace(guess, ruler=sample.ruler(self._share) if ruler is None else ruler)
+        return replace(guess, ruler=sample.ruler(self.share) if ruler is None else ruler)
 
     def _thinned(self, cuts: Cuts) -> Cuts:
         return thinned(cuts, max(-(-len(cuts.pivots) // (PIVOTS * self._more)), 1))

@@ -29,9 +29,7 @@ class LaneCounts(LaneQuestion):
     def order(self) -> Any:
         return self
 
-    @property
-    def n_answers(self) -> int:
-        return 1
+    n_answers = 1
 
     def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
         """Return no ranks: lanes have the number of their elements without order statistics."""

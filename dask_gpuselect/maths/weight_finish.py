@@ -267,9 +267,7 @@ class InOrder(WeightedOrder):
         """Ranks at which the cells, and the ends between them, begin: see `finish.borders_of`."""
         return borders_of(self.tally)
 
-    @property
-    def unit(self) -> int:
-        return WEIGHT_UNIT
+    unit = WEIGHT_UNIT
 
     def sums_of(self, slot: IntArray) -> tuple[ExactSums, ExactSums]:
         return ExactSums.zeros(slot.shape), self.tally.weight[slot]

@@ -17,7 +17,6 @@ from dask_gpuselect.arrays import masked, namespace
 from dask_gpuselect.engine.graphs import places_of
 from dask_gpuselect.engine.marks import InColumn, KnownChunks, changed, marks_of
 from dask_gpuselect.engine.questions import (
-    Composed,
     Costs,
     InMemory,
     LaneLoads,
@@ -111,9 +110,7 @@ class DeviationQuestion(Question, LaneQuestion):
     def bracket(self, cuts: Cuts) -> Brackets:
         return bracket_from_cuts(cuts, self.dtype)
 
-    @property
-    def n_ranges(self) -> int:
-        return 5  # one of the median, and two for each of two shells
+    n_ranges = 5  # one of the median, and two for each of two shells
 
     @property
     def costs(self) -> Costs:
@@ -122,11 +119,7 @@ class DeviationQuestion(Question, LaneQuestion):
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
         return narrower_deviations(brackets, cuts, self.dtype)
 
-    @property
-    def keep(self) -> Callable[[Cuts], Brackets]:
-        return self._keep
-
-    def _keep(self, cuts: Cuts) -> Brackets:
+    def keep(self, cuts: Cuts) -> Brackets:
         # The median is uncertain before the second load, and the shells more so.
         return bracket_from_cuts(cuts, self.dtype, most_cached(cuts))
 
@@ -214,11 +207,7 @@ class DeviationQuestion(Question, LaneQuestion):
         )
         return _finished(deviations, median, self)
 
-    @property
-    def composed(self) -> Composed:
-        return self._composed
-
-    def _composed(
+    def composed(
         self,
         ask: Callable[[DaskArray, LaneQuestion, bool], DaskArray],
         x: DaskArray,

@@ -43,14 +43,11 @@ class Radix:
     copies: bool | None = None
     sort_below: int = 1
     sorts: Sorting = SELECT
+    opening: None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= 11:
             raise ValueError(f"bits must be from 1 to 11, not {self.bits}")
-
-    @property
-    def opening(self) -> None:
-        return None
 
     @property
     def rounds(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dask_gpuselect.strategies.known import Known, Reply, Search
 from dask_gpuselect.strategies.probes import Points, Probe
-from dask_gpuselect.strategies.roots import OnePivot, ends_of, space_of
+from dask_gpuselect.strategies.roots import OnePivot, Point, ends_of, space_of
 from dask_gpuselect.strategies.spaces import Space
 
 GOLDEN = (3 - math.sqrt(5)) / 2
@@ -137,13 +137,7 @@ class BrentMinimize(OnePivot):
 
 
 def _parabolic(
-    best: tuple[float, float],
-    second: tuple[float, float],
-    third: tuple[float, float],
-    a: float,
-    b: float,
-    before: float,
-    step: float,
+    best: Point, second: Point, third: Point, a: float, b: float, before: float, step: float
 ) -> tuple[float, float]:
     """Choose the next step from the best point, and the step to compare the following one with.
 

@@ -129,8 +129,7 @@ class BrentRoot(OnePivot):
             if abs(fc) < abs(fb):  # b must be the best, and a the one before
                 a, b, c = b, c, b
                 fa, fb, fc = fb, fc, fb
-            half = c / 2 - b / 2
-            before, step = _brent_step(a, fa, b, fb, c, fc, half, before, step)
+            before, step = _brent_step((a, fa), (b, fb), (c, fc), before, step)
             a, fa = b, fb
             pivot = space.nearest(b + step, dtype, known.lo, known.hi)
             known, measured = yield Points((pivot,))
@@ -138,18 +137,16 @@ class BrentRoot(OnePivot):
             fb = float(measured.upto[0]) - known.target
 
 
+Point = tuple[float, float]
+"""Coordinate, and the value of a function there."""
+
+
 def _brent_step(
-    a: float,
-    fa: float,
-    b: float,
-    fb: float,
-    c: float,
-    fc: float,
-    half: float,
-    before: float,
-    step: float,
+    last: Point, best: Point, other: Point, before: float, step: float
 ) -> tuple[float, float]:
     """Return the last step and the next one: interpolated if that is good enough, else halved."""
+    (a, fa), (b, fb), (c, fc) = last, best, other
+    half = c / 2 - b / 2
     if abs(fa) <= abs(fb) or fb == 0 or fa == 0:
         return half, half
     s = fb / fa
