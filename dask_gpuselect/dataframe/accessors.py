@@ -10,10 +10,7 @@ from typing import Any
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
-from dask.dataframe.extensions import (
-    register_dataframe_accessor,
-    register_series_accessor,
-)
+from dask.dataframe.extensions import register_dataframe_accessor, register_series_accessor
 from numpy.typing import ArrayLike
 
 from dask_gpuselect.arguments import as_accompanied, check_known, public, unexpected
@@ -34,11 +31,7 @@ from dask_gpuselect.engine.frames import (
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
 from dask_gpuselect.optional import Advising, its_own
-from dask_gpuselect.quantiles.columns import (
-    ColumnQuantiles,
-    Described,
-    Description,
-)
+from dask_gpuselect.quantiles.columns import ColumnQuantiles, Described, Description
 from dask_gpuselect.quantiles.functions import probabilities
 from dask_gpuselect.routing import approximate_instead, replaces
 

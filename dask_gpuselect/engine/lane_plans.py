@@ -35,13 +35,7 @@ import numpy as np
 from dask.utils import format_bytes
 
 from dask_gpuselect.engine import settings
-from dask_gpuselect.engine.grid import (
-    lane_sizes,
-    numbers_of_slabs,
-    other_axes,
-    runs,
-    slab_axis,
-)
+from dask_gpuselect.engine.grid import lane_sizes, numbers_of_slabs, other_axes, runs, slab_axis
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.homes import Homes, homes_of
@@ -58,14 +52,7 @@ from dask_gpuselect.engine.plans import (
 from dask_gpuselect.engine.questions import LaneQuestion
 from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.resident import device_limit, fit_one_device
-from dask_gpuselect.engine.scratch import (
-    Carried,
-    Disk,
-    Scratch,
-    disk,
-    least_loads,
-    tile_of,
-)
+from dask_gpuselect.engine.scratch import Carried, Disk, Scratch, disk, least_loads, tile_of
 from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.kernels.companions import MOST_STACKED
 from dask_gpuselect.maths.keys import selection_dtype

@@ -27,13 +27,7 @@ from dask_gpuselect.engine.moves import in_moved_tiles
 from dask_gpuselect.engine.plans import as_one, choose
 from dask_gpuselect.engine.questions import LaneQuestion
 from dask_gpuselect.engine.scratch import Tile, in_tiles, joined_tiles, n_tiles
-from dask_gpuselect.engine.source import (
-    DaskArray,
-    Source,
-    blockwise,
-    map_blocks,
-    private_copy,
-)
+from dask_gpuselect.engine.source import DaskArray, Source, blockwise, map_blocks, private_copy
 from dask_gpuselect.engine.stages import (
     LaneRequest,
     Stage,

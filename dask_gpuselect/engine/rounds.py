@@ -36,11 +36,7 @@ from dask_gpuselect.engine.questions import ArrayQuestion, ElementQuestion
 from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.search import Selected, Trace, brackets_of, pairs_of
 from dask_gpuselect.engine.source import DaskArray, Source, TaskRef, private_copy
-from dask_gpuselect.maths.cuts import (
-    Tally,
-    merge,
-    merge_all,
-)
+from dask_gpuselect.maths.cuts import Tally, merge, merge_all
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import from_keys, selection_dtype
 from dask_gpuselect.maths.sizes import CANDIDATE_COPIES

@@ -9,13 +9,7 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.arrays import as_type, like, namespace, to_host
-from dask_gpuselect.engine.questions import (
-    LaneLoad,
-    LaneLoads,
-    LaneQuestion,
-    counting,
-    of_merged,
-)
+from dask_gpuselect.engine.questions import LaneLoad, LaneLoads, LaneQuestion, counting, of_merged
 from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, values_of
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes

@@ -31,16 +31,9 @@ from dask_gpuselect.maths.cuts import (
     Tally,
     extremes_of,
 )
-from dask_gpuselect.maths.envelope import (
-    Envelope,
-    tied_inside,
-)
+from dask_gpuselect.maths.envelope import Envelope, tied_inside
 from dask_gpuselect.maths.exact_sums import ExactSums
-from dask_gpuselect.maths.finish import (
-    are_counted,
-    counts_at,
-    order_statistics,
-)
+from dask_gpuselect.maths.finish import are_counted, counts_at, order_statistics
 from dask_gpuselect.maths.lane_cuts import ElementOrder
 from dask_gpuselect.maths.lane_ends import LaneEnds, Measure, Outermost
 from dask_gpuselect.maths.ranks import METHODS, Ranks, ranks_of

@@ -22,27 +22,13 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.exact_sums import ExactSums, joined_weights, sum_of
-from dask_gpuselect.maths.tables import (
-    Arrays as Arrays,
-)
-from dask_gpuselect.maths.tables import (
-    FloatArray as FloatArray,
-)
-from dask_gpuselect.maths.tables import (
-    IntArray as IntArray,
-)
-from dask_gpuselect.maths.tables import (
-    Joined as Joined,
-)
-from dask_gpuselect.maths.tables import (
-    merge as merge,
-)
-from dask_gpuselect.maths.tables import (
-    merge_all as merge_all,
-)
-from dask_gpuselect.maths.tables import (
-    merge_any as merge_any,
-)
+from dask_gpuselect.maths.tables import Arrays as Arrays
+from dask_gpuselect.maths.tables import FloatArray as FloatArray
+from dask_gpuselect.maths.tables import IntArray as IntArray
+from dask_gpuselect.maths.tables import Joined as Joined
+from dask_gpuselect.maths.tables import merge as merge
+from dask_gpuselect.maths.tables import merge_all as merge_all
+from dask_gpuselect.maths.tables import merge_any as merge_any
 
 RanksOf = Callable[[int], tuple[IntArray, IntArray]]
 """Function from a number of elements to the first and last ranks that are wanted among them."""

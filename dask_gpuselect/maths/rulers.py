@@ -20,15 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import (
-    Arrays,
-    Brackets,
-    Cuts,
-    FloatArray,
-    IntArray,
-    Tally,
-    covered,
-)
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArray, Tally, covered
 from dask_gpuselect.maths.finish import places_among
 from dask_gpuselect.maths.keys import from_keys, to_keys, unused_key
 

@@ -19,14 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.candidates import Candidates
-from dask_gpuselect.maths.cuts import (
-    Arrays,
-    Brackets,
-    Cuts,
-    IntArray,
-    Tally,
-    packed,
-)
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray, Tally, packed
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.keys import from_keys, selection_dtype, to_keys
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, ranks_of_each

@@ -16,11 +16,7 @@ from math import ceil, floor
 import numpy as np
 
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, covered
-from dask_gpuselect.maths.envelope import (
-    Envelope,
-    cells_between,
-    most_inside,
-)
+from dask_gpuselect.maths.envelope import Envelope, cells_between, most_inside
 from dask_gpuselect.maths.weights import SQUARE_ROUNDINGS
 
 SUM_BITS = 61  # of a sum of the weights of all chunks, at most; each chunk may add one more unit

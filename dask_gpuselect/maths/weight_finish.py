@@ -17,13 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally, covered
-from dask_gpuselect.maths.exact_sums import (
-    ExactSums,
-    Wholes,
-    needs,
-    quotient,
-    whole_needs,
-)
+from dask_gpuselect.maths.exact_sums import ExactSums, Wholes, needs, quotient, whole_needs
 from dask_gpuselect.maths.finish import borders_of, inside
 from dask_gpuselect.maths.weights import POINT, PRODUCT_UNIT, WEIGHT_UNIT
 

@@ -28,15 +28,10 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes, join
 from dask_gpuselect.maths.lane_weights import WantedQuantiles
 from dask_gpuselect.maths.ranks import METHODS, Method
-from dask_gpuselect.maths.weight_brackets import (
-    find_weighted_brackets,
-)
+from dask_gpuselect.maths.weight_brackets import find_weighted_brackets
 from dask_gpuselect.maths.weight_finish import InOrder, answers
 from dask_gpuselect.maths.weight_guess import guess_share_brackets, shares_inside
-from dask_gpuselect.maths.weights import (
-    WEIGHT_BYTES,
-    check_some_weigh,
-)
+from dask_gpuselect.maths.weights import WEIGHT_BYTES, check_some_weigh
 from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
 
 # Number of candidates that are sorted and added up; more are narrowed first, on their device.

@@ -34,10 +34,7 @@ from dask_gpuselect.maths.cuts import (
     IntArray,
     Tally,
 )
-from dask_gpuselect.maths.envelope import (
-    Envelope,
-    tied_inside,
-)
+from dask_gpuselect.maths.envelope import Envelope, tied_inside
 from dask_gpuselect.maths.ranks import MEDIAN, ranks_of
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
 

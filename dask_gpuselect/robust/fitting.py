@@ -23,13 +23,7 @@ import numpy as np
 from dask_gpuselect.arrays import Array, like, namespace, to_host
 from dask_gpuselect.maths.cuts import ADVICE, UNKNOWN, ChunksChangedError, Cuts, FloatArray
 from dask_gpuselect.maths.envelope import find_brackets
-from dask_gpuselect.maths.fits.concentration import (
-    Half,
-    Halves,
-    ResidualSums,
-    half_of,
-    leap,
-)
+from dask_gpuselect.maths.fits.concentration import Half, Halves, ResidualSums, half_of, leap
 from dask_gpuselect.maths.fits.designs import Design, rank
 from dask_gpuselect.maths.fits.starts import FIRST_STEPS, Fit, StartSettings, best_fits, different
 from dask_gpuselect.maths.fits.tables import Tables

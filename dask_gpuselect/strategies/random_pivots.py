@@ -9,14 +9,7 @@ from itertools import count
 import numpy as np
 
 from dask_gpuselect.strategies.known import SELECT, Known, Reply, Search, Sorting
-from dask_gpuselect.strategies.probes import (
-    Copy,
-    Draw,
-    KeyArray,
-    Points,
-    drawn_bytes,
-    points_bytes,
-)
+from dask_gpuselect.strategies.probes import Copy, Draw, KeyArray, Points, drawn_bytes, points_bytes
 
 SIGMA = 1.6448536269514722
 """Distance from the mean, in standard deviations, that covers 0.9 of a normal distribution."""

@@ -32,10 +32,7 @@ from dask_gpuselect.xarray.reductions import (
 try:
     from xarray.computation.rolling import DataArrayRolling, DatasetRolling
 except ImportError:  # before 2025.4
-    from xarray.core.rolling import (  # type: ignore[import-not-found, no-redef]
-        DataArrayRolling,
-        DatasetRolling,
-    )
+    from xarray.core.rolling import DataArrayRolling, DatasetRolling  # type: ignore[import-not-found, no-redef]
 
 
 KEEP_ATTRS = inspect.Parameter("keep_attrs", inspect.Parameter.KEYWORD_ONLY, default=None)
