@@ -331,7 +331,7 @@ def _answer_slots_now(asking: Asking, slots: OfSlots) -> Any:
     grouping = asking.grouping
     assert grouping is not None
     each = over_slots(answer_in_memory)
-    answers = each(kernels.in_slots(asking.array), numpy_dtype(asking.array), slots.of_each)
+    answers = each(kernels.apart(asking.array), numpy_dtype(asking.array), slots.of_each)
     kind = None if asking.dtype is None else values_of(asking.array)
     return together(answers, grouping.number, question=slots, shape=asking.shape, kind=kind)
 

@@ -133,6 +133,30 @@ class GroupsOfAll(GroupedLanes):
         # A table with one row a group, as far as answers depend on it.
         return self.of_group.blocks.restored(answers, (self.n_groups_of(names), 0), shape.of_rows)
 
+    @property
+    def further(self) -> LaneLoad | None:
+        further = super().further
+        if further is None or not self.of_group.takes_runs:
+            return further
+        return replace(further, measure=partial(further.measure, in_runs=True))
+
+    def measured(
+        self,
+        measure: ForGroups,
+        column: ChunkColumn,
+        known: Any,
+        *,
+        in_runs: bool = False,
+        **arguments: Any,
+    ) -> Any:
+        """Compute the partial result about all groups, `in_runs` if `measure` takes these."""
+        if in_runs and self._takes_runs(column.chunks):
+            assert callable(measure)
+            runs = kernels.sorted_runs(column.chunks, column.dtype, self.grouping.number)
+            if runs is not None:
+                return measure(column._replace(chunks=[runs]), known, **arguments)
+        return super().measured(measure, column, known, **arguments)
+
     # Each group is a lane of a table.
 
     def pieces(self, chunks: Sequence[Any], axes: tuple[int, ...]) -> Iterator[Piece]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -189,7 +190,7 @@ def gathered(
     stays : bool
         True if candidates stay on the chunk's device.
     """
-    slots = kernels.in_slots(chunk)
+    slots = kernels.in_slots(chunk, dtype)
     tally = proven.tally(slots, place, dtype, stays=stays)
     sums = sums_of(slots, proven.brackets, dtype, summed)
     return Gathered(tally, sums, marks_of([chunk], ordered=False) if is_marked else NO_MARKS)
@@ -205,9 +206,8 @@ def sums_of(
     chunk: Any, brackets: Brackets, dtype: np.dtype[Any], summed: Summed | None
 ) -> Moments | None:
     """Sum the elements of a chunk that `Measures.sums` selects; return None without it."""
-    return None if summed is None else _sums(chunk, brackets, dtype, summed)
-
-
-@over_slots
-def _sums(chunk: Any, brackets: Brackets, dtype: np.dtype[Any], summed: Summed) -> Moments:
-    return kernels.moments(chunk, brackets.ends, dtype, summed(brackets))
+    if summed is None:
+        return None
+    near = over_slots(attrgetter("ends"))(brackets)
+    sums: Moments = kernels.moments(chunk, dtype, near, over_slots(summed)(brackets))
+    return sums

@@ -46,11 +46,12 @@ from dask_gpuselect.kernels.reference.selection import valid_in as valid_in
 from dask_gpuselect.kernels.reference.weighing import tally_in_order as tally_in_order
 from dask_gpuselect.kernels.reference.weighing import with_others
 from dask_gpuselect.kernels.registry import Backend, backend_for
+from dask_gpuselect.kernels.slots import apart as apart
 from dask_gpuselect.kernels.slots import each_slot, group_codes
 from dask_gpuselect.kernels.slots import in_slots as in_slots
 from dask_gpuselect.kernels.slots import is_on_device as is_on_device
 from dask_gpuselect.maths import lane_cuts as lane_cuts_
-from dask_gpuselect.maths import lane_weights, runs
+from dask_gpuselect.maths import lane_weights, run_slots, runs
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
@@ -137,9 +138,15 @@ def _column(column: ChunkColumn, *_: Any) -> tuple[Backend, ChunkColumn]:
     return backend, ChunkColumn(chunks, dtype, axes)
 
 
-def _of_parts(name: str, path: str) -> Callable[..., Any]:
-    """Make a function of a column of chunks, for a kernel of parts of lanes."""
-    return _kernel(name, path, _in_parts)
+def _of_parts(
+    name: str, path: str, of_runs: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
+    """Make a function of a column of chunks, for a kernel of parts of lanes.
+
+    `of_runs` answers for `Runs` instead, if there is such a function.
+    """
+    kernel = _kernel(name, path, _in_parts)
+    return kernel if of_runs is None else _or_of_runs(name, kernel, of_runs)
 
 
 def _of_columns(name: str, path: str, of_runs: Callable[..., Any]) -> Callable[..., Any]:
@@ -147,7 +154,13 @@ def _of_columns(name: str, path: str, of_runs: Callable[..., Any]) -> Callable[.
 
     `of_runs` answers for `Runs` instead.
     """
-    kernel = _kernel(name, path, _column)
+    return _or_of_runs(name, _kernel(name, path, _column), of_runs)
+
+
+def _or_of_runs(
+    name: str, kernel: Callable[..., Any], of_runs: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Make a function of a column of chunks, or of `Runs` in place of its only chunk."""
 
     def call(column: ChunkColumn, *others: Any, **how: Any) -> Any:
         if isinstance(column.chunks[0], Runs):
@@ -192,7 +205,7 @@ def elements_of(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
 
 
 @one_way
-@each_slot
+@each_slot(run_slots.cuts)
 def cuts(chunk: Any, dtype: np.dtype[Any], share: int) -> Cuts:
     """Measure the cuts of a chunk of any shape, at as many pivots as `sizes.pivot_count` says."""
     if _is_weighted(chunk):
@@ -268,7 +281,7 @@ def _weighted_tally(
 
 
 tally: Callable[..., Tally | None] = one_way(
-    each_slot(_of_elements("tally", "selection.tally", _weighted_tally))
+    each_slot(run_slots.tally)(_of_elements("tally", "selection.tally", _weighted_tally))
 )
 """Tally a chunk of any shape at some brackets; None if it has more candidates than a number.
 
@@ -277,7 +290,9 @@ Its arguments are the chunk, its dtype, the brackets and that number.
 
 _tally_in_place = _kernel("_tally_in_place", "weighing.tally_in_place", _checked)
 tally_in_place: Callable[..., Tally | None] = one_way(
-    each_slot(_of_elements("tally_in_place", "selection.tally_in_place", _tally_in_place))
+    each_slot(run_slots.tally)(
+        _of_elements("tally_in_place", "selection.tally_in_place", _tally_in_place)
+    )
 )
 """Tally a chunk as `tally` does, and leave the candidates on its device.
 
@@ -316,7 +331,7 @@ def weight_squares(
 
 
 def _squares(weights: Any, near: NDArray[Any]) -> ExactSums:
-    return moments(weights, near, numpy_dtype(values_of(weights))).square
+    return moments(weights, numpy_dtype(values_of(weights)), near).square
 
 
 @one_way
@@ -335,9 +350,9 @@ def merged(parts: Sequence[Tally], array: Any) -> Tally:
 
 
 @one_way
-@each_slot
+@each_slot(run_slots.moments)
 def moments(
-    chunk: Any, near: NDArray[Any], dtype: np.dtype[Any], cells: NDArray[np.bool_] | None = None
+    chunk: Any, dtype: np.dtype[Any], near: NDArray[Any], cells: NDArray[np.bool_] | None = None
 ) -> Moments:
     """Sum a chunk exactly, each element multiplied by its weight.
 
@@ -609,7 +624,7 @@ The answers are float64 on the host. At most `most` elements of each side of a l
 See `reference.lanes.answers_and_ends`.
 """
 
-lane_ends: Callable[..., LaneEnds] = _of_parts("lane_ends", "lanes.lane_ends")
+lane_ends: Callable[..., LaneEnds] = _of_parts("lane_ends", "lanes.lane_ends", runs.ends)
 """Collect the elements beyond the bounds of every lane, at most `most` of each side."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, cast
@@ -9,26 +10,56 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from dask_gpuselect.arrays import is_cupy, like, namespace, to_host
-from dask_gpuselect.kernels.companions import Accompanied, CodesOf, as_codes, parts_of, values_of
+from dask_gpuselect.devices import memory_bytes
+from dask_gpuselect.kernels.companions import (
+    Accompanied,
+    CodesOf,
+    as_codes,
+    checked_chunk,
+    parts_of,
+    values_of,
+)
 from dask_gpuselect.kernels.registry import backend_for
+from dask_gpuselect.maths.run_slots import SortedSlots
 from dask_gpuselect.maths.slots import Slots, over_slots
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+SHARE = 16  # a chunk that is sorted with its weights takes up to 66 bytes for each element of 8
 
-def in_slots(chunk: Any) -> Any:
-    """Divide a chunk by its labels into a chunk for each slot, one-dimensional and without labels.
 
-    Labels are numbers of slots; -1 means no slot. A chunk without labels is returned unchanged.
+def in_slots(chunk: Any, dtype: np.dtype[Any]) -> Any:
+    """Divide a chunk by its labels into slots, as `apart` does or sorted together.
+
+    A chunk without labels is returned unchanged. Elements with weights are sorted together where
+    kernels do that and the device has room: with 18 slots of 2^23 elements, one slot after the
+    other takes ten times as long.
     """
     if not isinstance(chunk, Accompanied) or chunk.labels is None:
         return chunk
+    runs = None
+    if chunk.weights is not None and is_cupy(chunk.values):
+        n_slots = _n_slots(as_codes(chunk.labels, chunk.values))
+        if chunk.nbytes <= memory_bytes() // SHARE:
+            sort = backend_for(chunk).runs.sorted_runs
+            runs = sort([checked_chunk(chunk, dtype)], dtype, n_slots + 1)
+    return apart(chunk) if runs is None else SortedSlots(runs)
+
+
+def _n_slots(codes: Any) -> int:
+    return max(int(codes.max()) + 1, 0) if math.prod(codes.shape) else 0
+
+
+def apart(chunk: Accompanied) -> Slots:
+    """Divide a chunk by its labels into a chunk for each slot, one-dimensional and without labels.
+
+    Labels are numbers of slots; -1 means no slot.
+    """
     arrays = {"values": chunk.values} | chunk.companions
     flat = {name: namespace(array).reshape(array, (-1,)) for name, array in arrays.items()}
     codes = flat.pop("labels")
     codes = as_codes(codes, chunk.values) if is_cupy(chunk.values) else to_host(codes)
-    n_slots = int(codes.max()) + 1 if chunk.size else 0
-    order, sizes = backend_for(codes).groups.places_in_groups(codes, max(n_slots, 0))
+    order, sizes = backend_for(codes).groups.places_in_groups(codes, _n_slots(codes))
     taken = {name: _taken(array, order) for name, array in flat.items()}
     some = Accompanied(**taken)
     stops = np.cumsum(sizes)
@@ -61,15 +92,22 @@ def is_on_device(array: Any) -> bool:
     return is_cupy(values_of(parts_of(array)[0]))
 
 
-def each_slot(function: Function) -> Function:
-    """Call a function of a chunk for each slot of the chunk, if it has labels.
+def each_slot(of_sorted: Callable[..., Any]) -> Callable[[Function], Function]:
+    """Call a function of a chunk and its dtype for each slot of the chunk, if it has labels.
 
-    The chunk is the first argument. See `over_slots`.
+    See `over_slots`. `of_sorted` answers for `SortedSlots`, which need no dtype.
     """
-    of_each = over_slots(function)
 
-    @wraps(function)
-    def call(chunk: Any, *given: Any, **how: Any) -> Any:
-        return of_each(in_slots(chunk), *given, **how)
+    def decorated(function: Function) -> Function:
+        of_each = over_slots(function)
 
-    return cast(Function, call)
+        @wraps(function)
+        def call(chunk: Any, dtype: np.dtype[Any], *given: Any, **how: Any) -> Any:
+            slots = in_slots(chunk, dtype)
+            if isinstance(slots, SortedSlots):
+                return of_sorted(slots, *given, **how)
+            return of_each(slots, dtype, *given, **how)
+
+        return cast(Function, call)
+
+    return decorated

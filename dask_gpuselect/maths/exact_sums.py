@@ -301,6 +301,17 @@ class ExactSums(Arrays):
         shift = DIGIT * (self.first - unit)
         return numbers << shift if shift and len(self.digits) else numbers
 
+    def in_units(self, unit: IntArray) -> IntArray:
+        """Return numbers in units of ``2**unit``, rounded down.
+
+        They must not be negative, and must fit int64.
+        """
+        own, total = self.in_digits(), np.zeros(self.shape, np.int64)
+        for i, digit in enumerate(own.digits):
+            shift = DIGIT * (own.first + i) - unit
+            total += digit.astype(np.int64) << shift.clip(0, 63) >> (-shift).clip(0, 63)
+        return total
+
     def rounded(self) -> FloatArray:
         """Round each number once to float64; inf beyond the largest.
 

@@ -90,6 +90,10 @@ class Runs(WeightedOrder):
         """Return the elements at some places, the last one at places beyond it."""
 
     @abstractmethod
+    def weights_at(self, places: IntArray) -> NDArray[Any]:
+        """Return the weights of the elements at some places, as float64 or int64."""
+
+    @abstractmethod
     def boxes(self, question: LaneOrder, rule: Rule) -> LaneBoxes | None:
         """Compute the box plot of each run; None where `answers_and_ends` has to do it.
 
@@ -117,7 +121,7 @@ def answers_and_ends(
 ) -> tuple[FloatArray, LaneEnds]:
     """Answer a question for each run, and collect the elements beyond bounds from the answers."""
     answers = answered(runs, question).astype(np.float64)
-    return answers, _ends(runs, np.stack(bounds_of(answers)), most)
+    return answers, ends(runs, np.stack(bounds_of(answers)), most)
 
 
 # --- Quantiles ------------------------------------------------------------------------------------
@@ -145,7 +149,7 @@ def _weighted(runs: Runs, wanted: WantedQuantiles) -> Lanes:
 # --- Ends -----------------------------------------------------------------------------------------
 
 
-def _ends(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:
+def ends(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:
     """Find the elements beyond the bounds of each run, at most `most` on each side."""
     n_valid, starts, stops = runs.n_valid, runs.starts, runs.stops
     n_runs, dtype = len(n_valid), runs.dtype
@@ -164,7 +168,7 @@ def _ends(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:
     inner = np.where(is_number[0], inner, starts)
     outer = np.where(is_number[1], outer, stops)
     n_low, n_high = np.minimum(inner - starts, most), np.minimum(stops - outer, most)
-    low_places, high_places = _ahead(starts, n_low, 1), _ahead(stops - 1, n_high, -1)
+    low_places, high_places = ahead(starts, n_low, 1), ahead(stops - 1, n_high, -1)
     singles = np.concatenate([starts, stops - 1, inner, outer - 1])
     elements = runs.elements(np.concatenate([singles.clip(0), low_places, high_places]))
     ends, low, high = np.split(elements, np.cumsum([len(singles), len(low_places)]))
@@ -190,7 +194,7 @@ def _ends(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:
     )
 
 
-def _ahead(first: IntArray, n: IntArray, step: int) -> IntArray:
+def ahead(first: IntArray, n: IntArray, step: int) -> IntArray:
     """List `n` places of each run, from a first one on."""
     number = np.arange(int(n.sum())) - np.repeat(np.cumsum(n) - n, n)
     return np.asarray(np.repeat(first, n) + step * number)
@@ -204,10 +208,10 @@ def _outermost(
     if not runs.has_weights:
         order = np.arange(len(run))
         if is_high:  # ascending within a run, as `Outermost` wants it
-            order = _ahead(np.cumsum(n) - 1, n, -1)
+            order = ahead(np.cumsum(n) - 1, n, -1)
         return Outermost.of(measure, run, elements[order], most, is_high=is_high)
     is_new = np.append(True, (run[1:] != run[:-1]) | (elements[1:] != elements[:-1]))[: len(run)]
-    outer = _ahead(runs.stops, n, -1) if is_high else _ahead(runs.starts, n, 1)
+    outer = ahead(runs.stops, n, -1) if is_high else ahead(runs.starts, n, 1)
     run, elements, outer = run[is_new], elements[is_new], outer[is_new]
     # A value ends where the next one begins, except for the last value of a run.
     last = np.flatnonzero(np.append(run[1:] != run[:-1], True)[: len(run)])

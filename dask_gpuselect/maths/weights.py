@@ -18,6 +18,8 @@ from dask_gpuselect.maths.exact_sums import DIGIT, SQUARE_POINT, TOTAL_POINT
 WEIGHT_UNIT, PRODUCT_UNIT = -TOTAL_POINT, -SQUARE_POINT
 POINT = DIGIT * TOTAL_POINT
 
+UNITS = 61  # bits of the sum of a chunk's weights in the unit of its cuts; it may have one more
+
 SQUARE_ROUNDINGS = 16
 """Number of roundings of a sum of squares, in addition to one for each element."""
 

@@ -103,8 +103,8 @@ def test_both_loads(backend: Backend, dtype: str, layout: str, rate: float) -> N
         for tally in (kernels.tally, kernels.tally_in_place):
             of.check(tally(of.chunk, kind, brackets, of.chunk.size), brackets)
     near = of.x[:100]
-    moments = kernels.moments(of.chunk, near, kind)
-    assert numbers_of(moments) == numbers_of(kernels.moments(of.x, near, of.x.dtype))
+    moments = kernels.moments(of.chunk, kind, near)
+    assert numbers_of(moments) == numbers_of(kernels.moments(of.x, of.x.dtype, near))
 
 
 ALL_WANTED: dict[str, tuple[Sequence[float], Sequence[int]]] = {
@@ -135,7 +135,7 @@ def test_tally_and_sums(backend: Backend, dtype: str, rate: float | None, wanted
         return np.unique(np.array([0, n // 3, n // 2, n // 2 + 1, n - 1]))
 
     tally, sums = kernels.tally_and_sums(of.chunk, kind, brackets, n, ranks)
-    assert numbers_of(sums) == numbers_of(kernels.moments(of.chunk, ends, kind))
+    assert numbers_of(sums) == numbers_of(kernels.moments(of.chunk, kind, ends))
     candidates = of.check(tally, brackets)
     assert tally is not None
     if not of.n_missing:  # then the ranks are those of the elements

@@ -117,7 +117,7 @@ def test_counts_say_what_loads_would(backend: Backend, dtype: str) -> None:
         gathered = (np.sort(each.candidates.on_host()) for each in (tally, right))
         np.testing.assert_array_equal(*gathered, err_msg=name)
         assert (tally.n_valid, tally.n_missing) == (right.n_valid, right.n_missing)
-        sums = (numbers_of(each) for each in (counts.moments(), kernels.moments(whole, ends, kind)))
+        sums = (numbers_of(each) for each in (counts.moments(), kernels.moments(whole, kind, ends)))
         assert next(sums) == next(sums), name
         cuts = counts.cuts()
         # NumPy 2.4 does not always sort float16: of "every binade" a number came before some -inf.

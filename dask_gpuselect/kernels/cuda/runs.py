@@ -102,6 +102,11 @@ class SortedRuns(Runs):
         digits = (parts[0][None] if len(parts) == 1 else cupy.stack(parts)).get()
         return sums.exact(np.where(places > 0, digits, 0))
 
+    def weights_at(self, places: IntArray) -> NDArray[Any]:
+        assert self.weights is not None
+        weights = self.weights.take(on_device(places).view(np.int64)).get()
+        return np.asarray(weights if weights.dtype.kind == "i" else weights.astype(np.float64))
+
     @property
     def unit(self) -> int:
         assert self.running is not None

@@ -47,7 +47,14 @@ from dask_gpuselect.maths.exact_sums import (
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.weight_guess import FEW_ANSWERS, WeightedSample
-from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE, POINT, PRODUCT_UNIT, WEIGHT_UNIT
+from dask_gpuselect.maths.weights import (
+    NEGATIVE,
+    NOT_FINITE,
+    POINT,
+    PRODUCT_UNIT,
+    UNITS,
+    WEIGHT_UNIT,
+)
 
 SAMPLED = 1 << 16  # elements of the sample that pivots are chosen from
 
@@ -212,7 +219,7 @@ def _measured(weights: Array) -> tuple[int, float]:
     """Measure the unit and the squares of weights; see `reference.weighing.measured`."""
     sums: Any = moments_of(weights, weights, [0], [weights.size])
     (total,), (square,) = sums.n.integers(WEIGHT_UNIT), sums.total.integers(PRODUCT_UNIT)
-    unit = total.bit_length() - POINT - reference.UNITS
+    unit = total.bit_length() - POINT - UNITS
     if weights.dtype.kind == "i":
         unit = max(unit, 0)
     lost = max(square.bit_length() - 64, 0)

@@ -35,9 +35,7 @@ from dask_gpuselect.maths.exact_sums import AT_ONCE, ExactSums
 from dask_gpuselect.maths.keys import EXACT_UP_TO
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.weight_guess import WeightedSample
-from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE
-
-UNITS = 61  # bits of the sum of a chunk's weights in their unit; it may have one more
+from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE, UNITS
 
 
 def weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, Array, int]:
