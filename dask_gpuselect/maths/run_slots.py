@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.candidates import Candidates
-from dask_gpuselect.maths.cuts import NO_SUMS, ZERO, Brackets, Cuts, IntArray, Tally
-from dask_gpuselect.maths.exact_sums import DIGIT
+from dask_gpuselect.maths.cuts import NO_SUMS, Brackets, Cuts, IntArray, Tally
+from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs, ahead
 from dask_gpuselect.maths.sizes import pivot_count
@@ -89,7 +89,7 @@ def _pivots(runs: Runs, share: int) -> tuple[IntArray, NDArray[Any], IntArray, I
     by_count = runs.starts[run] + step * (runs.n_valid[run] - 1) // np.maximum(n[run] - 1, 1)
     before, weight = runs.sums_of(run)
     by_weight = runs.reach(run, before + weight.share_of((step + 1) / n[run]))
-    places = np.unique(np.concatenate([by_count, by_weight]))
+    places = np.sort(np.concatenate([by_count, by_weight]), kind="stable")
     values, run = runs.elements(places), runs.stops.searchsorted(places, side="right")
     is_new = np.ones(len(places), np.bool_)
     is_new[1:] = (values[1:] != values[:-1]) | (run[1:] != run[:-1])
@@ -111,24 +111,20 @@ def tally(given: SortedSlots, brackets: Slots, most: Slots) -> Slots:
     edges = np.append(0, np.cumsum([len(each.ends) for each in asked]))
     run = np.repeat(number, np.diff(edges))
     below, upto = _sides(runs, run, np.concatenate([each.ends for each in asked]))
-    sums = runs.weights_before(np.concatenate([below, upto])) - runs.sums_of(np.tile(run, 2))[0]
+    before, weight = runs.sums_of(np.arange(len(runs.n_valid)))
+    sums = runs.weights_before(np.concatenate([below, upto])) - before[np.tile(run, 2)]
     # Each cell begins behind the elements up to an end, and stops before those of the next one.
     own = [slice(*each) for each in itertools.pairwise(edges.tolist())]
     begins = [np.append(runs.starts[i], upto[at]) for i, at in zip(number, own, strict=True)]
     stops = [np.append(below[at], runs.stops[i]) for i, at in zip(number, own, strict=True)]
     gathered = _gathered(runs, begins, stops, asked, [most[slot] for slot in slots])
-    weight = runs.sums_of(number)[1]
+    squares, products = _products(runs, begins, stops, asked)
     parts: list[Tally | None] = []
-    for i, (each, at, candidates) in enumerate(zip(asked, own, gathered, strict=True)):
+    for i, (at, candidates) in enumerate(zip(own, gathered, strict=True)):
         if candidates is None:
             parts.append(None)
             continue
         elements, weights = candidates
-        others: dict[str, Any] = {"square": ZERO, "products": NO_SUMS}
-        if each.summed is not None:
-            cells = (np.where(each.summed, places[i], 0) for places in (begins, stops))
-            others["square"] = runs.squares_of(number[i : i + 1])
-            others["products"] = runs.products(*cells)
         n_valid, n_missing, n_left_out, n_idle = (
             int(n[number[i]]) for n in (runs.n_valid, runs.n_missing, runs.n_left_out, runs.n_idle)
         )
@@ -143,8 +139,9 @@ def tally(given: SortedSlots, brackets: Slots, most: Slots) -> Slots:
             weights=weights,
             weight_below=sums[at],
             weight_upto=sums[len(run) + at.start : len(run) + at.stop],
-            weight=weight[i : i + 1],
-            **others,
+            weight=weight[number[i : i + 1]],
+            square=squares[number[i : i + 1]],
+            products=products[at.start + i : at.stop + i + 1],
         )
         parts.append(tallied)
     return _by_slot(slots, parts)
@@ -171,6 +168,25 @@ def _gathered(
     columns = (np.split(each, edges) for each in (runs.elements(places), runs.weights_at(places)))
     pairs = zip(*columns, strict=True)
     return [pair if does else None for pair, does in zip(pairs, fits, strict=True)]
+
+
+def _products(
+    runs: Runs, begins: Sequence[IntArray], stops: Sequence[IntArray], asked: Sequence[Brackets]
+) -> tuple[ExactSums, ExactSums]:
+    """Sum squares of weights in each run, and elements times weights in the summed cells.
+
+    Without such cells the squares are 0, and the table of products is empty.
+    """
+    every = np.arange(len(runs.n_valid))
+    if all(each.summed is None for each in asked):
+        return ExactSums.zeros(every.shape), NO_SUMS
+    none = [np.zeros(len(each.wanted), np.bool_) for each in asked]
+    masks = [
+        each.summed if each.summed is not None else no for each, no in zip(asked, none, strict=True)
+    ]
+    some = np.concatenate(masks)
+    places = (np.where(some, np.concatenate(each), 0) for each in (begins, stops))
+    return runs.squares_of(every), runs.products(*places)
 
 
 def moments(given: SortedSlots, near: Slots, cells: Any = None) -> Slots:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from typing import Any
 
 import dask
@@ -12,13 +13,14 @@ import pytest
 
 from dask_gpuselect import describe_boxplot, explain, median, quantile, sort, to_gpu
 from dask_gpuselect.boxplot import tables
-from dask_gpuselect.engine import graphs, pilot, source
+from dask_gpuselect.engine import graphs, pilot, slots, source
 from dask_gpuselect.engine.source import Source
 from dask_gpuselect.groups import groupby
 from tests.backends import CUPY, kernel_module, own_module
-from tests.data import normal
+from tests.data import normal, uniform
 from tests.engine.test_pilot import watched_guesses
 from tests.graphs import names_of
+from tests.kernels.test_cuda_answers import launched
 from tests.limits import configured
 from tests.sources import Source as Counted
 from tests.spies import noted
@@ -178,3 +180,22 @@ def test_boxes_stay_on_the_device_of_chunks_that_fit_it(
         np.testing.assert_array_equal(getattr(boxes, name), getattr(right, name), name)
         np.testing.assert_array_equal(getattr(restored, name), getattr(right, name), name)
     assert copied
+
+
+@pytest.mark.parametrize("names", [[], ["weights"]])
+def test_groups_of_a_chunk_are_measured_together(
+    names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """About as many kernels start for thirty groups as for three, if one task is too small."""
+    monkeypatch.setitem(slots.LEAST, "tables", (0, 0))
+    a, n_started = normal(N), []
+    beside = dict.fromkeys(names, uniform(N) * 2.0 ** normal(N))
+    lazy = {name: CUPY.lazy(own, UNEVEN) for name, own in beside.items()}
+    for n_groups in (3, 30):
+        by, groups = np.arange(N) * 7 % (n_groups + 1) - 1, np.arange(n_groups)
+        with configured(column_limit="1 kB", cache_limit=0):
+            boxes = groupby(CUPY.lazy(a, UNEVEN), by, groups=groups).describe_boxplot(**lazy)
+        n_started.append(len(launched(partial(boxes.compute, scheduler="sync"), monkeypatch)))
+        expected = groupby(a, by, groups=groups).describe_boxplot(**beside)
+        assert repr(boxes.compute(scheduler="sync")) == repr(expected)
+    assert n_started[1] < 1.2 * n_started[0]
