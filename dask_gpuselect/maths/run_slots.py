@@ -19,7 +19,7 @@ from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs, ahead
 from dask_gpuselect.maths.sizes import pivot_count
-from dask_gpuselect.maths.slots import Slots
+from dask_gpuselect.maths.slots import Slots, at_slot
 from dask_gpuselect.maths.weights import UNITS
 
 
@@ -103,7 +103,7 @@ def _sides(runs: Runs, run: IntArray, values: NDArray[Any]) -> IntArray:
     return runs.find(np.tile(run, 2), np.tile(values, 2), upto).reshape(2, -1)
 
 
-def tally(given: SortedSlots, brackets: Slots, most: Slots) -> Slots:
+def tally(given: SortedSlots, brackets: Slots, most: Slots | int) -> Slots:
     """Tally each slot at its brackets; see `kernels.tally`."""
     runs, slots = given.runs, given.slots(brackets)
     asked: list[Brackets] = [brackets[slot] for slot in slots]
@@ -117,7 +117,7 @@ def tally(given: SortedSlots, brackets: Slots, most: Slots) -> Slots:
     own = [slice(*each) for each in itertools.pairwise(edges.tolist())]
     begins = [np.append(runs.starts[i], upto[at]) for i, at in zip(number, own, strict=True)]
     stops = [np.append(below[at], runs.stops[i]) for i, at in zip(number, own, strict=True)]
-    gathered = _gathered(runs, begins, stops, asked, [most[slot] for slot in slots])
+    gathered = _gathered(runs, begins, stops, asked, [at_slot(most, slot) for slot in slots])
     squares, products = _products(runs, begins, stops, asked)
     parts: list[Tally | None] = []
     for i, (at, candidates) in enumerate(zip(own, gathered, strict=True)):

@@ -58,7 +58,7 @@ def over_slots(function: Function) -> Function:
             return function(*given, **how)
 
         def at(slot: int | None) -> Any:
-            return function(*(_at(each, slot) for each in given), **how)
+            return function(*(at_slot(each, slot) for each in given), **how)
 
         return Slots({slot: at(slot) for slot in sorted(every)}, at(None))
 
@@ -72,10 +72,10 @@ def _slots_in(given: Any) -> list[Slots]:
     return [given] if isinstance(given, Slots) else []
 
 
-def _at(given: Any, slot: int | None) -> Any:
+def at_slot(given: Any, slot: int | None) -> Any:
     """Replace `Slots` in an argument by their values for one slot."""
     if isinstance(given, list | tuple) and _slots_in(given):
-        return [_at(each, slot) for each in given]
+        return [at_slot(each, slot) for each in given]
     return given[slot] if isinstance(given, Slots) else given
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from dask_gpuselect import describe_boxplot, explain, median, quantile, sort, to_gpu
 from dask_gpuselect.boxplot import tables
-from dask_gpuselect.engine import graphs, pilot, slots, source
+from dask_gpuselect.engine import graphs, loads, pilot, slots, source
 from dask_gpuselect.engine.source import Source
 from dask_gpuselect.groups import groupby
 from tests.backends import CUPY, kernel_module, own_module
@@ -188,7 +188,10 @@ def test_groups_of_a_chunk_are_measured_together(
 ) -> None:
     """About as many kernels start for thirty groups as for three, if one task is too small."""
     monkeypatch.setitem(slots.LEAST, "tables", (0, 0))
-    a, n_started = normal(N), []
+    for name in ("ROOM", "LEAST_ROOM"):  # so that fences take a third load
+        monkeypatch.setattr(f"dask_gpuselect.maths.boxes.{name}", 0)
+    third = noted(monkeypatch, loads, "_gather_more", lambda tally, *_, **__: tally)
+    a, n_started = normal(N) / uniform(N), []
     beside = dict.fromkeys(names, uniform(N) * 2.0 ** normal(N))
     lazy = {name: CUPY.lazy(own, UNEVEN) for name, own in beside.items()}
     for n_groups in (3, 30):
@@ -199,3 +202,4 @@ def test_groups_of_a_chunk_are_measured_together(
         expected = groupby(a, by, groups=groups).describe_boxplot(**beside)
         assert repr(boxes.compute(scheduler="sync")) == repr(expected)
     assert n_started[1] < 1.2 * n_started[0]
+    assert bool(third) == bool(names)

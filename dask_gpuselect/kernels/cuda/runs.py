@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied, as_codes
 from dask_gpuselect.kernels.cuda import source
-from dask_gpuselect.kernels.cuda.chunk import as_float64, as_selected, distances_from
+from dask_gpuselect.kernels.cuda.chunk import as_selected, distances_from
 from dask_gpuselect.kernels.cuda.groups import Keys, gathered_ahead, keys_of, value_counts
 from dask_gpuselect.kernels.cuda.labels import masked_codes
 from dask_gpuselect.kernels.cuda.lane_boxes import FACTS, drawn_by
@@ -190,11 +190,15 @@ def sorted_runs(
     kind, size, keeps, given = np.dtype(values.dtype), values.size, None, None
     if any(chunk.keeps is not None for chunk in chunks):
         keeps = _joined([_keeps(chunk) for chunk in chunks])
-    unit = n_bits = shift = 0
+    unit, shift, n_limbs = 0, 0, 0
     if chunks[0].weights is not None:
         weights = _joined([_weights(chunk) for chunk in chunks])
         given = AsRead.of(values, weights, keeps)
         codes, unit, n_bits = in_bands(given, codes, n_groups)
+        # Sums of whole numbers fit int64, or those of their digits of 32 bits do.
+        n_limbs = 1 if n_bits + size.bit_length() < 63 else -(-n_bits // DIGIT)
+        if n_limbs > MOST_LIMBS:
+            return None
         shift = max(size - 1, 1).bit_length()
         if kind.itemsize == 8 or (BANDS * n_groups).bit_length() + 32 + shift > 64:
             shift = 0
@@ -202,27 +206,20 @@ def sorted_runs(
         codes = codes.astype(np.int32, copy=False)
         codes = cupy.where(keeps | (codes < 0), codes, codes + np.int32(3 * n_groups))
     keys = keys_of([(values, codes)], n_groups, none=BANDS * n_groups, shift=shift)
-    ordered, whole = None, None
+    ordered: Array | None = None
+    whole: Array = ()
     if given is None:
         keys = keys.ordered()
     else:
-        # Sums that fit int64 without rounding are those of whole units.
-        how = {"is_whole": n_bits + size.bit_length() < 63}
         order = keys.ordered().keys if shift else keys.order()
-        words, ordered, whole = in_order(given, order, shift, unit, **how)
+        words, ordered, whole = in_order(given, order, shift, unit, n_limbs)
         keys = Keys(words, None, kind) if shift else keys.taken(order)
     numbers = np.diff(keys.stops(BANDS * n_groups), prepend=0).reshape(BANDS, -1)
     n_valid, n_missing, n_idle, n_masked, n_others = numbers
     n, running = int(n_valid.sum()), None
     if ordered is not None:
         ordered = ordered[:n]
-        wholes = Wholes(unit, [whole[None, :n]]) if whole is not None else None
-        if wholes is None:
-            wide = as_float64(ordered) if ordered.dtype.kind == "f" else ordered
-            wholes = Wholes.of(wide[None])
-        if len(wholes.limbs) > MOST_LIMBS:
-            return None
-        running = wholes.running()
+        running = Wholes(unit, [limb[None, :n] for limb in whole]).running()
     counts = n_valid, n_missing, n_masked + n_others, n_idle
     return SortedRuns(kind, *counts, keys.taken(slice(n)), ordered, running)
 

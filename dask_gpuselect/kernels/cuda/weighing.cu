@@ -185,9 +185,11 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_bands(
 }
 
 // Bring weights in the order of elements; an item of `order` has the place in its `n_bits` lowest bits,
-// and a key above them. Weights are also converted to whole units if that is wanted.
+// and a key above them. Weights are also converted to whole units of 2^unit if that is wanted: whole numbers, or their
+// `n_limbs` digits of 32 bits, one row each, the lowest first.
 extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_ordered(
-    const u64* order, i64 n, int n_bits, const Held* weights, int unit, u64* keys, Held* ordered, i64* whole
+    const u64* order, i64 n, int n_bits, const Held* weights, int unit, int n_limbs, u64* keys, Held* ordered,
+    i64* whole
 ) {
 #pragma unroll 4
     for (i64 i = own_thread(); i < n; i += all_threads()) {
@@ -197,8 +199,11 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_ordered(
         if (keys) keys[i] = item >> n_bits;
         if (!whole) continue;
         Weighed weight = weighed(held);
-        int shift = weight.place - unit;
-        whole[i] = (i64)(shift < 0 ? weight.digits >> min(-shift, 63) : weight.digits << min(shift, 63));
+        for (int limb = 0; limb < n_limbs; limb++) {
+            int shift = weight.place - unit - 32 * limb;
+            u64 digits = shift < 0 ? weight.digits >> min(-shift, 63) : weight.digits << min(shift, 63);
+            whole[limb * n + i] = (i64)(n_limbs > 1 ? (unsigned)digits : digits);
+        }
     }
 }
 

@@ -130,17 +130,17 @@ def in_bands(given: AsRead, codes: Array, n_groups: int) -> tuple[Array, int, in
 
 
 def in_order(
-    given: AsRead, order: Array, n_bits: int, unit: int, *, is_whole: bool
-) -> tuple[Array | None, Array, Array | None]:
+    given: AsRead, order: Array, n_bits: int, unit: int, n_limbs: int
+) -> tuple[Array | None, Array, Array]:
     """Return the keys above the places of an order, and the weights of the elements there.
 
-    Places have `n_bits` bits, or all if that is 0. With `is_whole`, also return the weights in
-    units of ``2**unit``.
+    Places have `n_bits` bits, or all if that is 0. Also return the weights in units of ``2**unit``,
+    as `Wholes.limbs` has them, one row each.
     """
     keys = cupy.empty(order.size, np.uint64) if n_bits else None
     ordered = cupy.empty(order.size, given.weights.dtype)
-    whole = cupy.empty(order.size, np.int64) if is_whole else None
-    at = order, order.size, n_bits or 63, given.weights, unit
+    whole = cupy.empty((n_limbs, order.size), np.int64)
+    at = order, order.size, n_bits or 63, given.weights, unit, n_limbs
     given.launch("weigh_ordered", *at, keys, ordered, whole)
     return keys, ordered, whole
 
