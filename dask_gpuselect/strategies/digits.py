@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dask_gpuselect.maths.keys import key_at
 from dask_gpuselect.strategies.known import SELECT, Reply, Search, Sorting
@@ -43,7 +44,7 @@ class Radix:
     copies: bool | None = None
     sort_below: int = 1
     sorts: Sorting = SELECT
-    opening: None = None
+    opening: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= 11:
