@@ -46,9 +46,3 @@ def runtimeGetVersion() -> int:
 
 
 driverGetVersion = runtimeGetVersion
-
-
-def memGetInfo() -> tuple[int, int]:
-    from .memory import get_default_memory_pool
-
-    return MEMORY - get_default_memory_pool().used_bytes(), MEMORY
