@@ -19,7 +19,9 @@ from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.word_counts import count_in_turn
 
 FEW_OF_EACH = 4 * 256  # elements of a row of bytes below which each element is placed by itself
-SHORT = 512  # elements of a row up to which vectors of int32 sort as fast as digits, or faster
+SHORT = {1: 100, 2: 512}
+"""Elements of a row up to which vectors of int32 sort faster than counting or digits, by the bytes
+of an element: rows of 24 bytes take 3 ns an element instead of 8, of 100 bytes 2.5 instead of 4."""
 TOGETHER = 1 << 14  # elements that are sorted as int32 at once, in the cache
 
 
@@ -29,10 +31,10 @@ def is_narrow(dtype: np.dtype[Any]) -> bool:
 
 def sort_rows(rows: NDArray[Any]) -> None:
     """Sort every row of a contiguous table of narrow integers, in place."""
-    if rows.dtype.itemsize == 1:
-        _sort_rows_of_bytes(rows)
-    elif rows.shape[1] <= SHORT:
+    if rows.shape[1] <= SHORT[rows.itemsize]:
         _sort_wide(rows)
+    elif rows.itemsize == 1:
+        _sort_rows_of_bytes(rows)
     else:
         _sort_by_digits(rows)
 
