@@ -97,12 +97,12 @@ def assert_same_tally(actual: CellTally, expected: CellTally) -> None:
         np.testing.assert_array_equal(mine, theirs, err_msg=name, strict=True)
 
 
-def brackets_of(parts: Parts, n_groups: int) -> Brackets:
+def brackets_of(parts: Parts, n_groups: int, ranks: Any) -> Brackets:
     """As few pivots in many parts leave them."""
     several = [
         reference.cuts([(a[i::9], b[i::9]) for a, b in parts], n_groups, 1) for i in range(9)
     ]
-    return bracket_slots(several, n_groups, THREE).brackets
+    return bracket_slots(several, n_groups, ranks).brackets
 
 
 @pytest.mark.few(7)
@@ -119,8 +119,9 @@ def test_elements_in_groups(
         both = kernel.cuts(some, n_groups, share), reference.cuts(parts, n_groups, share)
         is_sorted = backend is not NUMPY or both[1].n_valid.max(initial=0) <= SORT_AT_MOST
         assert_same(*both) if is_sorted else assert_similar(*both, parts)
-    brackets = brackets_of(parts, n_groups)
-    assert_same_tally(kernel.tally(some, brackets), reference.tally(parts, brackets))
+    for ranks in (THREE, ranks_about(np.linspace(0, 1, 60))):
+        brackets = brackets_of(parts, n_groups, ranks)
+        assert_same_tally(kernel.tally(some, brackets), reference.tally(parts, brackets))
     with pytest.MonkeyPatch.context() as patch:
         for ranks in (THREE, ranks_about([0.5]), THREE):
             wanted = reference.elements(parts, n_groups, ranks)
