@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from dask_gpuselect.boxplot import tables
 from dask_gpuselect.engine import graphs, loads, pilot, slots, source
 from dask_gpuselect.engine.source import Source
 from dask_gpuselect.groups import groupby
+from dask_gpuselect.maths import boxes
 from tests.backends import CUPY, kernel_module, own_module
 from tests.data import normal, uniform
 from tests.engine.test_pilot import watched_guesses
@@ -182,24 +184,24 @@ def test_boxes_stay_on_the_device_of_chunks_that_fit_it(
     assert copied
 
 
-@pytest.mark.parametrize("names", [[], ["weights"]])
-def test_groups_of_a_chunk_are_measured_together(
-    names: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_groups_of_a_chunk_are_measured_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """About as many kernels start for thirty groups as for three, if one task is too small."""
     monkeypatch.setitem(slots.LEAST, "tables", (0, 0))
-    for name in ("ROOM", "LEAST_ROOM"):  # so that fences take a third load
-        monkeypatch.setattr(f"dask_gpuselect.maths.boxes.{name}", 0)
+    monkeypatch.setattr(boxes, "ROOM", 0)  # so that fences take a third load
+    monkeypatch.setattr(boxes, "LEAST_ROOM", 0)
     third = noted(monkeypatch, loads, "_gather_more", lambda tally, *_, **__: tally)
     a, n_started = normal(N) / uniform(N), []
-    beside = dict.fromkeys(names, uniform(N) * 2.0 ** normal(N))
-    lazy = {name: CUPY.lazy(own, UNEVEN) for name, own in beside.items()}
-    for n_groups in (3, 30):
-        by, groups = np.arange(N) * 7 % (n_groups + 1) - 1, np.arange(n_groups)
+    for how, n_groups in itertools.product(
+        ({}, {"weights": uniform(N) * 2.0 ** normal(N)}), (3, 30)
+    ):
+        by = np.arange(N) * 7 % (n_groups + 1) - 1  # and no group
+        lazy = {name: CUPY.lazy(own, UNEVEN) for name, own in how.items()}
         with configured(column_limit="1 kB", cache_limit=0):
-            boxes = groupby(CUPY.lazy(a, UNEVEN), by, groups=groups).describe_boxplot(**lazy)
-        n_started.append(len(launched(partial(boxes.compute, scheduler="sync"), monkeypatch)))
-        expected = groupby(a, by, groups=groups).describe_boxplot(**beside)
-        assert repr(boxes.compute(scheduler="sync")) == repr(expected)
+            asked = groupby(CUPY.lazy(a, UNEVEN), by, groups=range(n_groups))
+            answer = asked.describe_boxplot(**lazy)
+        n_started.append(len(launched(partial(answer.compute, scheduler="sync"), monkeypatch)))
+        expected = groupby(a, by, groups=range(n_groups)).describe_boxplot(**how)
+        assert repr(answer.compute(scheduler="sync")) == repr(expected)
     assert n_started[1] < 1.2 * n_started[0]
-    assert bool(third) == bool(names)
+    assert n_started[3] < 1.2 * n_started[2]
+    assert third
