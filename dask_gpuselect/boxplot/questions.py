@@ -285,7 +285,7 @@ class BoxQuestion(LaneQuestion, Question):
 
     @property
     def blocks(self) -> BlockForm:
-        return BlockForm(_restored, Boxes.concatenated, Boxes.divided)
+        return BlockForm(_restored, Boxes.concatenated, Boxes.divided, Boxes.concatenated_later)
 
     def boxes(self, q: FloatArray, ends: LaneEnds) -> Boxes:
         """Return the box of each lane."""

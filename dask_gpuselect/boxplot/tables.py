@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property, partial
 from typing import Any, Self
@@ -202,33 +202,51 @@ class Boxes(Arrays):
 
         If all of them are on a device, a column is concatenated when it is first used.
         """
+        later = cls.concatenated_later(tables, axis)
+        if len(tables) == 1 or all(isinstance(table, BoxesThere) for table in tables):
+            return later
+        return cls(**{name: getattr(later, name) for name in (*COLUMNS, *RAGGED)})
+
+    @classmethod
+    def concatenated_later(cls, tables: Sequence[Boxes], axis: int) -> Boxes:
+        """Concatenate tables; each column when it is first used.
+
+        Boxes of months take as many bytes as the maps. To find new memory for all columns at once
+        takes as long as reading a fifth of these, and a caller often needs few columns.
+        """
         if len(tables) == 1:
             return tables[0]
 
-        def whole(name: str) -> NDArray[Any]:
-            return np.concatenate([getattr(table, name) for table in tables], axis)
+        def parts(name: str) -> Callable[[], list[Any]]:
+            """Return a function that lists a column of each table."""
+            if any(isinstance(table, BoxesThere) for table in tables):
+                return lambda: [getattr(table, name) for table in tables]
+            own = [getattr(table, name) for table in tables]  # and no other columns
+            return lambda: own
 
         @cache
         def order() -> IntArray | slice:
             """Return the order in which each flier is at the place of its box among all boxes."""
-            if math.prod(tables[0].shape[:axis]) == 1:
+            low, high = listed
+            if math.prod(low()[0].shape[:axis]) == 1:
                 return slice(None)
             # A table has runs of boxes that stay together, one for each place before the axis.
-            along = tuple(range(axis, len(tables[0].shape)))
-            of_run = [(table.listed_low + table.listed_high).sum(axis=along) for table in tables]
+            sizes = [a + b for a, b in zip(low(), high(), strict=True)]
+            of_run = [each.sum(axis=tuple(range(axis, each.ndim))) for each in sizes]
             n = np.stack([each.ravel() for each in of_run])
             starts, n = np.ravel((np.cumsum(n).reshape(n.shape) - n).T), np.ravel(n.T)
             return np.repeat(starts - (np.cumsum(n) - n), n) + np.arange(n.sum())
 
-        def ragged(name: str) -> NDArray[Any] | None:
-            columns = [getattr(table, name) for table in tables]
-            some = [each for each in columns if each is not None]
+        def whole(columns: Callable[[], list[Any]]) -> NDArray[Any]:
+            return np.concatenate(columns(), axis)
+
+        def ragged(columns: Callable[[], list[Any]]) -> NDArray[Any] | None:
+            some = [each for each in columns() if each is not None]
             return np.concatenate(some)[order()] if some else None
 
-        columns: dict[str, ColumnOf] = {name: partial(whole, name) for name in COLUMNS}
-        columns |= {name: partial(ragged, name) for name in RAGGED}
-        if not all(isinstance(table, BoxesThere) for table in tables):
-            return cls(**{name: column() for name, column in columns.items()})
+        listed = parts("listed_low"), parts("listed_high")
+        columns: dict[str, ColumnOf] = {name: partial(whole, parts(name)) for name in COLUMNS}
+        columns |= {name: partial(ragged, parts(name)) for name in RAGGED}
         shape = list(tables[0].shape)
         shape[axis] = sum(table.shape[axis] for table in tables)
         return BoxesThere.of(columns, tuple(shape))
@@ -457,7 +475,10 @@ def _heavy_sides(boxes: LaneBoxes) -> list[Outermost]:
 
 
 class BoxesThere(Boxes):
-    """A table of boxes on a device. A column is copied to the host when it is first used."""
+    """A table of boxes whose columns are made when they are first used.
+
+    They may be on a device, or be parts that are not yet joined.
+    """
 
     @classmethod
     def waiting(cls, boxes: LaneBoxes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> BoxesThere:
@@ -465,7 +486,7 @@ class BoxesThere(Boxes):
         return cls.of(columns_of(boxes, shape, dtype), shape)
 
     @classmethod
-    def of(cls, columns: Mapping[str, ColumnOf], shape: tuple[int, ...]) -> BoxesThere:
+    def of(cls, columns: dict[str, ColumnOf], shape: tuple[int, ...]) -> BoxesThere:
         """Make a table of a shape from functions that return its columns on the host."""
         table: BoxesThere = object.__new__(cls)
         table.__dict__["_waiting"] = columns, shape
@@ -475,8 +496,9 @@ class BoxesThere(Boxes):
         columns, _ = self.__dict__.get("_waiting", ({}, None))
         if name not in columns:
             raise AttributeError(name)
-        column = self.__dict__[name] = columns[name]()
-        return column
+        self.__dict__[name] = columns[name]()
+        columns[name] = partial(self.__dict__.get, name)  # which holds no parts
+        return self.__dict__[name]
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -59,7 +59,9 @@ def ask_lanes(x: DaskArray, request: LaneRequest) -> DaskArray:
             n_tiles(x.chunks[i], plan.scratch.tile[i]) if i < x.ndim else [1] for i in shape.labels
         ]
         answer = ask(tiles, label=f"{label}-{plan.name}", marked=False)
-        return joined_tiles(answer, counts, f"{label}-tiles-{plan.name}", question.blocks.joined)
+        form = question.blocks
+        later = form.joined_later if plan.name == "scratch" else None
+        return joined_tiles(answer, counts, f"{label}-tiles-{plan.name}", later or form.joined)
     sources, axis = _sources(x, plan, axes, marked=marked)
     if len(sources) == 1:
         return ask(sources[0], label=f"{label}-{plan.name}", marked=marked)

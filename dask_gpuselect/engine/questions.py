@@ -578,11 +578,14 @@ class BlockForm:
         ``(blocks, axis)``: concatenate blocks of the answer.
     divided : callable
         ``(block, n, axis)``: divide a block on the host into `n` of equal size.
+    joined_later : callable, optional
+        As `joined`, for blocks that stay in their process; some of it may be done when it is used.
     """
 
     restored: Callable[[Any, Block, AnswerAxes], Any]
     joined: Callable[[Sequence[Any], int], Any]
     divided: Callable[[Any, int, int], Sequence[Any]]
+    joined_later: Callable[[Sequence[Any], int], Any] | None = None
 
 
 def _restored(answers: Any, block: Block, shape: AnswerAxes) -> Any:

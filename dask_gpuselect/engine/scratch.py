@@ -224,6 +224,23 @@ def companion_of(chunk: Any, companion: Companion) -> Any:
     return array[tuple(slice(1) if each else slice(None) for each in shared)]
 
 
+NARROWER = {"f8": "f4", "i8": "i4", "u8": "u4"}
+"""Dtypes of weights, and of half their bytes."""
+
+
+def _to_write(chunk: Any, companion: Companion) -> Any:
+    """Return a companion of a chunk; weights in half of their bytes if these hold them exactly.
+
+    To write and read 8 bytes takes 8 ns longer than 4, and to find out 1.
+    """
+    array = companion_of(chunk, companion)
+    if companion.name != "weights" or not isinstance(array, np.ndarray):
+        return array
+    with np.errstate(over="ignore"):
+        narrow = array.astype(NARROWER.get(array.dtype.str[1:], array.dtype), copy=False)
+    return narrow if np.array_equal(narrow, array) else array
+
+
 # --- Writing --------------------------------------------------------------------------------------
 
 
@@ -279,7 +296,7 @@ def _written(
             check_room(where, math.prod(sizes) * chunk.dtype.itemsize)
         carried.check(chunk)
         companions = {
-            each.name: disk.write(companion_of(chunk, each)) for each in carried.with_chunk(place)
+            each.name: disk.write(_to_write(chunk, each)) for each in carried.with_chunk(place)
         }
         return Written(disk.write(values_of(chunk)), companions)
     except OSError as error:
@@ -364,7 +381,8 @@ class Alike:
     def read_into(self, whole: NDArray[Any], box: Box) -> None:
         """Read a box of each array to its place."""
         view = whole[self.place]
-        given = view if view.flags.c_contiguous else np.empty(view.shape, view.dtype)
+        dtype, is_whole = self.first.dtype, view.flags.c_contiguous
+        given = view if is_whole and view.dtype == dtype else np.empty(view.shape, dtype)
         starts, n = self.first.runs(box)
         runs = (self.offsets[:, None] + starts).reshape(-1).tolist()
         self.first.file.read_runs_into(given, runs, n)
@@ -413,7 +431,8 @@ class Stack:
     def read(self, box: Box) -> Any:
         """Read some lanes, of the kind that the chunks came with."""
         sizes = [n if i in self.shared else _len(box[i]) for i, n in enumerate(self.sizes)]
-        whole = self.memory.empty(sizes, self.runs[0].first.dtype)
+        dtype = np.result_type(*(run.first.dtype for run in self.runs))
+        whole = self.memory.empty(sizes, dtype)
         for run in self.runs:
             pairs = zip(run.first.shape, box, strict=True)
             some = [
@@ -427,7 +446,7 @@ class Stack:
 def _about(part: tuple[Spilled, Box]) -> tuple[Any, ...]:
     """Return what neighbours have in common that lie one behind the other along the first axis."""
     array, (_, *others) = part
-    return array.shape, [(each.start, each.stop) for each in others]
+    return array.shape, array.dtype, [(each.start, each.stop) for each in others]
 
 
 @dataclass(frozen=True, eq=False)

@@ -248,34 +248,35 @@ def interpolate(
         mixed = _middle(first, last) if method.averages else _between(first, last, weights, nearest)
         return mixed.view(dtype)
     with np.errstate(all="ignore"):
-        a, b = lower.astype(np.float64, copy=False), upper.astype(np.float64, copy=False)
-        answer = _mean(a, b) if method.averages else _lerp(a, b, weights)
-        if lower.dtype.kind in "iu" and lower.dtype.itemsize == 8:
-            wide = np.broadcast_to((a <= -_WIDE) | (b >= _WIDE), answer.shape)
-            operands = (np.broadcast_to(x, answer.shape)[wide] for x in (lower, upper, weights))
-            answer[wide] = _mix_integers(*operands)
-        return answer.astype(dtype, copy=False)
+        if lower.ndim != 2 or weights.shape[:1] != lower.shape[:1]:
+            return _mixed(lower, upper, weights, method).astype(dtype, copy=False)
+        answer = np.empty(np.broadcast_shapes(lower.shape, weights.shape), dtype)
+        n = max(_TOGETHER // max(lower.shape[1], 1), 1)
+        for rows in (slice(i, i + n) for i in range(0, len(lower), n)):
+            answer[rows] = _mixed(lower[rows], upper[rows], weights[rows], method)
+        return answer
+
+
+def _mixed(lower: NDArray[Any], upper: NDArray[Any], weights: Reals, method: Method) -> Reals:
+    """Interpolate numbers in float64."""
+    a, b = lower.astype(np.float64, copy=False), upper.astype(np.float64, copy=False)
+    answer = _mean(a, b) if method.averages else _lerp(a, b, weights)
+    if lower.dtype.kind in "iu" and lower.dtype.itemsize == 8:
+        wide = np.broadcast_to((a <= -_WIDE) | (b >= _WIDE), answer.shape)
+        operands = (np.broadcast_to(x, answer.shape)[wide] for x in (lower, upper, weights))
+        answer[wide] = _mix_integers(*operands)
+    return answer
 
 
 def _lerp(a: Reals, b: Reals, weight: Reals) -> Reals:
     """Compute ``(1 - weight) a + weight b`` by NumPy's formula, at half scale if it overflows."""
-    answer = np.empty(np.broadcast_shapes(a.shape, weight.shape))
-    if a.ndim != 2 or weight.shape[:1] != a.shape[:1]:
-        return _put_lerp(answer, a, b, weight)
-    n = max(_TOGETHER // max(a.shape[1], 1), 1)
-    for rows in (slice(i, i + n) for i in range(0, len(a), n)):
-        _put_lerp(answer[rows], a[rows], b[rows], weight[rows])
-    return answer
-
-
-def _put_lerp(answer: Reals, a: Reals, b: Reals, weight: Reals) -> Reals:
-    """Interpolate into an array, at half scale where NumPy's formula overflows."""
-    _put_numpy_lerp(answer, a, b, weight)
+    answer = _put_numpy_lerp(np.empty(np.broadcast_shapes(a.shape, weight.shape)), a, b, weight)
     is_finite = np.isfinite(answer)  # as the difference of a and b is
     if not is_finite.all():
         is_far = ~is_finite
         some = (np.broadcast_to(each, answer.shape)[is_far] for each in (a, b, weight))
         answer[is_far] = _lerp_far(*some)
+    answer += 0.0  # no zero is -0.0
     return answer
 
 

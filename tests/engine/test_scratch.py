@@ -112,8 +112,10 @@ def test_companions_are_written_once_and_told(
     with limited():
         plan = explain(x, 0.4, axis=0, **companions)
         result = quantile(x, 0.4, **how).compute()
-    assert plan.name == "scratch"
-    assert sum(written) == plan.disk_bytes == WHOLE + n_bytes[chunks != "maps"]
+    whole = WHOLE + n_bytes[chunks != "maps"]
+    # Weights that float32 hold exactly take half of the bytes.
+    half = (whole - WHOLE - WHOLE // 8 * ("where" in companions)) // 2 * ("weights" in companions)
+    assert (plan.name, plan.disk_bytes, sum(written)) == ("scratch", whole, whole - half)
     with limited("1 GiB"):
         right = quantile(x, 0.4, **how).compute()
     np.testing.assert_array_equal(result, right)

@@ -259,6 +259,7 @@ def tiles(
     most: int | None = None,
     *,
     are_columns: bool = False,
+    dtype: np.dtype[Any] | None = None,
 ) -> Iterator[NDArray[Any]]:
     """Yield all lanes as tables with one row per lane; each reuses the memory of the one before.
 
@@ -272,10 +273,12 @@ def tiles(
         Number of lanes of a table; by default as many as fit in `WHOLE_TILE` bytes.
     are_columns : bool, optional
         True for one column per lane.
+    dtype : dtype, optional
+        That of the tables; by default that of the parts.
     """
     shape = parts[0].shape[:-1]
     n = sum(part.shape[-1] for part in parts)
-    dtype = parts[0].dtype
+    dtype = dtype or parts[0].dtype
     most = most or max(1, WHOLE_TILE // max(n * dtype.itemsize, 1))
     memory = np.empty(min(most, math.prod(shape)) * n, dtype)
     if not math.prod(shape):

@@ -117,11 +117,18 @@ def _beside(companion: Any, axes: tuple[int, ...]) -> NDArray[Any]:
 
 
 def weights_of(chunk: Accompanied) -> NDArray[Any]:
-    """Return the weights of a chunk on the host, checked; see `reference.weighing.weighed`."""
+    """Return the weights of a chunk on the host, checked; see `reference.weighing.weighed`.
+
+    Those of float32 stay so, until they are laid in tables.
+    """
     weights = unstretched(chunk.weights)
     few_ = np.asarray(to_host(weights))  # without the repetitions of a broadcast view
-    if chunk.keeps is not None and few_.size and not (few_.min() >= 0 and few_.max() < np.inf):
-        few_ = np.where(to_host(chunk.keeps), few_, few_.dtype.type(0))
+    is_narrow = few_.dtype == np.float32
+    if few_.size and (is_narrow or chunk.keeps is not None):
+        if few_.min() >= 0 and few_.max() < np.inf:
+            return np.broadcast_to(few_ if is_narrow else as_weights(few_), chunk.shape)
+        if chunk.keeps is not None:
+            few_ = np.where(to_host(chunk.keeps), few_, few_.dtype.type(0))
     return np.broadcast_to(as_weights(few_), chunk.shape)
 
 
@@ -311,17 +318,20 @@ def _masked(
 def _sorted_with_weights(parts: Sequence[Any]) -> Iterator[SortedLanes]:
     """Yield tables of sorted lanes with weights; those that all lanes share are one row."""
     is_whole = any(part.weights.dtype.kind == "i" for part in parts)
-    exact = np.int64 if is_whole else np.float64
-    weights = [part.weights.astype(exact, copy=False) for part in parts]
+    exact = np.dtype(np.int64 if is_whole else np.float64)
+    weights = [
+        part.weights.astype(exact, copy=False) if is_whole else part.weights for part in parts
+    ]
     most = max(1, WEIGHED // max(sum(part.shape[-1] for part in parts), 1))
     shared = [unstretched(each) for each in weights]
     is_shared = weights[0].size > 0 and all(math.prod(each.shape[:-1]) == 1 for each in shared)
     if is_shared:
         sizes = [part.shape[-1] for part in parts]
         row = [np.broadcast_to(each.ravel(), n) for each, n in zip(shared, sizes, strict=True)]
-        tables_of_weights: Iterator[Any] = itertools.repeat(np.concatenate(row)[None])
+        row_of_all = np.concatenate(row).astype(exact, copy=False)[None]
+        tables_of_weights: Iterator[Any] = itertools.repeat(row_of_all)
     else:
-        tables_of_weights = tiles(weights, most=most)
+        tables_of_weights = tiles(weights, most=most, dtype=exact)
     columns = [tiles([part.values for part in parts], most=most)]
     if any(part.keeps is not None for part in parts):
         columns.append(tiles([_keeps(part) for part in parts], most=most))
