@@ -19,7 +19,7 @@ from dask_gpuselect.kernels.cpu import word_counts
 from dask_gpuselect.kernels.cuda.source import STATIC, tabulate_memory, words_memory
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.value_counts import ValueCounts
-from tests.backends import CUPY, NUMPY, Backend, Kernel, each, kernel_module
+from tests.backends import CUPY, NUMPY, Backend, Kernel, each
 from tests.data import FLOATS, INTEGERS, MISSING, make
 from tests.kernels.test_moments import numbers_of
 
@@ -169,21 +169,6 @@ def test_groups_are_counted(backend: Backend, n_groups: int, dtype: str) -> None
         keeps[1:3000] = True
         each = ([some[codes == i] for i in range(n_groups)] for some in (values, keeps))
         assert_counts_of_each(counts, *each)
-
-
-def test_words_of_groups_as_the_reference() -> None:
-    random = np.random.default_rng(0)
-    for kind, n_words in ((np.uint8, 256), (np.uint16, 1 << 16)):
-        parts = [
-            (random.integers(0, n_words, n).astype(kind), random.integers(-1, 5, n).astype("i4"))
-            for n in (0, 1, 1000)
-        ]
-        counts, wanted = (
-            kernel_module(each, "groups").value_counts(parts, 5, n_words)
-            for each in ("cpu", "reference")
-        )
-        np.testing.assert_array_equal(counts, wanted)
-        assert counts.dtype == wanted.dtype
 
 
 def assert_counts_of_each(counts: ValueCounts, lanes: Any, keeps: Any) -> None:
