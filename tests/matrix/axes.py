@@ -291,9 +291,7 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
         "sorting.graph.PIECES_MERGED": 3,
         "sorting.questions.MANY": 0,
     },
-    "no networks": {
-        "kernels.cpu.window_networks.MOST": 0,
-    },
+    "no networks": {"kernels.cpu.window_networks.MOST": 0},
 }
 """Sizes from which on larger data are treated otherwise: by threads, guessed from a sample, divided
 among tasks, gathered in part."""
