@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.kernels.compiling import by_types, called_by_kernels, intrinsic, renamed, types
+from dask_gpuselect.kernels.compiling import by_types, intrinsic, renamed, types
 
 
 @by_types
@@ -38,14 +38,6 @@ def key_of(value: Any, bits: Any) -> Any:
     """Return the key of an element from its bits as a signed integer; see `keys.to_keys`."""
     zero = np.uint64(1 << (value.bitwidth - 1))
     return lambda value, bits: np.uint64(ordered(value, bits)) + zero
-
-
-@called_by_kernels
-def nan_key(keys: Any) -> Any:
-    """Return the key of the NaN that NumPy writes, for floats whose keys are of the same size."""
-    kind = keys.dtype.type
-    rest = kind(~kind(0)) >> kind(13 if keys.itemsize == 8 else 10)
-    return kind(~rest)
 
 
 def _of_word(name: str, build: Callable[[Any, Any], Any]) -> Any:
@@ -83,39 +75,3 @@ last_bit = _of_word(
     lambda builder, word: builder.sub(word.type(63), builder.ctlz(word, _never_zero(word))),
 )
 """Find the highest set bit of a word that is not 0."""
-
-
-def _nth_code(context: Any, word: Any, n: Any) -> Any:
-    """Write the code of `nth_bit`: an instruction of most x86 processors, or a loop.
-
-    The loop takes as long as a mispredicted branch, because the number of passes varies.
-    """
-    del context, word, n
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        from llvmlite import ir
-        from numba.core import cgutils
-
-        word, n = arguments
-        one = word.type(1)
-        _, processor, features = context.codegen().magic_tuple()
-        if "+bmi2" in features and processor not in ("znver1", "znver2"):  # which take 18 cycles
-            of = ir.FunctionType(word.type, [word.type, word.type])
-            deposit = cgutils.get_or_insert_function(builder.module, of, "llvm.x86.bmi.pdep.64")
-            left = builder.call(deposit, [builder.shl(one, n), word])
-        else:
-            bits = cgutils.alloca_once_value(builder, word)
-            with cgutils.for_range(builder, n):
-                own = builder.load(bits)
-                builder.store(builder.and_(own, builder.sub(own, one)), bits)
-            left = builder.load(bits)
-        return builder.cttz(left, _never_zero(left))
-
-    return types.int64(types.uint64, types.int64), generate
-
-
-@by_types
-def nth_bit(word: Any, n: Any) -> Any:
-    """Find the set bit of a word that has n lower ones."""
-    made = intrinsic(_nth_code)
-    return lambda word, n: made(word, n)
