@@ -481,8 +481,14 @@ def _root_bytes(x: DaskArray, question: Question) -> tuple[int, int]:
 
 
 def _pivot_work(question: Question) -> int:
-    """Return the peak bytes of the aggregating task for each pivot; see `sizes.PIVOT_WORK`."""
-    return weights.PIVOT_WORK if question.measures.weights else PIVOT_WORK
+    """Return the peak bytes of the aggregating task for each pivot; see `sizes.PIVOT_WORK`.
+
+    Slots are answered one after the other, when all their pivots are there as they came and merged.
+    """
+    if not question.measures.weights:
+        return PIVOT_WORK
+    held = 2 * weights.PIVOT_BYTES
+    return held + (weights.PIVOT_WORK - held) // question.costs.n_slots
 
 
 def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> tuple[int, int, int]:

@@ -71,8 +71,12 @@ class OfSlots(Question):
 
     @property
     def costs(self) -> Costs:
-        each = self.of_each.costs.share
-        return replace(Costs.of_ranks(self.n_answers, each), n_slots=self.n_slots)
+        each = self.of_each.costs
+
+        def candidates(n_pivots: int) -> int:  # a slot has those of its own pivots
+            return self.n_slots * each.candidates(-(-n_pivots // self.n_slots))
+
+        return Costs(each.share, candidates, self.n_slots)
 
     def bracket(self, cuts: Cuts) -> Brackets:
         return over_slots(self.of_each.bracket)(cuts)

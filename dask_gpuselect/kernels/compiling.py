@@ -340,10 +340,11 @@ def _dtype_and_size(*arguments: Any) -> tuple[Any, int]:
     """Return the dtype of the first array among the arguments of a call, and the size of all.
 
     Arrays may be inside sequences, such as chunks with their codes, and inside partial results.
+    Not all are counted if some are large.
     """
     dtype, size = None, 0
     waiting = list(reversed(arguments))
-    while waiting:
+    while waiting and (dtype is None or size < LARGE):
         each = waiting.pop()
         if isinstance(each, list | tuple):
             waiting.extend(reversed(each))

@@ -33,16 +33,17 @@ def in_slots(chunk: Any, dtype: np.dtype[Any]) -> Any:
 
     A chunk without labels is returned unchanged. Elements with weights are sorted together where
     kernels do that and the device has room: with 18 slots of 2^23 elements, one slot after the
-    other takes ten times as long.
+    other takes two to four times as long.
     """
     if not isinstance(chunk, Accompanied) or chunk.labels is None:
         return chunk
+    if chunk.weights is None or not is_cupy(chunk.values):
+        return apart(chunk)
     runs = None
-    if chunk.weights is not None and is_cupy(chunk.values):
+    if chunk.nbytes <= memory_bytes() // SHARE:
         n_slots = _n_slots(as_codes(chunk.labels, chunk.values))
-        if chunk.nbytes <= memory_bytes() // SHARE:
-            sort = backend_for(chunk).runs.sorted_runs
-            runs = sort([checked_chunk(chunk, dtype)], dtype, n_slots + 1)
+        sort = backend_for(chunk).runs.sorted_runs
+        runs = sort([checked_chunk(chunk, dtype)], dtype, n_slots + 1)
     return apart(chunk) if runs is None else SortedSlots(runs)
 
 

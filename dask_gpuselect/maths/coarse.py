@@ -176,7 +176,8 @@ def cuts_of_tally(brackets: Brackets, tally: Tally, most: int) -> Cuts:
     weight = tally.weight.integers(WEIGHT_UNIT).item()
     square = tally.square.integers(PRODUCT_UNIT).item()
     shift, of_square = (max(each.bit_length() - UNIT_BITS, 0) for each in (weight, square))
-    below, upto = ((order.wholes_before(at) >> shift).astype(np.int64) for at in (below, upto))
+    sums = order.weights_before(np.concatenate([below, upto])).in_units(np.int64(shift - POINT))
+    below, upto = sums.reshape(2, -1)
     squares = math.ldexp(square >> of_square, of_square - 2 * shift)
     return cuts.with_weights(below, upto, weight >> shift, shift - POINT, squares)
 

@@ -177,14 +177,14 @@ class Cuts(Joined):
         return cls(pivots, below, upto, sizes, valid, missing)
 
     def with_weights(
-        self, below: IntArray, upto: IntArray, weight: int, unit: int, square: float
+        self, below: IntArray, upto: IntArray, weight: Any, unit: Any, square: Any
     ) -> Self:
-        """Add weights to the exact cuts of one chunk, each rounded down to units of ``2**unit``.
+        """Add weights to exact cuts, each rounded down to units of ``2**unit`` of its chunk.
 
-        `below` and `upto` are the sums at the pivots, and `weight` is that of all elements. A sum
-        of n weights is too low by less than n units.
+        `below` and `upto` are the sums at the pivots, and `weight` is that of all elements of a
+        chunk. A sum of n weights is too low by less than n units.
         """
-        totals, units = np.array([weight], np.int64), np.array([unit], np.int64)
+        totals, units = (np.array(each, np.int64).reshape(-1) for each in (weight, unit))
         return replace(
             self,
             weight_below=below + self.below,
@@ -193,8 +193,21 @@ class Cuts(Joined):
             weight=totals,
             weight_most=totals + self.n_valid,
             unit=units,
-            square=np.array([square]),
+            square=np.array(square, np.float64).reshape(-1),
         )
+
+    def of_each_chunk(self) -> list[Self]:
+        """Split the cuts of several chunks into those of each."""
+        stops, columns = self.starts() + self.sizes, self.by_name()
+        edges = zip(self.starts().tolist(), stops.tolist(), strict=True)
+        at = ((slice(i, i + 1), slice(*each)) for i, each in enumerate(edges))
+        return [
+            replace(
+                self,
+                **{name: each[own[name not in self.OF_CHUNKS]] for name, each in columns.items()},
+            )
+            for own in at
+        ]
 
     def of_chunks(self, chunks: IntArray, starts: IntArray | None = None) -> Self:
         """Take some chunks, by their numbers, in that order; `starts` are as of `starts()`."""

@@ -5,7 +5,6 @@ Each run of `runs` is a slot, and the last one, which has no elements, stands fo
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -66,15 +65,12 @@ def cuts(given: SortedSlots, share: int) -> Slots:
     numbers, places = runs.squares_of(every).leading()
     square = np.ldexp(numbers, DIGIT * places - 2 * unit)
     sums_below, sums_upto = sums.in_units(unit[np.tile(run, 2)]).reshape(2, -1)
-    totals, edges = weight.in_units(unit), run.searchsorted(np.append(every, len(every)))
-    slots, parts = given.slots(), []
-    for i in given.runs_of(slots).tolist():
-        own, start = slice(edges[i], edges[i + 1]), runs.starts[i]
-        counts = int(runs.n_valid[i]), int(runs.n_missing[i])
-        of_counts = Cuts.of_chunk(pivots[own], below[own] - start, upto[own] - start, *counts)
-        sums_of = sums_below[own], sums_upto[own]
-        parts.append(of_counts.with_weights(*sums_of, totals[i], unit[i], square[i]))
-    return _by_slot(slots, parts)
+    sizes, totals = np.bincount(run, minlength=len(every)), weight.in_units(unit)
+    below, upto = (each - runs.starts[run] for each in (below, upto))
+    of_counts = Cuts(pivots, below, upto, sizes, runs.n_valid, runs.n_missing)
+    of_runs = of_counts.with_weights(sums_below, sums_upto, totals, unit, square).of_each_chunk()
+    slots = given.slots()
+    return _by_slot(slots, [of_runs[i] for i in given.runs_of(slots).tolist()])
 
 
 def _pivots(runs: Runs, share: int) -> tuple[IntArray, NDArray[Any], IntArray, IntArray]:
@@ -107,71 +103,51 @@ def tally(given: SortedSlots, brackets: Slots, most: Slots | int) -> Slots:
     """Tally each slot at its brackets; see `kernels.tally`."""
     runs, slots = given.runs, given.slots(brackets)
     asked: list[Brackets] = [brackets[slot] for slot in slots]
-    number = given.runs_of(slots)
-    edges = np.append(0, np.cumsum([len(each.ends) for each in asked]))
-    run = np.repeat(number, np.diff(edges))
+    number, n_ends = given.runs_of(slots), np.array([len(each.ends) for each in asked])
+    run, first = np.repeat(number, n_ends), np.cumsum(n_ends) - n_ends
     below, upto = _sides(runs, run, np.concatenate([each.ends for each in asked]))
     before, weight = runs.sums_of(np.arange(len(runs.n_valid)))
     sums = runs.weights_before(np.concatenate([below, upto])) - before[np.tile(run, 2)]
     # Each cell begins behind the elements up to an end, and stops before those of the next one.
-    own = [slice(*each) for each in itertools.pairwise(edges.tolist())]
-    begins = [np.append(runs.starts[i], upto[at]) for i, at in zip(number, own, strict=True)]
-    stops = [np.append(below[at], runs.stops[i]) for i, at in zip(number, own, strict=True)]
-    gathered = _gathered(runs, begins, stops, asked, [at_slot(most, slot) for slot in slots])
+    begins = np.insert(upto, first, runs.starts[number])
+    stops = np.insert(below, first + n_ends, runs.stops[number])
+    n_cells, wanted = n_ends + 1, np.concatenate([each.wanted for each in asked])
+    sizes = (stops - begins) * wanted
+    n = np.add.reduceat(sizes, first + np.arange(len(first)))
+    fits = n <= [at_slot(most, slot) for slot in slots]
+    places = ahead(begins, sizes * np.repeat(fits, n_cells), 1)
     squares, products = _products(runs, begins, stops, asked)
-    parts: list[Tally | None] = []
-    for i, (at, candidates) in enumerate(zip(own, gathered, strict=True)):
-        if candidates is None:
-            parts.append(None)
-            continue
-        elements, weights = candidates
-        n_valid, n_missing, n_left_out, n_idle = (
-            int(n[number[i]]) for n in (runs.n_valid, runs.n_missing, runs.n_left_out, runs.n_idle)
-        )
-        tallied = Tally(
-            below[at] - runs.starts[number[i]],
-            upto[at] - runs.starts[number[i]],
-            Candidates(elements, is_ordered=True),
-            n_valid,
-            n_missing,
-            n_left_out=n_left_out,
-            n_idle=n_idle,
-            weights=weights,
-            weight_below=sums[at],
-            weight_upto=sums[len(run) + at.start : len(run) + at.stop],
-            weight=weight[number[i : i + 1]],
-            square=squares[number[i : i + 1]],
-            products=products[at.start + i : at.stop + i + 1],
-        )
-        parts.append(tallied)
+    ones, counts = np.ones_like(number), ("n_valid", "n_missing", "n_left_out", "n_idle")
+    columns: dict[str, Sequence[Any]] = {
+        "below": _pieces(below - runs.starts[run], n_ends),
+        "upto": _pieces(upto - runs.starts[run], n_ends),
+        "candidates": _pieces(runs.elements(places), n * fits),
+        "weights": _pieces(runs.weights_at(places), n * fits),
+        "weight_below": sums[: len(run)].pieces(n_ends),
+        "weight_upto": sums[len(run) :].pieces(n_ends),
+        "weight": weight[number].pieces(ones),
+        "square": squares[number].pieces(ones),
+        "products": products.pieces(n_cells if len(products) else 0 * n_cells),
+    }
+    columns |= {name: getattr(runs, name)[number].tolist() for name in counts}
+    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    parts = [_tally_of(**row) if each else None for each, row in zip(fits, rows, strict=True)]
     return _by_slot(slots, parts)
 
 
-def _gathered(
-    runs: Runs,
-    begins: Sequence[IntArray],
-    stops: Sequence[IntArray],
-    asked: Sequence[Brackets],
-    most: Sequence[int],
-) -> list[tuple[NDArray[Any], NDArray[Any]] | None]:
-    """Return the elements and weights in the wanted cells of each slot; None for more than `most`.
+def _tally_of(candidates: NDArray[Any], **columns: Any) -> Tally:
+    return Tally(candidates=Candidates(candidates, is_ordered=True), **columns)
 
-    The places of the elements of a cell are those from its begin to its stop.
-    """
-    first = [begin[each.wanted] for each, begin in zip(asked, begins, strict=True)]
-    sizes = [stop[each.wanted] for each, stop in zip(asked, stops, strict=True)]
-    sizes = [stop - begin for begin, stop in zip(first, sizes, strict=True)]
-    fits = [n.sum() <= room for n, room in zip(sizes, most, strict=True)]
-    sizes = [n * does for n, does in zip(sizes, fits, strict=True)]
-    places = ahead(np.concatenate(first), np.concatenate(sizes), 1)
-    edges = np.cumsum([n.sum() for n in sizes])[:-1]
-    columns = (np.split(each, edges) for each in (runs.elements(places), runs.weights_at(places)))
-    pairs = zip(*columns, strict=True)
-    return [pair if does else None for pair, does in zip(pairs, fits, strict=True)]
+
+def _pieces(column: NDArray[Any], sizes: IntArray) -> list[NDArray[Any]]:
+    """Split a column into pieces of these sizes."""
+    stops = np.cumsum(sizes)
+    edges = zip((stops - sizes).tolist(), stops.tolist(), strict=True)
+    return [column[start:stop] for start, stop in edges]
 
 
 def _products(
-    runs: Runs, begins: Sequence[IntArray], stops: Sequence[IntArray], asked: Sequence[Brackets]
+    runs: Runs, begins: IntArray, stops: IntArray, asked: Sequence[Brackets]
 ) -> tuple[ExactSums, ExactSums]:
     """Sum squares of weights in each run, and elements times weights in the summed cells.
 
@@ -180,13 +156,10 @@ def _products(
     every = np.arange(len(runs.n_valid))
     if all(each.summed is None for each in asked):
         return ExactSums.zeros(every.shape), NO_SUMS
-    none = [np.zeros(len(each.wanted), np.bool_) for each in asked]
-    masks = [
-        each.summed if each.summed is not None else no for each, no in zip(asked, none, strict=True)
-    ]
-    some = np.concatenate(masks)
-    places = (np.where(some, np.concatenate(each), 0) for each in (begins, stops))
-    return runs.squares_of(every), runs.products(*places)
+    some = np.concatenate(
+        [0 * each.wanted if each.summed is None else each.summed for each in asked]
+    )
+    return runs.squares_of(every), runs.products(begins * some, stops * some)
 
 
 def moments(given: SortedSlots, near: Slots, cells: Any = None) -> Slots:

@@ -53,12 +53,12 @@ class Runs(WeightedOrder):
         """The shape of a table with a row for each run, as far as answers depend on it."""
         return len(self.n_valid), 0
 
-    @property
+    @cached_property
     def stops(self) -> IntArray:
         """Place behind each run."""
         return np.cumsum(self.n_valid)
 
-    @property
+    @cached_property
     def starts(self) -> IntArray:
         return self.stops - self.n_valid
 
