@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.kernels.compiling import by_types, intrinsic, renamed, types
+from dask_gpuselect.kernels.compiling import by_types, called_by_kernels, intrinsic, renamed, types
 
 
 @by_types
@@ -38,6 +38,14 @@ def key_of(value: Any, bits: Any) -> Any:
     """Return the key of an element from its bits as a signed integer; see `keys.to_keys`."""
     zero = np.uint64(1 << (value.bitwidth - 1))
     return lambda value, bits: np.uint64(ordered(value, bits)) + zero
+
+
+@called_by_kernels
+def nan_key(keys: Any) -> Any:
+    """Return the key of the NaN that NumPy writes, for floats whose keys are of the same size."""
+    kind = keys.dtype.type
+    rest = kind(~kind(0)) >> kind(13 if keys.itemsize == 8 else 10)
+    return kind(~rest)
 
 
 def _of_word(name: str, build: Callable[[Any, Any], Any]) -> Any:
@@ -75,3 +83,31 @@ last_bit = _of_word(
     lambda builder, word: builder.sub(word.type(63), builder.ctlz(word, _never_zero(word))),
 )
 """Find the highest set bit of a word that is not 0."""
+
+
+def _deposits() -> bool:
+    """Return whether the processor has an instruction that is faster than `_nth_by_loop`."""
+    from numba.core.registry import cpu_target
+
+    # Numba keeps kernels on disk by the same names, so that no other processor is given them.
+    _, processor, features = cpu_target.target_context.codegen().magic_tuple()
+    return "+bmi2" in features and processor not in ("znver1", "znver2")  # which take 18 cycles
+
+
+@by_types
+def nth_bit(word: Any, n: Any) -> Any:
+    """Find the set bit of a word that has n lower ones."""
+    if not _deposits():
+        return lambda word, n: _nth_by_loop(word, n)
+    external: Any = types.ExternalFunction
+    of = types.uint64(types.uint64, types.uint64)
+    deposit = external("llvm.x86.bmi.pdep.64", of)
+    return lambda word, n: first_bit(deposit(np.uint64(1) << np.uint64(n), word))
+
+
+@called_by_kernels
+def _nth_by_loop(word: Any, n: Any) -> Any:
+    """Clear the n lowest set bits of a word, and find the next: often a mispredicted branch."""
+    for _ in range(n):
+        word &= word - np.uint64(1)
+    return first_bit(word)

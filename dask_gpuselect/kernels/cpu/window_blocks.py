@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import called_by_kernels, kernel_of
 from dask_gpuselect.kernels.cpu import typed as t
-from dask_gpuselect.kernels.cpu.bits import as_floats, first_bit, n_bits
+from dask_gpuselect.kernels.cpu.bits import as_floats, first_bit, last_bit, n_bits, nan_key, nth_bit
 from dask_gpuselect.kernels.cpu.window_deviations import FAR, nearest
 from dask_gpuselect.kernels.cpu.window_sets import RANKS, takes, walk_columns
 from dask_gpuselect.maths.windows import Frame, WindowOrder, WindowRanks, strides_of
@@ -96,20 +96,22 @@ def elements(
     order: WindowOrder,
     *,
     is_whole: bool,
+    least: int = 1,
 ) -> list[NDArray[Any]]:
     """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``.
 
     There is one array if both elements always are one. For distances they hold their words.
-    `is_whole` says that all elements take part.
+    `is_whole` says that all elements take part. Windows of fewer than `least` get the key of NaN.
     """
     axes, given, marks, own = laid_out(keys, keeps, frame)
     ranks = WindowRanks.of(order, own.n, is_whole=is_whole)
+    lower = np.where(np.arange(own.n + 1) < max(least, 1), np.int64(-1), ranks.lower)
     shape = frame.shape(keys.shape)
     outs = ranks.room(math.prod(shape), keys.dtype)
-    about = has_missing, _walk_of(given.shape, own), tuple(ranks)
-    how = order.deviates, takes(own) and not order.deviates
+    about = has_missing, _walk_of(given.shape, own), (lower, *ranks[1:])
     flat = [each.reshape(-1) for each in outs]
-    _walk(given.reshape(-1), marks, *about, *how, (flat[0], flat[-1]))
+    find = _by_distances if order.deviates else _by_columns if takes(own) else _by_marks
+    find(given.reshape(-1), marks, *about, (flat[0], flat[-1]))
     return [restored(each, axes, shape) for each in outs]
 
 
@@ -151,22 +153,57 @@ Ranks = tuple[t.IntRows, t.IntRows, int]
 Outs = tuple[t.Out, t.Out]
 """Keys of the lower and of the upper elements of answers."""
 Of = t.Places
+Walk = tuple[Of, Of, Of, Of, Of, Of, Of, Of, Of]
+"""What `_walk_of` returns."""
 
 
 @kernel_of("u8 u4 u2 u1")
-def _walk(
+def _by_marks(
     keys: t.Values,
     keeps: t.Marks,
     has_missing: bool,
-    walk: tuple[Of, Of, Of, Of, Of, Of, Of, Of, Of],
+    walk: Walk,
     ranks_of: Ranks,
-    deviates: bool,
-    unites: bool,
     outs: Outs,
 ) -> None:
-    """Find the elements of all windows, block by block; see `_walk_of`."""
+    """Find the elements of all windows by moving marks."""
+    _walk((keys, keeps, has_missing), walk, ranks_of, outs, _move_marks)
+
+
+@kernel_of("u8 u4 u2 u1")
+def _by_columns(
+    keys: t.Values,
+    keeps: t.Marks,
+    has_missing: bool,
+    walk: Walk,
+    ranks_of: Ranks,
+    outs: Outs,
+) -> None:
+    """Find the elements of all windows by sets of their columns."""
+    _walk((keys, keeps, has_missing), walk, ranks_of, outs, walk_columns)
+
+
+@kernel_of("u8 u4")
+def _by_distances(
+    keys: t.Values,
+    keeps: t.Marks,
+    has_missing: bool,
+    walk: Walk,
+    ranks_of: Ranks,
+    outs: Outs,
+) -> None:
+    """Find the words of distances in all windows by moving marks."""
+    _walk((keys, keeps, has_missing), walk, ranks_of, outs, _move_nearest)
+
+
+@called_by_kernels
+def _walk(given: Any, walk: Any, ranks_of: Any, outs: Any, find: Any) -> None:
+    """Find what is asked of all windows, block by block, by a function; see `_walk_of`.
+
+    Each way has a kernel of its own, because compiling all of them takes long.
+    """
+    keys, keeps, has_missing = given
     shape, size, step, tile, of_block, whole, entering, leaving, inner = walk
-    lower, upper, has_upper = ranks_of
     d = size.size
     extents = tile + size - 1
     room = 1
@@ -176,7 +213,7 @@ def _walk(
     places = np.empty((2, room), np.int32)
     ranks = np.empty(room + RANKS, np.int32)
     digits = np.empty((keys.itemsize, 256), np.int32)
-    words = np.zeros((room + 63) // 64 + 1, np.uint64)
+    words = np.zeros((room + 63) // 64 + 2, np.uint64)  # the last one has what takes no part
     n_places = np.empty(d, np.int64)  # places of windows, with those that steps skip
     n_tiles = np.empty(d, np.int64)
     strides = np.ones(d, np.int64)  # strides of the padded array
@@ -192,9 +229,9 @@ def _walk(
         n_out *= (n_places[a] - 1) // step[a] + 1
     n_padded = strides[0] * shape[1]
     own = np.empty(d, np.int64)  # places of this block
-    for block in range(shape[0] * every):
-        batch = block // every
-        rest = block % every
+    for number in range(shape[0] * every):
+        batch = number // every
+        rest = number % every
         start = batch * n_padded
         out = batch * n_out
         for a in range(d - 1, -1, -1):
@@ -204,25 +241,14 @@ def _walk(
             start += first * strides[a]
             out += first // step[a] * of_out[a]
         layout = start, own, size, strides, of_block
-        n = _gather(keys, keeps, has_missing, layout, buffers, places, ranks)
+        ranks[:] = 64 * (words.size - 1)
+        n = _gather(keys, keeps, has_missing, layout, buffers, places)
         side = _sort(buffers, places, digits, n)
         for i in range(n):
             ranks[places[side, i]] = i
-        if unites:
-            is_whole = n == _reached(own, size)
-            sorted_ranks = buffers[side], ranks, n, is_whole
-            columns = own, size, of_block, of_out, inner
-            walk_columns(sorted_ranks, columns, ranks_of, out, shape[0] * n_out, outs)
-            continue
-        if deviates:
-            _decode(buffers[side], buffers[1 - side], n)
-        for question in range(lower.shape[0]):
-            sorted_block = buffers[side], buffers[1 - side], ranks, words, n
-            moves = own, step, of_block, of_out, whole, entering, leaving
-            wanted = lower[question], upper[question], has_upper
-            _walk_block(
-                sorted_block, moves, wanted, deviates, question * shape[0] * n_out + out, outs
-            )
+        is_whole = n == _reached(own, size)
+        block_of = buffers[side], buffers[1 - side], ranks, words, n, is_whole
+        find(block_of, (own, of_out, walk), ranks_of, out, shape[0] * n_out, outs)
 
 
 @called_by_kernels
@@ -235,9 +261,7 @@ def _reached(own: Any, size: Any) -> Any:
 
 
 @called_by_kernels
-def _gather(
-    keys: Any, keeps: Any, has_missing: Any, layout: Any, buffers: Any, places: Any, ranks: Any
-) -> Any:
+def _gather(keys: Any, keeps: Any, has_missing: Any, layout: Any, buffers: Any, places: Any) -> Any:
     """Copy the valid elements of a block with their places in it; return their number."""
     start, own, size, strides, of_block = layout
     d = size.size
@@ -262,7 +286,6 @@ def _gather(
                 takes_part = takes_part and keeps[first + i] != 0
             buffers[0, n] = key
             places[0, n] = place
-            ranks[place] = -1
             place += of_block[d - 1]
             n += takes_part
     return n
@@ -280,11 +303,7 @@ def _sort(buffers: Any, places: Any, digits: Any, n: Any) -> Any:
     for i in range(n):
         low = min(low, buffers[0, i])
         high = max(high, buffers[0, i])
-    n_bits = 0
-    differs = np.uint64(high ^ low) if n > 0 else np.uint64(0)
-    while differs > 0:
-        differs >>= np.uint64(1)
-        n_bits += 1
+    n_bits = last_bit(np.uint64(high ^ low)) + 1 if n > 0 and high != low else 0
     shift = max(n_bits - 8 * DIGITS, 0)
     side = _sort_by_digits(buffers, places, digits, n, 0, shift, n_bits)
     if shift > 0 and not _insert(buffers[side], places[side], n):
@@ -354,17 +373,39 @@ def _decode(keys: Any, words: Any, n: Any) -> None:
 
 
 @called_by_kernels
+def _move_marks(block: Any, moves: Any, ranks_of: Any, out: Any, n_windows: Any, outs: Any) -> None:
+    """Find elements of windows of a block by marks."""
+    lower, upper, has_upper = ranks_of
+    for question in range(lower.shape[0]):
+        wanted = lower[question], upper[question], has_upper
+        _walk_block(block, moves, wanted, None, question * n_windows + out, outs)
+
+
+@called_by_kernels
+def _move_nearest(
+    block: Any, moves: Any, ranks_of: Any, out: Any, n_windows: Any, outs: Any
+) -> None:
+    """Find distances of elements of windows of a block by marks."""
+    lower, upper, has_upper = ranks_of
+    _decode(block[0], block[1], block[4])
+    for question in range(lower.shape[0]):
+        wanted = lower[question], upper[question], has_upper
+        _walk_block(block, moves, wanted, True, question * n_windows + out, outs)
+
+
+@called_by_kernels
 def _walk_block(block: Any, moves: Any, wanted_of: Any, deviates: Any, out: Any, outs: Any) -> None:
     """Move the window through a block, row by row, and find its elements of two ranks.
 
     `below` is the number of elements of the window whose ranks are in words before the current one.
+    Elements that take no part have a rank beyond all others: a branch would be mispredicted.
+    `deviates` is None if distances are not asked, which Numba then does not compile.
     """
-    keys, decoded, ranks, words, n = block
-    own, step, of_block, of_out, whole, entering, leaving = moves
+    keys, decoded, ranks, words, n, is_whole = block
+    own, of_out, (_, _, step, _, of_block, whole, entering, leaving, _) = moves
     lower, upper, has_upper = wanted_of
     out_lower, out_upper = outs
     d = own.size
-    values, first_out, second_out = as_floats(decoded), as_floats(out_lower), as_floats(out_upper)
     n_words = (n + 63) // 64
     n_rows = 1
     for a in range(d - 1):
@@ -373,6 +414,7 @@ def _walk_block(block: Any, moves: Any, wanted_of: Any, deviates: Any, out: Any,
     word = n_words // 2
     near = 0, 0  # see `nearest`
     words[n_words] = ~np.uint64(0)
+    nothing = nan_key(keys)
     for row in range(n_rows):
         rest, first, to = row, 0, out
         for a in range(d - 2, -1, -1):
@@ -385,32 +427,29 @@ def _walk_block(block: Any, moves: Any, wanted_of: Any, deviates: Any, out: Any,
         n_in_window, below = 0, 0
         for i in range(whole.size):
             rank = ranks[first + whole[i]]
-            if rank >= 0:
-                words[rank >> 6] |= np.uint64(1) << np.uint64(rank & 63)
-                below += (rank >> 6) < word
-                n_in_window += 1
+            words[rank >> 6] ^= np.uint64(1) << np.uint64(rank & 63)
+            below += (rank >> 6) < word
+            n_in_window += rank < n
         until = 0
         for j in range(length):
             if j > 0:
                 for i in range(leaving.size):
                     rank = ranks[first + leaving[i]]
-                    if rank >= 0:
-                        words[rank >> 6] ^= np.uint64(1) << np.uint64(rank & 63)
-                        below -= (rank >> 6) < word
-                        n_in_window -= 1
+                    words[rank >> 6] ^= np.uint64(1) << np.uint64(rank & 63)
+                    below -= (rank >> 6) < word
+                    n_in_window -= rank < n
                 first += of_block[d - 1]
                 for i in range(entering.size):
                     rank = ranks[first + entering[i]]
-                    if rank >= 0:
-                        words[rank >> 6] |= np.uint64(1) << np.uint64(rank & 63)
-                        below += (rank >> 6) < word
-                        n_in_window += 1
+                    words[rank >> 6] ^= np.uint64(1) << np.uint64(rank & 63)
+                    below += (rank >> 6) < word
+                    n_in_window += rank < n
             if until > 0:
                 until -= 1
                 continue
             until = every - 1
-            if n_in_window > 0:
-                wanted = lower[n_in_window]
+            wanted = lower[whole.size] if is_whole else lower[n_in_window]  # sooner known
+            if wanted >= 0:
                 while below > wanted:
                     word -= 1
                     below -= n_bits(words[word])
@@ -419,20 +458,19 @@ def _walk_block(block: Any, moves: Any, wanted_of: Any, deviates: Any, out: Any,
                     below += inside
                     word += 1
                     inside = n_bits(words[word])
-                bits = words[word]
-                for _ in range(wanted - below):
-                    bits &= bits - np.uint64(1)
-                if deviates:
-                    middle = 64 * word + first_bit(bits)
-                    block_of = values, words, n_words
+                own_bit = nth_bit(words[word], wanted - below)
+                if deviates is not None:
+                    middle = 64 * word + own_bit
+                    block_of = as_floats(decoded), words, n_words
                     about = n_in_window, wanted, upper[n_in_window], FAR + leaving.size
                     near, distances = nearest(block_of, middle, about, near)
-                    first_out[to], second_out[to] = distances
+                    as_floats(out_lower)[to], as_floats(out_upper)[to] = distances
                     to += 1
                     continue
-                out_lower[to] = keys[64 * word + first_bit(bits)]
+                out_lower[to] = keys[64 * word + own_bit]
                 if has_upper:
                     other = word
+                    bits = words[word] & (~np.uint64(0) << np.uint64(own_bit))
                     if upper[n_in_window] > wanted:
                         bits &= bits - np.uint64(1)
                         while bits == 0:
@@ -440,5 +478,5 @@ def _walk_block(block: Any, moves: Any, wanted_of: Any, deviates: Any, out: Any,
                             bits = words[other]
                     out_upper[to] = keys[64 * other + first_bit(bits)]
             else:
-                out_lower[to] = out_upper[to] = 0
+                out_lower[to] = out_upper[to] = nothing
             to += 1

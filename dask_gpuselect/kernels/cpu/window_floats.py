@@ -20,6 +20,7 @@ from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.windows import Frame, Shape, WindowOrder, ranks_by_count, strides_of
 
 RARE = 256  # one of as many windows may have fewer elements than its network assumes
+SAMPLE = 4096  # elements that tell how many are missing
 FEWEST = 9  # elements of windows whose networks are short for any number of missing ones
 
 
@@ -50,9 +51,16 @@ def answers(
     is_known = order.skips_missing or keeps is None or needed == n
     if not is_known or frame.footprint is not None or needed > n:
         return None
-    # A network of few ranks is short.
-    assumed = needed if n <= FEWEST else max(needed, n * 3 // 4)
-    assumed = assumed if order.skips_missing and may_lack else n
+    assumed = n
+    if order.skips_missing and may_lack:
+        some = values.reshape(-1)[:: values.size // SAMPLE | 1]
+        is_valid = some == some  # noqa: PLR0124
+        if keeps is not None:
+            is_valid &= keeps.reshape(-1)[:: values.size // SAMPLE | 1]
+        share = float(is_valid.mean())
+        fewest = n * share - 3 * math.sqrt(n * share * (1 - share))
+        # A network of few ranks is short.
+        assumed = needed if n <= FEWEST else max(needed, min(n * 3 // 4, math.floor(fewest)))
     n_valid = None if assumed == n else np.full(1, assumed)
     made = Network.fitting(values.shape, values.itemsize, frame, order, n_valid)
     if made is None:

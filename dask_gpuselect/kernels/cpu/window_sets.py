@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.kernels.compiling import by_types, called_by_kernels, intrinsic, types
-from dask_gpuselect.kernels.cpu.bits import first_bit, n_bits
+from dask_gpuselect.kernels.cpu.bits import first_bit, n_bits, nan_key, nth_bit
 from dask_gpuselect.maths.windows import Frame
 
 RANKS, WORDS = 16, 8  # ranks and words of a vector
@@ -38,8 +38,8 @@ def walk_columns(
     `below` is the number of elements of the window in words before the current one, for each
     question. Behind the ranks of a block are `RANKS` more, which do not count.
     """
-    keys, ranks, n, is_whole = block
-    own, size, of_block, of_out, inner = moves
+    keys, _, ranks, _, n, is_whole = block
+    own, of_out, (_, size, _, _, of_block, _, _, _, inner) = moves
     lower, upper, has_upper = ranks_of
     out_lower, out_upper = outs
     d = own.size
@@ -51,7 +51,7 @@ def walk_columns(
     pitch, every = 8 * (reach + WORDS), 64 * n_words
     words = np.full(lower.shape[0], n_words // 2, np.int64)
     below = np.empty(lower.shape[0], np.int64)
-    n_planes = 1
+    n_planes, nothing = 1, nan_key(keys)
     for a in range(d - 2):
         n_planes *= own[a]
     for plane in range(n_planes):
@@ -89,11 +89,11 @@ def walk_columns(
                 at = at_sets + 8 * place
                 to = to_plane + row * of_out[d - 2] + place
                 for question in range(lower.shape[0]):
-                    if n_in_window == 0:
-                        out_lower[to] = out_upper[to] = 0
+                    wanted = lower[question, n_in_window]
+                    if wanted < 0:
+                        out_lower[to] = out_upper[to] = nothing
                         to += n_windows
                         continue
-                    wanted = lower[question, n_in_window]
                     word, less = words[question], below[question]
                     while less > wanted:
                         word -= 1
@@ -104,10 +104,10 @@ def walk_columns(
                         word += 1
                         bits = _united(at + word * pitch, width)
                     words[question], below[question] = word, less
-                    for _ in range(wanted - less):
-                        bits &= bits - np.uint64(1)
-                    out_lower[to] = keys[64 * word + first_bit(bits)]
+                    place_in_word = nth_bit(bits, wanted - less)
+                    out_lower[to] = keys[64 * word + place_in_word]
                     if has_upper:
+                        bits &= ~np.uint64(0) << np.uint64(place_in_word)
                         if upper[question, n_in_window] > wanted:
                             bits &= bits - np.uint64(1)
                             while bits == 0:
@@ -120,10 +120,10 @@ def walk_columns(
 @called_by_kernels
 def _toggle(ranks: Any, begin: Any, stride: Any, n: Any, sets: Any) -> None:
     """Put the elements of a row into the sets of their columns, or take them out."""
+    last = sets.shape[0] - 1  # which has the elements that take no part
     for x in range(n):
         rank = ranks[begin + x * stride]
-        if rank >= 0:
-            sets[rank >> 6, x] ^= np.uint64(1) << np.uint64(rank & 63)
+        sets[min(rank >> 6, last), x] ^= np.uint64(1) << np.uint64(rank & 63)
 
 
 @called_by_kernels
@@ -202,7 +202,7 @@ def _count_code(context: Any, address: Any, n: Any, limit: Any) -> Any:
 
 @by_types
 def _count(address: Any, n: Any, limit: Any) -> Any:
-    """Count the ranks that are less than a limit and not negative, of n from an address on."""
+    """Count the ranks that are less than a limit, of n from an address on."""
     made = intrinsic(_count_code)
     return lambda address, n, limit: made(address, n, limit)
 

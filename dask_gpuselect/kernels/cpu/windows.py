@@ -245,8 +245,13 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     if answers is not None:
         return answers
     keys, keeps, has_missing = _keys(chunk, dtype)
+    is_plain = _is_plain_float(dtype, order) and order.mixes < 2
+    is_known = order.skips_missing or keeps is None
+    # Then blocks mark windows of few elements by NaN, and nothing is counted.
+    is_marked = is_plain and is_known and not _fits(keys.shape, dtype, frame, order)
+    lacks = has_missing or keeps is not None
     is_missing = keys == ~keys.dtype.type(0) if has_missing else None
-    counted = _counts(keys.shape, is_missing, keeps, frame)
+    counted = _counts(keys.shape, *((None, None) if is_marked else (is_missing, keeps)), frame)
     n_valid = counted[0]
     is_whole = 0 in n_valid.strides
     about = frame, order, None if is_whole else np.ascontiguousarray(n_valid, np.int64)
@@ -258,7 +263,9 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     elif window_columns.takes(keys, frame):
         chosen = window_columns.elements(keys, keeps, frame, order)
     else:
-        chosen = window_blocks.elements(keys, keeps, has_missing, frame, order, is_whole=is_whole)
+        least = order.least if order.skips_missing else max(order.least, frame.n)
+        how: dict[str, Any] = {"is_whole": not lacks, "least": least if is_marked else 1}
+        chosen = window_blocks.elements(keys, keeps, has_missing, frame, order, **how)
     found = _found(chosen, dtype, order)
     return _finished(found, counted, dtype, order, frame.n).reshape(-1, *shape)
 
