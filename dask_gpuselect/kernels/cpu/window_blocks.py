@@ -484,6 +484,9 @@ def _walk_block(block: Any, moves: Any, wanted_of: Any, deviates: Any, out: Any,
     lower, upper, has_upper = wanted_of
     out_lower, out_upper = outs
     d = own.size
+    if deviates is not None:
+        values = as_floats(decoded)
+        first_out, second_out = as_floats(out_lower), as_floats(out_upper)
     n_words = (n + 63) // 64
     n_rows = 1
     for a in range(d - 1):
@@ -539,10 +542,10 @@ def _walk_block(block: Any, moves: Any, wanted_of: Any, deviates: Any, out: Any,
                 own_bit = nth_bit(words[word], wanted - below)
                 if deviates is not None:
                     middle = 64 * word + own_bit
-                    block_of = as_floats(decoded), words, n_words
+                    block_of = values, words, n_words
                     about = n_in_window, wanted, upper[n_in_window], FAR + leaving.size
                     near, distances = nearest(block_of, middle, about, near)
-                    as_floats(out_lower)[to], as_floats(out_upper)[to] = distances
+                    first_out[to], second_out[to] = distances
                     to += 1
                     continue
                 out_lower[to] = keys[64 * word + own_bit]

@@ -80,7 +80,7 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
 def _answer_end(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
     """Answer the windows of a slab, few at the ends by NumPy.
 
-    The kernel of windows that lack elements takes seven seconds to compile.
+    The kernel of windows that lack elements takes seconds to compile.
     """
     n = math.prod(frame.shape(tuple(chunk.shape))) * frame.n
     is_by_numpy = isinstance(chunk, Accompanied) and n <= ENDS
