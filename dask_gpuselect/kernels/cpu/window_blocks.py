@@ -115,10 +115,10 @@ def elements(
     if own.step == (1,) and own.footprint is None and not order.deviates:
         most = _tile(given.shape[1:], own)[0]
         sizes = *given.shape, own.size[0], most
-        _along_lines(*of_keys, sizes, _scratch(most + own.size[0] - 1, keys.dtype), *about)
+        _along_lines(of_keys, sizes, _scratch(most + own.size[0] - 1, keys.dtype), *about)
     else:
         find = _by_distances if order.deviates else _by_columns if takes(own) else _by_marks
-        find(*of_keys, _walk_of(given.shape, own), *about)
+        find(of_keys, _walk_of(given.shape, own), *about)
     return [restored(each, axes, shape) for each in outs]
 
 
@@ -175,37 +175,29 @@ Ranks = tuple[t.IntRows, t.IntRows, int]
 Outs = tuple[t.Out, t.Out]
 """Keys of the lower and of the upper elements of answers."""
 Of = t.Places
+Given = tuple[t.Values, t.Marks, bool]
+"""Keys, marks of those that take part, and whether some are missing."""
+Scratch = tuple[t.Table, t.CodeTable, t.CodesOut, t.CodeTable, t.LongWords, t.CodesOut]
+"""What `_scratch` returns."""
 Walk = tuple[Of, Of, Of, Of, Of, Of, Of, Of, Of]
 """What `_walk_of` returns."""
 
 
 @kernel_of("u8 u4 u2 u1")
-def _by_marks(
-    keys: t.Values,
-    keeps: t.Marks,
-    has_missing: bool,
-    walk: Walk,
-    ranks_of: Ranks,
-    outs: Outs,
-) -> None:
+def _by_marks(given: Given, walk: Walk, ranks_of: Ranks, outs: Outs) -> None:
     """Find the elements of all windows by moving marks."""
-    _walk((keys, keeps, has_missing), walk, ranks_of, outs, _move_marks)
+    _walk(given, walk, ranks_of, outs, _move_marks)
 
 
 @kernel_of("u8 u4 u2 u1")
 def _along_lines(
-    keys: t.Values,
-    keeps: t.Marks,
-    has_missing: bool,
-    sizes: tuple[int, int, int, int],
-    scratch: tuple[t.Table, t.CodeTable, t.CodesOut, t.CodeTable, t.LongWords, t.CodesOut],
-    ranks_of: Ranks,
-    outs: Outs,
+    given: Given, sizes: tuple[int, int, int, int], scratch: Scratch, ranks_of: Ranks, outs: Outs
 ) -> None:
     """Find the elements of all windows of consecutive elements; see `window_lines`.
 
     `sizes` are those of the array, of windows and of blocks.
     """
+    keys, keeps, has_missing = given
     n_rows, n_keys, size, most = sizes
     buffers, places, ranks, digits, units, slots = scratch
     lower, upper, has_upper = ranks_of
@@ -249,29 +241,15 @@ def _along_lines(
 
 
 @kernel_of("u8 u4 u2 u1")
-def _by_columns(
-    keys: t.Values,
-    keeps: t.Marks,
-    has_missing: bool,
-    walk: Walk,
-    ranks_of: Ranks,
-    outs: Outs,
-) -> None:
+def _by_columns(given: Given, walk: Walk, ranks_of: Ranks, outs: Outs) -> None:
     """Find the elements of all windows by sets of their columns."""
-    _walk((keys, keeps, has_missing), walk, ranks_of, outs, walk_columns)
+    _walk(given, walk, ranks_of, outs, walk_columns)
 
 
 @kernel_of("u8 u4")
-def _by_distances(
-    keys: t.Values,
-    keeps: t.Marks,
-    has_missing: bool,
-    walk: Walk,
-    ranks_of: Ranks,
-    outs: Outs,
-) -> None:
+def _by_distances(given: Given, walk: Walk, ranks_of: Ranks, outs: Outs) -> None:
     """Find the words of distances in all windows by moving marks."""
-    _walk((keys, keeps, has_missing), walk, ranks_of, outs, _move_nearest)
+    _walk(given, walk, ranks_of, outs, _move_nearest)
 
 
 @called_by_kernels
