@@ -21,12 +21,15 @@ from dask_gpuselect.maths.windows import Frame
 
 RANKS, WORDS = 16, 8  # ranks and words of a vector
 LEAST = 12  # elements that enter a window by one move; with fewer, marks are moved faster
+LEAST_NARROW, NARROW = 8, 64  # the same for windows along two axes of at most as many columns
 
 
 def takes(frame: Frame) -> bool:
     """Return whether windows are found faster by sets of columns than by moving marks."""
     is_plain = frame.footprint is None and set(frame.step) == {1}
-    return is_plain and len(frame.size) > 1 and frame.n // frame.size[-1] >= LEAST
+    is_narrow = len(frame.size) == 2 and frame.size[-1] <= NARROW
+    least = LEAST_NARROW if is_narrow else LEAST
+    return is_plain and len(frame.size) > 1 and frame.n // frame.size[-1] >= least
 
 
 @called_by_kernels
