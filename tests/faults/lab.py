@@ -20,7 +20,7 @@ from typing import Any
 import dask
 from dask.callbacks import Callback
 from dask.utils import key_split
-from distributed import Client, WorkerPlugin
+from distributed import Client, WorkerPlugin, utils
 
 from tests.faults.apart import Apart, answer, waited_for
 from tests.faults.cases import Case
@@ -400,9 +400,14 @@ def bytes_on_device() -> int:
 
 
 def left_here() -> str:
-    """What the package still keeps in this process, in words; nothing if there is none."""
+    """What the package still keeps in this process, in words; nothing if there is none.
+
+    Logs of workers, also of closed ones, have the traceback of each transfer that failed, and with
+    it what was sent: `distributed` keeps that, and not the package.
+    """
     from dask_gpuselect.engine import boards, spill
 
+    utils.DequeHandler.clear_all_instances()
     gc.collect()
     left = {
         "bytes taken": boards.room.taken,
@@ -414,11 +419,7 @@ def left_here() -> str:
 
 
 def left_on_worker(dask_worker: Any) -> str:
-    """What the package still keeps in the process of a worker, and what `distributed` does.
-
-    The log of a worker has the traceback of each transfer that failed, and with it what was sent.
-    """
-    dask_worker._deque_handler.deque.clear()
+    """What the package still keeps in the process of a worker, and what `distributed` does."""
     if left := left_here():
         data = sorted({key_split(key) for key in dask_worker.data})
         tasks = sorted({f"{key_split(t.key)} {t.state}" for t in dask_worker.state.tasks.values()})
