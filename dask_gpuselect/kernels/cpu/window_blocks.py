@@ -178,9 +178,9 @@ Of = t.Places
 Given = tuple[t.Values, t.Marks, bool]
 """Keys, marks of those that take part, and whether some are missing."""
 Scratch = tuple[t.Table, t.CodeTable, t.CodesOut, t.CodeTable, t.LongWords, t.CodesOut]
-"""What `_scratch` returns."""
+"""Keys, places, ranks, digits, units and slots: see `_scratch`."""
 Walk = tuple[Of, Of, Of, Of, Of, Of, Of, Of, Of]
-"""What `_walk_of` returns."""
+"""Shape, sizes, strides and ways of a walk: see `_walk_of`."""
 
 
 @kernel_of("u8 u4 u2 u1")
