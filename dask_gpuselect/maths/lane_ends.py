@@ -15,7 +15,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray, extremes_of, totals
+from dask_gpuselect.maths.cuts import (
+    Arrays,
+    FloatArray,
+    IntArray,
+    extremes_of,
+    packed,
+    totals,
+)
 from dask_gpuselect.maths.exact_sums import ExactSums, sum_of
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.lane_cuts import join
@@ -49,9 +56,9 @@ class Outermost(Arrays):
         Number of values that are listed.
     elements : ndarray, shape (sizes.sum(),)
         Values, lane by lane, the most extreme first.
-    counts : ndarray of int64, of the same shape
+    counts : ndarray of integers, of the same shape
         Number of elements that equal each value. Without weights, that of the last value of a lane
-        may be too low.
+        may be too low. Of lanes, unsigned with as few bytes as possible: most are 1.
     weights : ExactSums or ndarray of float64, of the same shape, optional
         Weight of these elements; floats if nothing is added to it any more.
     """
@@ -59,7 +66,7 @@ class Outermost(Arrays):
     measure: Measure
     sizes: IntArray
     elements: NDArray[Any]
-    counts: IntArray
+    counts: NDArray[Any]
     weights: ExactSums | FloatArray | None = None
 
     @classmethod
@@ -100,7 +107,7 @@ class Outermost(Arrays):
         if weights is not None:
             weights = weights[order].of_runs(first)[takes]
         n_values = np.bincount(lane[takes], minlength=n_lanes)
-        return cls(measure, n_values, elements[takes], counts[takes], weights)
+        return cls(measure, n_values, elements[takes], packed(counts[takes]), weights)
 
     @classmethod
     def merge(cls, parts: Sequence[Outermost], most: int, *, is_high: bool) -> Outermost:
@@ -122,7 +129,7 @@ class Outermost(Arrays):
             elements,
             most,
             is_high=is_high,
-            counts=counts,
+            counts=counts.astype(np.int64),
             weights=ExactSums.joined(weights)[order] if weights else None,
         )
 
@@ -134,9 +141,10 @@ class Outermost(Arrays):
         if (self.counts == 1).all():
             return self.sizes, self.elements
         starts, some = np.cumsum(self.sizes) - self.sizes, self.sizes > 0
-        before = np.cumsum(self.counts) - self.counts
+        counts = self.counts.astype(np.int64)
+        before = np.cumsum(counts) - counts
         of_lane = np.repeat(before[starts[some]], self.sizes[some])
-        times = np.minimum(self.counts, most - (before - of_lane))
+        times = np.minimum(counts, most - (before - of_lane))
         stops = np.append(0, np.cumsum(times))
         sizes = stops[starts + self.sizes] - stops[starts]
         return sizes, np.repeat(self.elements, times)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.boxes import Rule, largest_to, smallest_from
-from dask_gpuselect.maths.cuts import FloatArray, IntArray, extremes_of
+from dask_gpuselect.maths.cuts import FloatArray, IntArray, extremes_of, packed
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, ranks_of_each
@@ -221,4 +221,4 @@ def _outermost(
     sums = runs.weights_before(edges)
     weights = sums[: len(run)] - sums[inner] if is_high else sums[inner] - sums[: len(run)]
     listed = np.bincount(run, minlength=len(n))
-    return Outermost(measure, listed, elements, np.abs(edges[inner] - outer), weights)
+    return Outermost(measure, listed, elements, packed(np.abs(edges[inner] - outer)), weights)

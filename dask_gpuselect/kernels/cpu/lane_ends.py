@@ -37,7 +37,7 @@ from dask_gpuselect.kernels.cpu.pairs import (
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from
 from dask_gpuselect.kernels.cpu.weighing import add_moment, moments_of_tables, whole_number
 from dask_gpuselect.maths import lane_ends
-from dask_gpuselect.maths.cuts import IntArray, extremes_of
+from dask_gpuselect.maths.cuts import IntArray, extremes_of, packed
 from dask_gpuselect.maths.exact_sums import (
     CUBE_DIGITS,
     SQUARE_DIGITS,
@@ -125,7 +125,7 @@ def _listed(
     elements, counts = np.empty(room, rows.dtype), np.ones(room, np.int64)
     sizes = np.zeros_like(n)
     size = _list_outermost(rows, runs, n, how, (sizes, counts), elements)
-    return Outermost(n, sizes, unsigned_zero(elements[:size]), counts[:size])
+    return Outermost(n, sizes, unsigned_zero(elements[:size]), packed(counts[:size]))
 
 
 def _outermost(
