@@ -29,6 +29,7 @@ from dask_gpuselect.maths.tables import Joined as Joined
 from dask_gpuselect.maths.tables import merge as merge
 from dask_gpuselect.maths.tables import merge_all as merge_all
 from dask_gpuselect.maths.tables import merge_any as merge_any
+from dask_gpuselect.maths.tables import slices_of
 
 RanksOf = Callable[[int], tuple[IntArray, IntArray]]
 """Function from a number of elements to the first and last ranks that are wanted among them."""
@@ -196,18 +197,16 @@ class Cuts(Joined):
             square=np.array(square, np.float64).reshape(-1),
         )
 
-    def of_each_chunk(self) -> list[Self]:
+    def of_each_chunk(self) -> list[Cuts]:
         """Split the cuts of several chunks into those of each."""
-        stops, columns = self.starts() + self.sizes, self.by_name()
-        edges = zip(self.starts().tolist(), stops.tolist(), strict=True)
-        at = ((slice(i, i + 1), slice(*each)) for i, each in enumerate(edges))
-        return [
-            replace(
-                self,
-                **{name: each[own[name not in self.OF_CHUNKS]] for name, each in columns.items()},
-            )
-            for own in at
-        ]
+
+        def cuts_of(chunk: int, pivots: slice) -> Cuts:
+            at = {True: slice(chunk, chunk + 1), False: pivots}
+            own = {name: each[at[name in self.OF_CHUNKS]] for name, each in columns.items()}
+            return replace(self, **own)
+
+        columns = self.by_name()
+        return [*map(cuts_of, itertools.count(), slices_of(self.sizes))]
 
     def of_chunks(self, chunks: IntArray, starts: IntArray | None = None) -> Self:
         """Take some chunks, by their numbers, in that order; `starts` are as of `starts()`."""

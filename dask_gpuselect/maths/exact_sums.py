@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.tables import Arrays, FloatArray, IntArray
+from dask_gpuselect.maths.tables import Arrays, FloatArray, IntArray, slices_of
 
 DIGIT = 32  # bits
 MASK = (1 << DIGIT) - 1
@@ -167,12 +167,10 @@ class ExactSums(Arrays):
 
     def pieces(self, sizes: IntArray) -> list[Self]:
         """Split a one-dimensional table into pieces of these sizes."""
-        stops = np.cumsum(sizes)
-        edges = zip((stops - sizes).tolist(), stops.tolist(), strict=True)
-        # All Python integers together take a tenth of the time of those of each piece.
+        # Python integers of 300 pieces together take a fifth of the time of those of each piece.
         numbers = self.integers(self.first)[None] if sizes.min(initial=FEW) < FEW else self.digits
-        whole = type(self)(self.first, numbers)
-        return [(whole if stop - start < FEW else self)[start:stop] for start, stop in edges]
+        whole, each = type(self)(self.first, numbers), zip(sizes, slices_of(sizes), strict=True)
+        return [(whole if size < FEW else self)[own] for size, own in each]
 
     def __add__(self, other: Self) -> Self:
         return self.sum([self, other]) if len(other.digits) else self

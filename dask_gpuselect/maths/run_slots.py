@@ -19,6 +19,7 @@ from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs, ahead
 from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.slots import Slots, at_slot
+from dask_gpuselect.maths.tables import slices_of
 from dask_gpuselect.maths.weights import UNITS
 
 
@@ -141,9 +142,7 @@ def _tally_of(candidates: NDArray[Any], **columns: Any) -> Tally:
 
 def _pieces(column: NDArray[Any], sizes: IntArray) -> list[NDArray[Any]]:
     """Split a column into pieces of these sizes."""
-    stops = np.cumsum(sizes)
-    edges = zip((stops - sizes).tolist(), stops.tolist(), strict=True)
-    return [column[start:stop] for start, stop in edges]
+    return [column[own] for own in slices_of(sizes)]
 
 
 def _products(

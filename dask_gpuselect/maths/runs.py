@@ -171,8 +171,8 @@ def ends(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:
     low_places, high_places = ahead(starts, n_low, 1), ahead(stops - 1, n_high, -1)
     singles = np.concatenate([starts, stops - 1, inner, outer - 1])
     elements = runs.elements(np.concatenate([singles.clip(0), low_places, high_places]))
-    ends, low, high = np.split(elements, np.cumsum([len(singles), len(low_places)]))
-    least_of, most_of, low_of, high_of = ends.reshape(4, -1)
+    single, low, high = np.split(elements, np.cumsum([len(singles), len(low_places)]))
+    least_of, most_of, low_of, high_of = single.reshape(4, -1)
     is_inside = inner < stops, outer > starts
     measures: Sequence[Any] = (n_valid, inner - starts, stops - outer)
     if runs.has_weights:

@@ -27,6 +27,12 @@ class Arrays:
         return 64 + sum(map(_size, self.parts()))
 
 
+def slices_of(sizes: IntArray) -> list[slice]:
+    """List the slices of consecutive pieces of these sizes."""
+    stops = np.cumsum(sizes, dtype=np.int64)
+    return [*map(slice, (stops - sizes).tolist(), stops.tolist())]
+
+
 def _size(value: Any) -> int:
     if isinstance(value, list | tuple):
         return sum(map(_size, value))

@@ -197,26 +197,16 @@ def _along_lines(
 
     `sizes` are those of the array, of windows and of blocks.
     """
-    keys, keeps, has_missing = given
     n_rows, n_keys, size, most = sizes
     buffers, places, ranks, digits, units, slots = scratch
     lower, upper, has_upper = ranks_of
-    missing = ~keys.dtype.type(0)
     n_places = n_keys - size + 1
     for row in range(n_rows):
         for first in range(0, n_places, most):
             own = min(most, n_places - first)
             reach = own + size - 1
             begin = row * n_keys + first
-            n = 0
-            for i in range(reach):
-                key = keys[begin + i]
-                takes_part = not (has_missing and key == missing)
-                if keeps.size > 0:
-                    takes_part = takes_part and keeps[begin + i] != 0
-                buffers[0, n] = key
-                places[0, n] = i
-                n += takes_part
+            n = _gather_row(given, (begin, reach, 0, 1), buffers, places, 0)
             n_values = numbered(buffers, places, n, slots, ranks[:reach])
             side = _sort(buffers, places, digits, n_values or n)
             if n_values > 0:
@@ -258,7 +248,7 @@ def _walk(given: Any, walk: Any, ranks_of: Any, outs: Any, find: Any) -> None:
 
     Each way has a kernel of its own, because compiling all of them takes long.
     """
-    keys, keeps, has_missing = given
+    keys, _, _ = given
     shape, size, step, tile, of_block, whole, entering, leaving, inner = walk
     d = size.size
     extents = tile + size - 1
@@ -298,7 +288,7 @@ def _walk(given: Any, walk: Any, ranks_of: Any, outs: Any, find: Any) -> None:
             out += first // step[a] * of_out[a]
         layout = start, own, size, strides, of_block
         ranks[:] = 64 * (words.size - 1)
-        n = _gather(keys, keeps, has_missing, layout, buffers, places)
+        n = _gather(given, layout, buffers, places)
         side = _sort(buffers, places, digits, n)
         for i in range(n):
             ranks[places[side, i]] = i
@@ -317,11 +307,10 @@ def _reached(own: Any, size: Any) -> Any:
 
 
 @called_by_kernels
-def _gather(keys: Any, keeps: Any, has_missing: Any, layout: Any, buffers: Any, places: Any) -> Any:
+def _gather(given: Any, layout: Any, buffers: Any, places: Any) -> Any:
     """Copy the valid elements of a block with their places in it; return their number."""
     start, own, size, strides, of_block = layout
     d = size.size
-    missing = ~keys.dtype.type(0)
     n_rows = 1
     for a in range(d - 1):
         n_rows *= own[a] + size[a] - 1
@@ -335,15 +324,26 @@ def _gather(keys: Any, keeps: Any, has_missing: Any, layout: Any, buffers: Any, 
             rest //= extent
             first += i * strides[a]
             place += i * of_block[a]
-        for i in range(length):
-            key = keys[first + i]
-            takes_part = not (has_missing and key == missing)
-            if keeps.size > 0:
-                takes_part = takes_part and keeps[first + i] != 0
-            buffers[0, n] = key
-            places[0, n] = place
-            place += of_block[d - 1]
-            n += takes_part
+        row_of = first, length, place, of_block[d - 1]
+        n = _gather_row(given, row_of, buffers, places, n)
+    return n
+
+
+@called_by_kernels
+def _gather_row(given: Any, row_of: Any, buffers: Any, places: Any, n: Any) -> Any:
+    """Copy the valid elements of a row of a block behind the first n; return how many there are."""
+    keys, keeps, has_missing = given
+    first, length, place, stride = row_of
+    missing = ~keys.dtype.type(0)
+    for i in range(length):
+        key = keys[first + i]
+        takes_part = not (has_missing and key == missing)
+        if keeps.size > 0:
+            takes_part = takes_part and keeps[first + i] != 0
+        buffers[0, n] = key
+        places[0, n] = place
+        place += stride
+        n += takes_part
     return n
 
 
