@@ -195,7 +195,7 @@ def describe_boxplot(
         as_accompanied(array, its_where, nodata, its_weights, axis)
         for array, its_where, its_weights in zip(arrays, *companions, strict=True)
     ]
-    is_lazy = any(isinstance(each, DaskArray) for each in described)
+    is_lazy = any(isinstance(_data_of(each), DaskArray) for each in described)
     about: dict[str, Any] = {"omits_nan": nan_policy == "omit", "weighs": weights is not None}
     askings = [by_group(_asking(each, axis, rule, is_lazy=is_lazy, **about)) for each in described]
     sources = [
@@ -214,23 +214,28 @@ def _asking(array: Any, axis: Axis, rule: Rule, *, is_lazy: bool, **about: Any) 
     check_numbers(dtype, "box plots")
     result_dtype(dtype, METHODS[rule.method], weak_q=False)  # raises for other unsupported dtypes
     axes = reduced_axes(axis, array.ndim)
-    stays = not (is_lazy or isinstance(array, Grouped))
-    if isinstance(array, DaskArray):
-        stays = _may_stay(array, axes, rule)
+    stays = not is_lazy or _may_stay(array, axes, rule)
     return Asking(array, BoxQuestion.of(rule, dtype, stays=stays, **about), axes)
+
+
+def _data_of(array: Any) -> Any:
+    return array.array if isinstance(array, Grouped) else array
 
 
 LANE_BYTES = 72  # of the box of a lane on a device, besides its fliers
 
 
-def _may_stay(x: DaskArray, axes: tuple[int, ...], rule: Rule) -> bool:
-    """Return whether the boxes of all lanes, and the chunks, fit one device."""
+def _may_stay(array: Any, axes: tuple[int, ...], rule: Rule) -> bool:
+    """Return whether the boxes of all lanes, or of their groups, and the chunks fit one device."""
+    x, n_groups = _data_of(array), array.grouping.n_groups if isinstance(array, Grouped) else 1
+    if not isinstance(x, DaskArray):
+        return False
     sizes = [size for axis, size in enumerate(x.shape) if axis not in axes]
-    if not (sizes and Source.of(x).is_on_device):
+    if not (sizes and Source.of(x).is_on_device) or math.isnan(n_groups):
         return False
     n = math.prod(x.shape[axis] for axis in axes)
-    fliers = min(2 * rule.max_fliers, n) * x.dtype.itemsize
-    return fit_one_device([x], math.prod(sizes) * (LANE_BYTES + fliers))
+    fliers = min(2 * rule.max_fliers * n_groups, n) * x.dtype.itemsize
+    return fit_one_device([x], math.prod(sizes) * (n_groups * LANE_BYTES + fliers))
 
 
 def _rule(whis: Any, autorange: bool, max_fliers: int, method: str) -> Rule:

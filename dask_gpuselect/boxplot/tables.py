@@ -194,7 +194,7 @@ class Boxes(Arrays):
     @classmethod
     def finished(cls, boxes: LaneBoxes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Boxes:
         """Make a table of finished boxes of lanes, with every column on the host."""
-        return cls(**{name: column() for name, column in columns_of(boxes, shape, dtype).items()})
+        return cls._made(columns_of(boxes, shape, dtype), shape)
 
     @classmethod
     def concatenated(cls, tables: Sequence[Boxes], axis: int) -> Boxes:
@@ -249,21 +249,30 @@ class Boxes(Arrays):
         columns |= {name: partial(ragged, parts(name)) for name in RAGGED}
         shape = list(tables[0].shape)
         shape[axis] = sum(table.shape[axis] for table in tables)
-        return BoxesThere.of(columns, tuple(shape))
+        return BoxesThere._made(columns, tuple(shape))
 
     def divided(self, n: int, axis: int) -> list[Boxes]:
         """Divide the boxes into `n` tables of equal size, along the first axis of more than one."""
         assert math.prod(self.shape[:axis]) <= 1
-        columns: dict[str, Sequence[Any]]
-        columns = {name: np.split(getattr(self, name), n, axis) for name in COLUMNS}
-        stops = self._stops[self.size // n * np.arange(1, n)]
-        for name in RAGGED:
+        shape = (*self.shape[:axis], self.shape[axis] // n, *self.shape[axis + 1 :])
+
+        def part(name: str, i: int) -> Any:
             column = getattr(self, name)
-            columns[name] = [None] * n if column is None else np.split(column, stops)
+            if name not in RAGGED:
+                return np.split(column, n, axis)[i]
+            first, last = self._stops[[self.size // n * i, self.size // n * (i + 1)]]
+            return None if column is None else column[first:last]
+
+        names = (*COLUMNS, *RAGGED)
         return [
-            Boxes(**dict(zip(columns, own, strict=True)))
-            for own in zip(*columns.values(), strict=True)
+            self._made({name: partial(part, name, i) for name in names}, shape) for i in range(n)
         ]
+
+    @classmethod
+    def _made(cls, columns: dict[str, ColumnOf], shape: tuple[int, ...]) -> Boxes:
+        """Make a table of a shape from functions that return its columns on the host."""
+        del shape
+        return cls(**{name: column() for name, column in columns.items()})
 
     @classmethod
     def without_boxes(cls, dtype: np.dtype[Any]) -> Boxes:
@@ -283,8 +292,12 @@ class Boxes(Arrays):
 
     def reshape(self, shape: tuple[int, ...]) -> Boxes:
         """Return the boxes in another shape, in C order."""
-        columns = {name: getattr(self, name).reshape(shape) for name in COLUMNS}
-        return replace(self, **columns)
+
+        def column(name: str) -> Any:
+            given = getattr(self, name)
+            return given if name in RAGGED else given.reshape(shape)
+
+        return self._made({name: partial(column, name) for name in (*COLUMNS, *RAGGED)}, shape)
 
     def in_dtype(self, dtype: np.dtype[Any]) -> Boxes:
         """Convert elements of `selection_dtype` to the dtype of the data."""
@@ -483,11 +496,10 @@ class BoxesThere(Boxes):
     @classmethod
     def waiting(cls, boxes: LaneBoxes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> BoxesThere:
         """Make the table of boxes of lanes, with their shape and the dtype of the data."""
-        return cls.of(columns_of(boxes, shape, dtype), shape)
+        return cls._made(columns_of(boxes, shape, dtype), shape)
 
     @classmethod
-    def of(cls, columns: dict[str, ColumnOf], shape: tuple[int, ...]) -> BoxesThere:
-        """Make a table of a shape from functions that return its columns on the host."""
+    def _made(cls, columns: dict[str, ColumnOf], shape: tuple[int, ...]) -> BoxesThere:
         table: BoxesThere = object.__new__(cls)
         table.__dict__["_waiting"] = columns, shape
         return table

@@ -577,7 +577,7 @@ class BlockForm:
     joined : callable
         ``(blocks, axis)``: concatenate blocks of the answer.
     divided : callable
-        ``(block, n, axis)``: divide a block on the host into `n` of equal size.
+        ``(block, n, axis)``: divide a block into `n` of equal size.
     joined_later : callable, optional
         As `joined`, for blocks that stay in their process; some of it may be done when it is used.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -13,7 +13,8 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import masked, namespace
+from dask_gpuselect.arrays import in_kind, masked, namespace
+from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.graphs import places_of
 from dask_gpuselect.engine.marks import InColumn, KnownChunks, changed, marks_of
 from dask_gpuselect.engine.questions import (
@@ -25,9 +26,9 @@ from dask_gpuselect.engine.questions import (
     ThirdLoad,
     counting,
 )
-from dask_gpuselect.engine.source import DaskArray, blockwise, computed_once, map_blocks
+from dask_gpuselect.engine.source import DaskArray, blockwise, computed_once, itself, map_blocks
 from dask_gpuselect.kernels import valid_in
-from dask_gpuselect.kernels.companions import ChunkColumn
+from dask_gpuselect.kernels.companions import ChunkColumn, values_of
 from dask_gpuselect.maths.boxes import rungs_of
 from dask_gpuselect.maths.chunk_sample import most_cached
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
@@ -191,6 +192,25 @@ class DeviationQuestion(Question, LaneQuestion):
         deviations = kernels.answer_lanes(column, self.distances)
         return _finished(deviations, median, self)
 
+    @quiet()
+    def block_of_groups(
+        self, chunks: Sequence[Any], dtype: np.dtype[Any], n_groups: int, shape: AnswerAxes
+    ) -> Any:
+        median = self._of_groups(self.median, chunks, dtype, n_groups)
+        distances = [_from_own(chunk, median[0], self.dtype) for chunk in chunks]
+        deviations = self._of_groups(self.distances, distances, self.dtype, n_groups)
+        kind = values_of(chunks[0])
+        return in_kind(shape.restore(_finished(deviations, median, self), (n_groups, 0)), kind)
+
+    @staticmethod
+    def _of_groups(
+        question: Quantiles, chunks: Sequence[Any], dtype: np.dtype[Any], n_groups: int
+    ) -> Any:
+        """Answer a question about the order of each group, whose numbers are the labels."""
+        return question.lane_answer(
+            kernels.group_elements(chunks, dtype, itself, n_groups, question.lane_ranks)
+        )
+
     @property
     def loads(self) -> LaneLoads:
         return replace(super().loads, counts=counting(self._counted))
@@ -266,12 +286,17 @@ def _distances(
     number = InColumn(numblocks, tuple(range(len(place))) if axes is None else axes, place).number()
     if known.marks[number] != marks_of([chunk], ordered=axes is not None)[0]:
         raise changed(place)
-    centre = known.value
-    if axes is None:  # a number for each group, and there may be none
-        centre = (
-            namespace(centre).take(centre, chunk.labels) if len(centre) else centre.dtype.type(0)
-        )
-    return kernels.deviations(chunk, centre, question.dtype)
+    if axes is None:
+        return _from_own(chunk, known.value, question.dtype)
+    return kernels.deviations(chunk, known.value, question.dtype)
+
+
+def _from_own(chunk: Any, centres: Any, dtype: np.dtype[Any]) -> Any:
+    """Return the distance of each element from the centre of its group: there may be no group."""
+    if not len(centres):
+        return kernels.deviations(chunk, centres.dtype.type(0), dtype)
+    centres = in_kind(centres, values_of(chunk))
+    return kernels.deviations(chunk, namespace(centres).take(centres, chunk.labels), dtype)
 
 
 @quiet()

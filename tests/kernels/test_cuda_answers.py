@@ -110,6 +110,7 @@ RULES: list[dict[str, Any]] = [
 ALL: dict[str, Ask] = {
     "quantiles": lambda x, axis, **how: nanquantile(x, Q, axis, method="lower", **how),
     "nine quantiles": lambda x, axis, **how: quantile(x, np.arange(1, 10) / 10, axis, **how),
+    "many quantiles": lambda x, axis, **how: quantile(x, np.arange(21) / 20, axis, **how),
     **{
         f"boxes {i}": lambda x, axis, rule=rule, **how: describe_boxplot(x, axis, **rule, **how)
         for i, rule in enumerate(RULES)

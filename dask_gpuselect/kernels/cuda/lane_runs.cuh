@@ -19,6 +19,7 @@
 //   SIDE_BY_SIDE: lanes are next to each other in memory, not one behind the other
 //   STAGED: threads fetch keys for other threads, because they read rows in the order of memory
 //   WORDS: elements that are loaded at once
+//   ORDERED: the runs of a lane are merged, because many keys of it are wanted
 
 #include "lanes.cuh"
 #include "networks.cuh"
@@ -364,6 +365,44 @@ __device__ __forceinline__ void fetch(
     }
     i64 lane = min(first_lane + group.slot, stack.n_lanes - 1);
     sort_runs(stack, rows, lane, group.me, group.mine, n_kept);
+}
+
+// --- Merging --------------------------------------------------------------------------------------
+
+// Key i of neighbouring threads' runs in one order: each thread has RUN of them.
+__device__ __forceinline__ const Key* in_order(const Key* first, int i) {
+    return GROUP == 1 ? first + i * PITCH : first + i / RUN + i % RUN * PITCH;
+}
+
+// Merge the runs of a group's lane, one of each thread, until all its keys are in one order. In each
+// round two halves of neighbouring threads are merged, and every thread finds where its RUN keys begin
+// in both.
+__device__ __forceinline__ void merge_runs(const Group& group) {
+    static_assert(RUNS == 1 || !ORDERED, "a thread merges as many keys as it has in registers");
+#pragma unroll 1
+    for (int half = 1; half < GROUP; half *= 2) {
+        int begin = group.me & -2 * half, n = half * RUN, at = (group.me - begin) * RUN;
+        const Key *left = group.all + begin, *right = left + half;
+        group.sync();
+        int i = first_not(max(at - n, 0), min(at, n), [&](int place) {
+            return *in_order(left, place) <= *in_order(right, at - 1 - place);
+        });
+        int j = at - i;
+        Key merged[RUN];
+        Key a = i < n ? *in_order(left, i) : LARGEST, b = j < n ? *in_order(right, j) : LARGEST;
+#pragma unroll
+        for (int k = 0; k < RUN; ++k) {
+            bool is_left = a <= b;
+            merged[k] = is_left ? a : b;
+            int next = is_left ? ++i : ++j;
+            Key key = next < n ? *in_order(is_left ? left : right, next) : LARGEST;
+            a = is_left ? key : a, b = is_left ? b : key;
+        }
+        group.sync();
+#pragma unroll
+        for (int k = 0; k < RUN; ++k) group.mine[k * PITCH] = merged[k];
+    }
+    group.sync();
 }
 
 // --- Selecting ------------------------------------------------------------------------------------

@@ -125,15 +125,16 @@ class LaneStack(NamedTuple):
     def is_side_by_side(self) -> bool:
         return bool(self.record["n_inner"] > 1)
 
-    def kernel(self, most_runs: int = 2) -> source.LaneKernel | None:
+    def kernel(self, **how: int) -> source.LaneKernel | None:
         """Choose the kernel that reads lanes of this length and layout once, tile by tile.
 
-        None if they are too long, or have more tiles than a grid has blocks.
+        None if they are too long, or have more tiles than a grid has blocks. `source.lane_kernel`
+        takes the other arguments.
         """
         shared, dtype = most_shared(cupy.cuda.Device().id), self.dtype
         in_vectors = not self.is_side_by_side and self._is_in_vectors(16 // dtype.itemsize)
-        how: dict[str, Any] = {"side_by_side": self.is_side_by_side, "in_vectors": in_vectors}
-        kernel = source.lane_kernel(dtype, self.n, shared, most_runs=most_runs, **how)
+        layout: dict[str, Any] = {"side_by_side": self.is_side_by_side, "in_vectors": in_vectors}
+        kernel = source.lane_kernel(dtype, self.n, shared, **layout, **how)
         return None if kernel is None or self.n_tiles(kernel) > MOST_BLOCKS else kernel
 
     def _is_in_vectors(self, size: int) -> bool:

@@ -40,6 +40,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) lanes_select(
     u32 n_valid = without_missing(group, n, n_kept);
     bool none = n_valid == 0 || (n_valid < n && !wanted.skips_missing);
     if (n_valid == 0 && lane < n_lanes && group.me == 0) flags->all_missing = 1;
+    if constexpr (ORDERED) merge_runs(group);
     // Each thread of a team finishes a different answer.
     for (int start = 0; start < wanted.n_answers; start += TEAM) {
         int n_some = min(wanted.n_answers - start, TEAM);
@@ -47,10 +48,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) lanes_select(
         Key lower = 0, upper = 0;
         if (GROUP < 32 ? !__all_sync(ALL_LANES, none) : !none) {
             for (int a = 0; a < n_some; ++a) {
+                if ((GROUP == 1 || ORDERED) && a != group.mate()) continue;
                 int2 ranks = wanted.ranks[entry + a];
                 Key first = 0, second = 0;
-                if constexpr (GROUP == 1) {
-                    first = group.mine[ranks.x * PITCH], second = group.mine[ranks.y * PITCH];
+                if constexpr (GROUP == 1 || ORDERED) {
+                    first = *in_order(group.all, ranks.x), second = *in_order(group.all, ranks.y);
                 } else {
                     select_keys(group, n_kept, n_valid, ranks.x, ranks.y, first, second);
                 }

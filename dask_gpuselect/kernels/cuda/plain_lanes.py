@@ -151,7 +151,7 @@ def _kernels(
     dtype, n_answers, is_side_by_side = stack.dtype, question.n_answers, stack.is_side_by_side
     has_long = n_answers <= source.MOST_ANSWERS and is_side_by_side
     is_long = has_long and stack.n * source.key_size(dtype) >= source.LONG_SIDE_BY_SIDE
-    kernel = None if is_long else stack.kernel()
+    kernel = None if is_long else stack.kernel(n_answers=n_answers)
     if kernel is not None:
         return [(kernel, (np.zeros((), LISTS),))]
     starts: list[tuple[source.LaneKernel, tuple[Any, ...]]] = []
@@ -198,7 +198,8 @@ def answer_group_lanes(
     stack = LaneStack.of(column.as_type())
     dtype, rows = stack.dtype, places()
     sizes = np.array([len(each) for each in rows], np.int64)
-    starts = _for_kernels(dtype, sizes, side_by_side=stack.is_side_by_side)
+    how = {"side_by_side": stack.is_side_by_side, "n_answers": question.n_answers}
+    starts = _for_kernels(dtype, sizes, **how)
     if starts is None or max(stack.n, int(sizes.sum())) >= 1 << 31:
         return None
     n_tiles = [stack.n_tiles(kernel) * len(each) for kernel, each in starts]
@@ -234,16 +235,16 @@ def answer_group_lanes(
 
 
 def _for_kernels(
-    dtype: np.dtype[Any], sizes: IntArray, *, side_by_side: bool
+    dtype: np.dtype[Any], sizes: IntArray, **how: Any
 ) -> list[tuple[source.LaneKernel, IntArray]] | None:
     """Choose kernels for lanes of some sizes, with the lanes that each is for.
 
-    None if some are too long for shared memory.
+    None if some are too long for shared memory. See `source.lane_kernel` for other arguments.
     """
     shared = most_shared(cupy.cuda.Device().id)
     sizes_of: dict[source.LaneKernel, list[int]] = {}
     for size in np.unique(sizes[sizes > 0]).tolist():
-        kernel = source.lane_kernel(dtype, size, shared, side_by_side=side_by_side)
+        kernel = source.lane_kernel(dtype, size, shared, **how)
         if kernel is None:
             return None
         sizes_of.setdefault(kernel, []).append(size)

@@ -73,6 +73,7 @@ COUNTERS = 8192  # counters of bins in shared memory: several for each bin if th
 MOST_RANKS = 6  # ranks that are selected together: their counts take 48 KiB, which every device has
 MOST_SELECTED = 24  # the same if a block can have 192 KiB
 MOST_ANSWERS = 6  # answers for a lane that are found together, digit by digit
+MANY_ANSWERS = 12  # answers from which on a lane is sorted, not selected from
 SUMS = ("TOTAL", "SQUARE", "CUBE")  # sums of elements, of products of two, and of products of three
 AGREED: dict[str, int] = {
     name: n for name, n in list(globals().items()) if name.isupper() and isinstance(n, int)
@@ -200,7 +201,7 @@ KEEPS: Defined = (("KEEPS", 1),)
 USUAL = {
     **dict.fromkeys(("KEEPS", "SPANS_ARE", "SPACE", "WHOLE", "IN_PARTS", "LISTED"), 0),
     **dict.fromkeys(("PLACED", "KEYED", "IN_SHARED", "NARROW", "IN_PAIRS", "MEANS", "WEIGHTED"), 0),
-    **dict.fromkeys(("IN_UNITS", "ALONE"), 0),
+    **dict.fromkeys(("IN_UNITS", "ALONE", "ORDERED"), 0),
     **{"SPANS": 1, "PIECES": 3, "WINDOW": 256, "ONLY_MOST": MOST_RANKS, "END_STEPS": 2},
 }
 """Definitions with which a source is compiled if it is not compiled with others."""
@@ -660,13 +661,15 @@ def lane_kernel(
     side_by_side: bool,
     in_vectors: bool = False,
     most_runs: int = 2,
+    n_answers: int = 1,
 ) -> LaneKernel | None:
     """Return the kernel for lanes of n elements, with `shared` bytes of shared memory for a block.
 
     None if they are too long for that. Lanes lie side by side, or one behind the other; in that
     case short ones may be loaded in vectors of 16 bytes (`in_vectors`). A thread sorts at most
-    `most_runs` runs.
+    `most_runs` runs, or one if many answers are wanted of each lane.
     """
+    is_ordered = n_answers >= MANY_ANSWERS
     most = MOST_KEPT * 4 // key_size(dtype)
     group = 1
     while group <= MOST_THREADS:
@@ -675,12 +678,14 @@ def lane_kernel(
         # warps: 2.9 reads instead of 3.6 for 3,650 elements (side by side, it is 4.0 instead of
         # 3.7).
         has_two = group == 32 and not side_by_side and n_keys > most
-        runs = 2 if has_two and most_runs > 1 else 1
+        runs = 2 if has_two and most_runs > 1 and not is_ordered else 1
         if n_keys <= (SHORT if group == 1 else runs * most):
             kernel = _lane_kernel(dtype, n_keys, group, runs, shared, side_by_side=side_by_side)
             if in_vectors and group == 1:
                 vector = ("WORDS", 16 // dtype.itemsize)
                 kernel = kernel._replace(defined=(*kernel.defined[:-1], vector))
+            elif is_ordered:
+                kernel = kernel._replace(defined=(*kernel.defined, ("ORDERED", 1)))
             if kernel.shared + STATIC <= shared:
                 return kernel
         group *= 2
