@@ -254,14 +254,15 @@ class Boxes(Arrays):
     def divided(self, n: int, axis: int) -> list[Boxes]:
         """Divide the boxes into `n` tables of equal size, along the first axis of more than one."""
         assert math.prod(self.shape[:axis]) <= 1
-        shape = (*self.shape[:axis], self.shape[axis] // n, *self.shape[axis + 1 :])
+        size, n_boxes = self.shape[axis] // n, self.size // n
+        shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
 
         def part(name: str, i: int) -> Any:
             column = getattr(self, name)
             if name not in RAGGED:
-                return np.split(column, n, axis)[i]
-            first, last = self._stops[[self.size // n * i, self.size // n * (i + 1)]]
-            return None if column is None else column[first:last]
+                return column[(slice(None),) * axis + (slice(size * i, size * (i + 1)),)]
+            stops = self._stops
+            return None if column is None else column[stops[n_boxes * i] : stops[n_boxes * (i + 1)]]
 
         names = (*COLUMNS, *RAGGED)
         return [

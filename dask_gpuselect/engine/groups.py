@@ -8,7 +8,7 @@ chunks need not match groups, and each chunk is loaded as often as without group
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -250,6 +250,15 @@ class Piece:
         return answer.less_left_out(self.n_others())
 
 
+def _piece(
+    chunks: Sequence[Any], places: Sequence[Sequence[IntArray]], group: int, axes: tuple[int, ...]
+) -> Piece:
+    """Return the elements of one group, from its places in each chunk."""
+    pairs = [(chunk, of_chunk[group]) for chunk, of_chunk in zip(chunks, places, strict=True)]
+    some = [pair for pair in pairs if len(pair[1])] or pairs[:1]
+    return Piece(slice(group, group + 1), [taken(*pair, axes[0]) for pair in some], axes)
+
+
 def _masked_piece(chunks: Sequence[Accompanied], axes: tuple[int, ...], group: int) -> Piece:
     """Return all elements of every chunk, with a mask that keeps the group."""
     parts, others = [], []
@@ -317,41 +326,56 @@ def _of_places(array: Any, places: IntArray, axis: int) -> Any:
     return namespace(array).take(array, like(places, array), axis=axis)
 
 
-def _alike(pieces: Iterable[Piece], axis: int) -> Iterator[dict[int, Piece]]:
-    """Yield pieces by their numbers: those of one size together, of NumPy's or CuPy's arrays."""
-    waiting: dict[int, dict[int, Piece]] = {}
-    n_bytes = 0
-    for i, piece in enumerate(pieces):
-        values = values_of(piece.parts[0])
-        most = STACKED_THERE if is_cupy(values) else STACKED
-        if piece.n_others is not None or not (most > STACKED or isinstance(values, np.ndarray)):
-            yield {i: piece}
-            continue
-        n = sum(part.shape[axis] for part in piece.parts)
-        waiting.setdefault(n, {})[i] = piece
-        n_bytes += sum(math.prod(part.shape) * part.dtype.itemsize for part in piece.parts)
-        if n_bytes >= most:
-            yield from waiting.values()
-            waiting, n_bytes = {}, 0
-    yield from waiting.values()
+def _alike(sizes: IntArray, most: Callable[[int], int]) -> Iterator[IntArray]:
+    """Yield the numbers of groups of one size, at most so many together as `most` of it allows."""
+    for size in np.unique(sizes).tolist():
+        groups = np.flatnonzero(sizes == size)
+        yield from np.split(groups, range(most(size), len(groups), most(size)))
 
 
-def _stacked(groups: Sequence[list[Any]], axis: int, beside: int) -> Any:
-    """Copy the parts of groups of equal size, which extend along an axis, beside each other."""
-    first = groups[0][0]
-    if isinstance(first, Accompanied):
-        arrays = {
-            name: _stacked([[getattr(p, name) for p in parts] for parts in groups], axis, beside)
-            for name in ("values", *first.companions)
-        }
-        return replace(first, **arrays)
-    sizes = list(first.shape)
-    n, sizes[axis] = sizes[beside], sum(part.shape[axis] for part in groups[0])
-    sizes[beside] *= len(groups)
-    whole = namespace(first).empty(sizes, first.dtype)
-    for i, parts in enumerate(groups):
-        own = (slice(None),) * beside + (slice(i * n, i * n + n),)
-        namespace(first).concatenate(parts, axis, out=whole[own])
+def _stacked(
+    chunks: Sequence[Any], places: Sequence[Sequence[IntArray]], axis: int, beside: int
+) -> Any:
+    """Copy groups of equal size, which extend along an axis, beside each other.
+
+    `places` are those of each group in each chunk.
+    """
+    if isinstance(chunks[0], Accompanied):
+        names = ("values", *chunks[0].companions)
+        columns = {name: [getattr(chunk, name) for chunk in chunks] for name in names}
+        arrays = {name: _stacked(each, places, axis, beside) for name, each in columns.items()}
+        return replace(chunks[0], **arrays)
+    sizes = np.array([[len(own) for own in of_chunk] for of_chunk in places])
+    (n_groups,), n = sizes.shape[1:], int(sizes[:, 0].sum())
+    # Element i of group k comes to row (i, k), whichever chunk it is from.
+    rows = np.empty((n, n_groups), np.int64)
+    before = np.cumsum([0, *(chunk.shape[axis] for chunk in chunks)])
+    for k in range(n_groups):
+        own = [of[k] + first for of, first in zip(places, before[:-1].tolist(), strict=True)]
+        rows[:, k] = np.concatenate(own)
+    taken = _of_rows(chunks, rows.ravel(), before, axis)
+    shape = list(chunks[0].shape)
+    shape[axis : axis + 1] = n, n_groups
+    order = [i for i in range(len(shape)) if i != axis + 1]
+    order.insert(order.index(beside + (beside > axis)), axis + 1)
+    xp, split = namespace(taken), namespace(taken).reshape(taken, tuple(shape))
+    shape = [n if i == axis else size for i, size in enumerate(chunks[0].shape)]
+    shape[beside] *= n_groups
+    return xp.reshape(transposed(split, tuple(order)), tuple(shape))
+
+
+def _of_rows(chunks: Sequence[Any], rows: IntArray, before: IntArray, axis: int) -> Any:
+    """Take rows of several chunks, counted over all of them, along an axis."""
+    if len(chunks) == 1:
+        return _of_places(chunks[0], rows, axis)
+    shape = list(chunks[0].shape)
+    shape[axis] = len(rows)
+    whole = namespace(chunks[0]).empty(tuple(shape), dtype=chunks[0].dtype)
+    chunk = before.searchsorted(rows, side="right") - 1
+    for i in np.unique(chunk).tolist():
+        here = np.flatnonzero(chunk == i)
+        own = _of_places(chunks[i], rows[here] - before[i], axis)
+        whole[(slice(None),) * axis + (like(here, whole),)] = own
     return whole
 
 
@@ -418,20 +442,39 @@ class GroupedLanes(LaneQuestion):
 
     def of_groups(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         """Compute the answer by answering some groups of equal size together, as further lanes."""
-        one, axis = shape.of_one_group, shape.axes[0]
-        ask = partial(self.of_group.block, dtype=dtype, shape=one)
+        one = shape.of_one_group
         beside = next(i for i in range(shape.ndim) if i not in shape.axes)
         answers: dict[int, Any] = {}
-        for alike in _alike(self.pieces(chunks, shape.axes), axis):
-            if len(alike) == 1:
-                ((i, piece),) = alike.items()
-                answers[i] = piece.of_groups(ask(piece.parts))
-                continue
-            stacked = _stacked([piece.parts for piece in alike.values()], axis, beside)
-            answer = ask([stacked])
-            each = self.of_group.blocks.divided(answer, len(alike), one.labels.index(beside))
-            answers |= zip(alike, each, strict=True)
+        for groups, piece in self._batches(chunks, shape.axes, beside):
+            answer = piece.of_groups(self.of_group.block(piece.parts, dtype, one))
+            each = [answer]
+            if len(groups) > 1:
+                divided = self.of_group.blocks.divided
+                each = [*divided(answer, len(groups), one.labels.index(beside))]
+            answers |= zip(groups, each, strict=True)
         return self.together([answers[i] for i in range(len(answers))], shape)
+
+    def _batches(
+        self, chunks: Sequence[Any], axes: tuple[int, ...], beside: int
+    ) -> Iterator[tuple[list[int], Piece]]:
+        """Yield numbers of groups, and these groups beside each other, as further lanes."""
+        values = values_of(chunks[0])
+        limit = STACKED_THERE if is_cupy(values) else STACKED
+        if self.grouping.differs or not (is_cupy(values) or isinstance(values, np.ndarray)):
+            for piece in self.pieces(chunks, axes):
+                yield [piece.groups.start], piece
+            return
+        places, flat = self._places_in(chunks, axes)
+        row = flat[0].dtype.itemsize * math.prod(flat[0].shape) // max(flat[0].shape[axes[0]], 1)
+        sizes = np.sum([[*map(len, of_chunk)] for of_chunk in places], axis=0)
+        for groups in _alike(sizes, lambda size: max(-(-limit // max(row * size, 1)), 1)):
+            numbers = groups.tolist()
+            if len(numbers) == 1:
+                yield numbers, _piece(flat, places, numbers[0], axes)
+                continue
+            own = [[of_chunk[i] for i in numbers] for of_chunk in places]
+            parts = [_stacked(flat, own, axes[0], beside)]
+            yield numbers, Piece(slice(numbers[0], numbers[-1] + 1), parts, axes)
 
     def of_no_groups(
         self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], shape: AnswerAxes
@@ -538,13 +581,16 @@ class GroupedLanes(LaneQuestion):
         if grouping.differs:
             yield from (_masked_piece(chunks, axes, group) for group in range(grouping.number))
             return
-        places = [grouping.places(_labels_of(chunk, axes)) for chunk in chunks]
-        flat = [_flattened(replace(chunk, labels=None), axes) for chunk in chunks]
-        for group, of_group in enumerate(zip(*places, strict=True)):
-            pairs = zip(flat, of_group, strict=True)
-            some = [taken(*pair, axes[0]) for pair in pairs if len(pair[1])]
-            own = slice(group, group + 1)
-            yield Piece(own, some or [taken(flat[0], of_group[0], axes[0])], axes)
+        places, flat = self._places_in(chunks, axes)
+        for group in range(len(places[0])):
+            yield _piece(flat, places, group, axes)
+
+    def _places_in(
+        self, chunks: Sequence[Any], axes: tuple[int, ...]
+    ) -> tuple[list[list[IntArray]], list[Any]]:
+        """Return the places of each group in each chunk, and the chunks with one reduced axis."""
+        places = [self.grouping.places(_labels_of(chunk, axes)) for chunk in chunks]
+        return places, [_flattened(replace(chunk, labels=None), axes) for chunk in chunks]
 
     def measured(
         self, measure: ForGroups, column: ChunkColumn, known: Any, **arguments: Any
