@@ -307,6 +307,8 @@ def of_lanes(dtype: str, arch: str) -> Sources:
             continue
         for more in ((), LISTED) if n < 400 else ((),):
             yield "lanes_select", (("ANSWER", answer), *more, *kernel.defined)
+        if sorting := lane_kernel(kind, n, shared, n_answers=99, **how):
+            yield "lanes_select", (("ANSWER", answer), *sorting.defined)
         # Passes and boxes take kernels whose threads have one run.
         kernel = lane_kernel(kind, n, shared, most_runs=1, **how)
         if kernel is None:

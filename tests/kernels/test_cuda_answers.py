@@ -156,12 +156,14 @@ def in_groups(questions: Mapping[str, Ask], of_places: bool) -> dict[str, Ask]:
             if kind == "boxes":
                 how |= {"method": method or "linear"}
                 return grouped(x, axis).describe_boxplot(max_fliers=3, **how)
+            if kind == "mad":
+                return grouped(x, axis).mad(scale=1.0, **how)
             method = name if name in METHODS else "lower"
             return grouped(x, axis).nanquantile([0, 0.1, 0.5, 1], method=method, **how)
 
         return ask
 
-    return {name: of(name) for name in questions or ("boxes", "quantiles")}
+    return {name: of(name) for name in questions or ("boxes", "quantiles", "mad")}
 
 
 @dataclass(frozen=True)
@@ -403,21 +405,28 @@ def test_a_kernel_reads_masks_of_lanes_side_by_side(
         assert np.isnan(result).tolist() == [False, True, False, True, False]
 
 
-def test_columns_stay_on_the_device_until_someone_looks() -> None:
-    boxplot = describe_boxplot(CUPY.asarray(lanes_of("some nan", "f4", 500, 24)), axis=1)
-    (table,) = boxplot.tables
-    assert len(boxplot) == 500
+@pytest.mark.parametrize("by", [None, np.arange(24) % 7])
+def test_columns_stay_on_the_device_until_someone_looks(
+    by: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups of equal size take one launch."""
+    x = CUPY.asarray(lanes_of("some nan", "f4", 500, 24))
+    ask = partial(describe_boxplot, x, axis=1) if by is None else groupby(x, by, 1).describe_boxplot
+    (table,), shape = ask().tables, (500,) if by is None else (500, 7)
     assert not set(COLUMNS) & set(vars(table))
-    assert table.med.shape == (500,)
+    assert table.med.shape == shape
     assert "med" in vars(table)
     assert "q1" not in vars(table)
+    assert launched(ask, monkeypatch).count("boxes_of_lanes") == len(shape)
 
 
 def test_boxes_of_lazy_chunks_come_to_the_host() -> None:
     rows = lanes_of("lognormal", "f4", 500, 60)
-    same_computed(
-        describe_boxplot(CUPY.lazy(rows, (200, 25)), axis=1), describe_boxplot(rows, axis=1)
-    )
+    for ask in (
+        describe_boxplot,
+        lambda a, axis: groupby(a, np.arange(60) % 7, axis).describe_boxplot(),
+    ):
+        same_computed(ask(CUPY.lazy(rows, (200, 25)), axis=1), ask(rows, axis=1))
 
 
 def test_weights_that_are_none_are_refused_on_a_device() -> None:
