@@ -17,7 +17,7 @@ from dask_gpuselect.engine.counting import answer_by_values
 from dask_gpuselect.engine.partials import Proven, sums_of
 from dask_gpuselect.engine.questions import Question, answered
 from dask_gpuselect.engine.source import DaskArray, Source
-from dask_gpuselect.kernels.companions import parts_of
+from dask_gpuselect.kernels.companions import kept_there, parts_of
 from dask_gpuselect.kernels.values import value_counts
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, merge
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
@@ -84,8 +84,15 @@ def answer_in_place(
 
     This takes a sample and one read if the sample guesses well, and otherwise two or three reads,
     with the pivots of a `share`: by default the question's own. A device sorts what it cannot
-    guess.
+    guess. It copies what a mask keeps, unless the question is about ranks alone: a box of 2^26
+    masked float32 took 4.7 ms otherwise, of which the kernels took 0.6.
     """
+    if question.in_memory.ranks_of_sample(math.prod(values.shape)) is None:
+        kept = kept_there(values)
+        if kept is not None:
+            answer = answer_in_memory(kept, dtype, question, share)
+            added = np.array(kept.size - math.prod(values.shape))  # negative
+            return answer.less_left_out(added) if hasattr(answer, "less_left_out") else answer
     alone = question.in_memory.alone(values, dtype) if math.prod(values.shape) else None
     if alone is not None:
         return alone

@@ -91,6 +91,16 @@ def each_array(chunk: Any, function: Callable[[Array], Array]) -> Any:
     return replace(chunk, values=function(chunk.values), **arrays)
 
 
+def kept_there(chunk: Any) -> Array | None:
+    """Copy the elements of a CuPy array that its mask keeps; None for any other chunk."""
+    if not (isinstance(chunk, Accompanied) and is_cupy(chunk.values)):
+        return None
+    if chunk.keeps is None or len(chunk.companions) > 1:
+        return None
+    words = chunk.values.view(f"u{chunk.dtype.itemsize}")  # CuPy takes denormal float32 for zeros
+    return words[chunk.keeps].view(chunk.dtype)
+
+
 def _received(values: Array, few: dict[str, tuple[Array, tuple[int, ...]]]) -> Accompanied:
     """Restore a chunk that another process has sent."""
     companions = {name: stretched(array, shape) for name, (array, shape) in few.items()}

@@ -359,21 +359,23 @@ def ranks_of_each(n_valid: IntArray, ranks: RanksOfLanes) -> tuple[IntArray, Int
     return lower.take(place, axis=0), upper.take(place, axis=0)  # half the time of indexing
 
 
-MOST_COUNTS = 1 << 12
+MOST_COUNTS, FEW_COUNTS = 1 << 12, 1 << 6
 
 
 def distinct(n_valid: IntArray) -> tuple[IntArray, IntArray]:
     """Find ascending numbers on the host that include all of a table, and the place of each.
 
     Where the numbers are close together, a range of integers does; `numpy.unique`, which sorts, is
-    for numbers that differ much. Lanes that broadcast a single number need only that one.
+    for numbers that differ much, and for few numbers: the ranks of 99 quantiles of 4,000 numbers
+    take 4 ms, and those of 18 0.1. Lanes that broadcast a single number need only that one.
     """
     if n_valid.size == 0:
         return np.empty(0, np.int64), n_valid
     if isinstance(n_valid, np.ndarray) and n_valid.strides == (0,):  # one number, broadcast
         return n_valid[:1], np.broadcast_to(np.int64(0), n_valid.shape)
     least, most = int(n_valid.min()), int(n_valid.max())
-    if most - least < MOST_COUNTS:
+    is_small = isinstance(n_valid, np.ndarray) and most - least > FEW_COUNTS + n_valid.size
+    if most - least < MOST_COUNTS and not is_small:
         return np.arange(least, most + 1), n_valid - least
     counts, place = np.unique(n_valid, return_inverse=True)
     if not isinstance(counts, np.ndarray):  # they are on a device

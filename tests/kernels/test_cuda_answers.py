@@ -118,7 +118,7 @@ ALL: dict[str, Ask] = {
 }
 OF_ONE: dict[str, Ask] = ALL | {
     "mad": lambda x, axis, **how: mad(x, scale=1.0, **how),
-    "ranks": lambda x, axis, **how: order_statistic(x, np.arange(0, min(x.size, 200), 3)),
+    "ranks": lambda x, axis, **how: order_statistic(x, np.arange(0, min(x.size, 200), 3), **how),
 }
 WEIGHTED: dict[str, Ask] = {
     **{
@@ -208,6 +208,7 @@ ROWS: Mapping[str, Row] = {
     "digits": Row(ALL, (5_000, 66_000), SOME, data=("digits that are the same",), n_lanes=3),
     "masked lanes": Row(ALL, (24, 365), DTYPES, MASK, n_lanes=60),
     "held chunks": Row(OF_ONE, (30_000,), SOME, n_lanes=1, chunks=UNEVEN),
+    "a masked lane": Row(OF_ONE, ONE[3:5], SOME, MASK, n_lanes=1),
     "masked held chunks": Row(ALL, (30_000,), SOME, MASK, n_lanes=1, chunks=UNEVEN),
     "groups": Row(in_groups({}, False), (6000,), SOME, n_lanes=1),
     "groups of lanes": Row(in_groups({}, True), (730,), SOME, n_lanes=5),
