@@ -84,10 +84,10 @@ def answer_in_place(
 
     This takes a sample and one read if the sample guesses well, and otherwise two or three reads,
     with the pivots of a `share`: by default the question's own. A device sorts what it cannot
-    guess. It copies what a mask keeps, unless the question is about ranks alone: a box of 2^26
+    guess. It copies what a mask keeps, unless the question is about quantiles alone: a box of 2^26
     masked float32 took 4.7 ms otherwise, of which the kernels took 0.6.
     """
-    if question.in_memory.ranks_of_sample(math.prod(values.shape)) is None:
+    if not _is_of_shares(question, math.prod(values.shape)):
         kept = kept_there(values)
         if kept is not None:
             answer = answer_in_memory(kept, dtype, question, share)
@@ -119,6 +119,12 @@ def answer_in_place(
     brackets = question.bracket(cuts)
     sums = sums or sums_of(values, brackets, dtype, question.measures.sums)
     return answered(question, brackets, partial(_tally, parts, dtype, cuts), sums)
+
+
+def _is_of_shares(question: Question, n: int) -> bool:
+    """Return whether a question is about the same shares of a sample, whatever the number n."""
+    ranks = question.in_memory.ranks_of_sample
+    return ranks(n) is not None and ranks(n) == ranks(n + 1)
 
 
 def _answer_sorted(

@@ -581,6 +581,11 @@ def deviations(chunk: Any, centre: Any, dtype: np.dtype[Any]) -> Any:
     return backend_for(chunk).lanes.deviations(chunk, centre, dtype)
 
 
+def quotients(distances: Any, centre: Any, scale: float) -> Any:
+    """Divide distances by a scale, in their dtype, in kind; NaN where the centre is not finite."""
+    return backend_for(distances).lanes.quotients(distances, centre, scale)
+
+
 def answer_only_lane(array: Any, dtype: np.dtype[Any], question: ElementOrder) -> Any | None:
     """Answer a question about all elements of an array in memory, if one kernel does it fastest.
 

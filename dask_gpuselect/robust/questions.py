@@ -309,6 +309,4 @@ def _finished(deviations: Any, median: Any, question: DeviationQuestion) -> Any:
         median = median.value
     if isinstance(deviations, np.ma.MaskedArray):
         return masked(_finished(deviations.data, np.ma.getdata(median), question), deviations.mask)
-    xp = namespace(deviations)
-    nan = xp.full_like(deviations, float("nan"))
-    return xp.where(xp.isfinite(median), question.scaled(deviations), nan)
+    return kernels.quotients(deviations, median, question.scale)

@@ -31,6 +31,7 @@ from dask_gpuselect.kernels.cpu.few import lay, tiles
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
 from dask_gpuselect.kernels.cpu.lane_runs import LaneRuns, pick_from_runs, pick_nearest
 from dask_gpuselect.kernels.reference import at_once
+from dask_gpuselect.kernels.reference.at_once import quotients as quotients
 from dask_gpuselect.kernels.reference.lane_passes import in_turn
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths.cuts import IntArray

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.companions import Accompanied, Several, parts_of, values_of
 from dask_gpuselect.kernels.cuda.launch import Array, launch
 from dask_gpuselect.kernels.cuda.source import KEEPS, Defined
+from dask_gpuselect.kernels.reference.at_once import quotients
 from dask_gpuselect.maths.keys import selection_dtype
 
 Elements = Any
@@ -164,6 +165,29 @@ def distances_from(chunk: Array, centre: Any, dtype: np.dtype[Any]) -> Array:
         return cupy.where(cupy.isfinite(centre), distances, dtype.type(0))
     wide = as_float64(chunk) if dtype.itemsize == 8 else chunk.astype(dtype, copy=False)
     return _distance(wide, centre)
+
+
+_quotient = cupy.ElementwiseKernel(
+    "T x, T centre, T scale",
+    "T y",
+    "y = isfinite(centre) ? quotient(x, scale) : centre - centre",
+    "dask_gpuselect_quotient",
+    preamble="""
+    __device__ float quotient(float a, float b) {
+        float result;
+        asm("div.rn.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+        return result;
+    }
+    __device__ double quotient(double a, double b) { return a / b; }
+    """,
+)
+
+
+def quotients_from(distances: Array, centre: Array, scale: float) -> Array:
+    """Divide distances by a scale, in their dtype; NaN where the centre is not finite."""
+    if distances.dtype.itemsize == 2:
+        return quotients(distances, centre, scale)
+    return _quotient(distances, centre, distances.dtype.type(scale))
 
 
 def as_float64(values: Array) -> Array:

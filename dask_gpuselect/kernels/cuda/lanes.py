@@ -19,7 +19,7 @@ from dask_gpuselect.arrays import any_true
 from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, with_companions
 from dask_gpuselect.kernels.cpu import lanes as host
 from dask_gpuselect.kernels.cuda import lane_boxes, plain_lanes, weighed_lanes
-from dask_gpuselect.kernels.cuda.chunk import distances_from, floating
+from dask_gpuselect.kernels.cuda.chunk import distances_from, floating, quotients_from
 from dask_gpuselect.kernels.cuda.launch import Array, launch
 from dask_gpuselect.kernels.reference.lanes import parts_of
 from dask_gpuselect.maths.boxes import Rule
@@ -137,7 +137,7 @@ answers_and_ends = with_companions(_masked_answers_and_ends)(plain_lanes.answers
 answer_group_lanes = with_companions(_answer_masked_groups)(plain_lanes.answer_group_lanes)
 box_lanes = with_companions(_masked_boxes)(lane_boxes.box_lanes)
 lane_ends = with_companions(host.lane_ends)(plain_lanes.lane_ends)
-deviations = distances_from
+deviations, quotients = distances_from, quotients_from
 
 
 def _floating(column: ChunkColumn) -> np.dtype[Any] | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from dask_gpuselect.arrays import namespace, transposed
 
 
@@ -94,3 +96,12 @@ def box_lanes(*_: Any, **__: Any) -> None:
     omits_nan : bool
         True if NaN is left out; otherwise a lane with NaN has no box.
     """
+
+
+def quotients(distances: Any, centre: Any, scale: float) -> Any:
+    """Divide distances by a scale, in their dtype; NaN where the centre is not finite."""
+    xp = namespace(distances)
+    with np.errstate(all="ignore"):
+        return xp.where(
+            xp.isfinite(centre), distances / scale, xp.full_like(distances, float("nan"))
+        )
