@@ -144,9 +144,10 @@ def describe_boxplot(
     Memory: as for `quantile`, and on each side `max_fliers` elements and those of one cell (the
     range between two neighbouring pivots). Along an axis, this holds for every 1-D slice, with
     about 200 bytes more for each, and up to 1.7 KB if its float64 are of all magnitudes. With
-    weights, as for `quantile` with weights. The boxes of a plain CuPy array along an axis stay on
-    the device: some 80 bytes and the fliers for each slice. A column of them is copied to the host
-    when it is first used. So do those of CuPy chunks that fit ``dask_gpuselect.cache-limit``
+    weights, as for `quantile` with weights. If a mask leaves out elements of a whole CuPy array,
+    the others are copied. The boxes of a plain CuPy array along an axis, and of groups along it,
+    stay on the device: some 80 bytes and the fliers for each. A column of them is copied to the
+    host when it is first used. So do those of CuPy chunks that fit ``dask_gpuselect.cache-limit``
     together with their boxes, if one process computes them.
 
     Statistics are those of ``matplotlib.cbook.boxplot_stats`` on float64: no whisker ends inside

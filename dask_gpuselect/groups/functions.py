@@ -128,7 +128,8 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     exceed ``dask_gpuselect.root-limit`` (dask config; 1 GiB), several tasks each take some of
     the groups; if labels are lazy and `groups` is not given, one task takes all. Along some of
     the axes: the chunks of a task, their labels, and a copy of the largest group in them, or two
-    copies of several groups of at most 8 MiB together. With weights of all elements and lazy labels
+    copies of several groups of one size, of at most 8 MiB together or, of CuPy chunks, about 256
+    MiB. With weights of all elements and lazy labels
     without `groups`, one task holds all data, which must fit ``dask_gpuselect.column-limit`` or,
     for CuPy chunks, ``dask_gpuselect.cache-limit``.
 

@@ -92,7 +92,8 @@ def order_statistic(
     Chunks in memory are read in place. For a plain array, the loop ends as soon as the rank is
     proven.
 
-    Memory, with a strategy: each chunk returns its counts (8 bytes a bin or pivot), and all chunks
+    Memory: as for `quantile`. If a mask leaves out elements of a whole CuPy array, the others are
+    copied. With a strategy, each chunk returns its counts (8 bytes a bin or pivot), and all chunks
     together at most ``65,536 + 4 * sqrt(chunks * elements)`` elements for each k. The graph has a
     task for each chunk and round, of about 5 kB. For a plain array, at most two copies.
 

@@ -131,7 +131,8 @@ def mad() -> None:
     Memory: as for `median`. One task holds up to 40 more elements for each pivot. For data in
     memory that are read once, these are 4 % of normal data, and at most 11 % of any data. For a
     third read, up to 65,536 values are sent to all tasks. Along an axis, each task holds a copy of
-    the column in the dtype of the result.
+    the column in the dtype of the result. If a mask leaves out elements of a whole CuPy array, the
+    others are copied.
 
     Before the division, the value equals ``np.median(np.abs(x - np.median(x)))`` bit for bit, in
     NumPy's own dtypes: float32 are subtracted in float32, and integers and bool in float64. It
