@@ -70,7 +70,7 @@ class Candidates:
             return np.asarray(self.elements[:0])
         if len(self) <= FEW_ELEMENTS and self.dtype.itemsize >= VECTOR_BYTES:
             return np.asarray(np.sort(self.elements)[places])
-        wanted = np.sort(places)
+        wanted = np.sort(places, axis=None)
         is_apart = np.diff(wanted) > 1  # a run of places has two that are partitioned
         first, last = wanted[np.append(True, is_apart)], wanted[np.append(is_apart, True)]
         few = np.union1d(first, last)

@@ -212,6 +212,8 @@ def test_medians_are_those_of_pandas(kind: str, skipna: bool) -> None:
     expected = s.median(skipna=skipna)
     if isinstance(expected, datetime):  # what pandas 2 makes of PyArrow's, and 3 a Timestamp
         expected = pd.Timestamp(expected)
+    if kind == "nan":  # of which pandas makes a Python float before 3.1
+        expected = np.float64(expected)
     same(actual, expected)
 
 

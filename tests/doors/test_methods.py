@@ -380,4 +380,5 @@ def test_dasks_own_tests_pass(tests: str) -> None:
     command = ["-m", "pytest", "--pyargs", f"dask.array.tests.{tests}", "-q"]
     command += ["-p", "tests.enabled", "-p", "no:cacheprovider", "-o", "filterwarnings=error"]
     command += ["-k", "median or quantile or percentile"]
-    assert " passed" in python(*command)
+    # A plugin that is installed may warn where it begins.
+    assert " passed" in python(*command, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")

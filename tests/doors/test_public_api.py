@@ -165,8 +165,10 @@ MAY_IMPORT = {
 
 
 def modules_after(code: str) -> set[str]:
-    """The top-level packages that a fresh interpreter has imported after some code."""
-    code += "\nimport json, sys\nprint(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
+    """The top-level packages that some code imports in a fresh interpreter, but for what dask.array
+    imports: some versions import CuPy."""
+    code = f"import json, sys, dask.array\nknown = {{*sys.modules}}\n{code}\n"
+    code += "print(json.dumps(sorted({m.split('.')[0] for m in {*sys.modules} - known})))"
     return set(json.loads(python("-c", code).splitlines()[-1]))
 
 

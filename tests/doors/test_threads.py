@@ -121,8 +121,8 @@ def hold(lock):
         with lock:
             time.sleep(0.002)
 done = False
-from dask_gpuselect.enable import _state
-ours = boards._boards_lock, boards.room._lock, spill._files_lock, compiling._building, _state.lock
+from dask_gpuselect.routing import lock
+ours = boards._boards_lock, boards.room._lock, spill._files_lock, compiling._building, lock
 for lock in ours:
     threading.Thread(target=hold, args=(lock,), daemon=True).start()
 codes = []

@@ -134,7 +134,8 @@ import os, sys
 sys.path[:0] = [{str(package.parent)!r}]
 for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
     os.environ.pop(name, None)
-os.environ["HOME"] = {str(home)!r}
+# CuPy makes a folder for its kernels when it is imported.
+os.environ |= {{"HOME": {str(home)!r}, "CUPY_CACHE_DIR": {str(tmp_path)!r}}}
 if os.access({str(home)!r}, os.W_OK):
     print("writable")
     sys.exit()

@@ -40,20 +40,23 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
 
 // By one warp: find the places of some ranks of all elements among the candidates of a tally's cells, so
 // that the selection can follow without the host, which checks it by the tally's counts. If an element
-// is not among the candidates, its place is arbitrary. `cells(visit)` calls `visit` for each cell, with
-// the number of elements before it and in it.
-template <class Cells>
+// is not among the candidates, its place is arbitrary. `measure(cell, before, inside)` sets the number of
+// elements before a cell and in it, for one cell after the other.
+template <class Measure>
 __device__ __forceinline__ void locate_among(
-    const u64* n_found, u64 most, const i64* wanted, int n_ranks, Selection* selection, Cells cells
+    const u64* n_found, u64 most, const i64* wanted, int n_ranks, Selection* selection, int n_cells,
+    Measure measure
 ) {
     int r = threadIdx.x;
     if (r == 0) selection->n = (i64)min(*n_found, most);
     if (r >= n_ranks) return;
     u64 rank = (u64)wanted[r], place = 0, gathered = 0;
-    cells([&](u64 before, u64 inside) {
+    for (int cell = 0; cell < n_cells; ++cell) {
+        u64 before, inside;
+        measure(cell, before, inside);
         if (rank >= before && rank - before < inside) place = gathered + rank - before;
         gathered += inside;
-    });
+    }
     selection->places[r] = (i64)place;
     selection->ranks[r] = place;
 }
@@ -62,11 +65,10 @@ extern "C" __global__ void __launch_bounds__(32) locate(
     const u64* below, const u64* n_found, const u64* held, const int* segments_of, int n_spans,
     u64 most, const i64* wanted, int n_ranks, Selection* selection
 ) {
-    locate_among(n_found, most, wanted, n_ranks, selection, [&](auto visit) {
-        for (int s = 0; s < n_spans; ++s) {
-            int first = segments_of[2 * s];
-            visit(below[s] + (first % 2 ? held[first] : 0), held[first + first % 2]);
-        }
+    locate_among(n_found, most, wanted, n_ranks, selection, n_spans, [&](int s, u64& before, u64& inside) {
+        int first = segments_of[2 * s];
+        before = below[s] + (first % 2 ? held[first] : 0);
+        inside = held[first + first % 2];
     });
 }
 
@@ -75,11 +77,11 @@ extern "C" __global__ void __launch_bounds__(32) locate_placed(
     const u64* held, const unsigned char* wanted, int n_ends, const u64* n_found, u64 most,
     const i64* ranks, int n_ranks, Selection* selection
 ) {
-    locate_among(n_found, most, ranks, n_ranks, selection, [&](auto visit) {
-        u64 before = 0;
-        for (int cell = 0; cell <= n_ends; ++cell) {
-            if (wanted[cell]) visit(before, held[2 * cell]);
-            before += held[2 * cell] + (cell < n_ends ? held[2 * cell + 1] : 0);
-        }
-    });
+    u64 upto = 0;  // of the cells so far
+    auto measure = [&](int cell, u64& before, u64& inside) {
+        before = upto;
+        inside = wanted[cell] ? held[2 * cell] : 0;
+        upto += held[2 * cell] + (cell < n_ends ? held[2 * cell + 1] : 0);
+    };
+    locate_among(n_found, most, ranks, n_ranks, selection, n_ends + 1, measure);
 }

@@ -84,7 +84,8 @@ def _typical_and_largest(sizes: Array) -> FloatArray:
 
 def _power_of_two(typical: float, largest: float) -> float:
     """Choose the power of two that brings the typical deviation near 1."""
-    if not typical > 0:  # the column is mostly constant
+    # The column is mostly constant, or the mean of its two middle deviations overflowed.
+    if not 0 < typical <= largest:
         typical = largest
     exponent = int(np.frexp(typical)[1]) if typical > 0 else 0
     return math.ldexp(1.0, min(-exponent, MOST_BITS))
