@@ -28,8 +28,10 @@ from dask_gpuselect.kernels.cpu.pairs import (
     LOST,
     SMALL,
     added,
+    halves,
     normal,
     over,
+    scaled,
     times,
     two_product,
     two_sum,
@@ -238,22 +240,23 @@ def _list_outermost(
         for r in range(n_runs):
             heads[r] = r * length + (valid[i, r] - 1 if is_high else 0)
         while left > 0:
-            value, is_some = row[0], False
+            value, best = row[0], -1
             for r in range(n_runs):
                 if r * length <= heads[r] < r * length + valid[i, r]:
                     other = row[heads[r]]
-                    if not is_some or (other > value if is_high else other < value):
-                        value, is_some = other, True
-            before = left
-            for r in range(n_runs):
+                    if best < 0 or (other > value if is_high else other < value):
+                        value, best = other, r
+            elements[size], before = value, left
+            for r in range(n_runs if by_value else 0):
                 while r * length <= heads[r] < r * length + valid[i, r] and row[heads[r]] == value:
                     heads[r] += step
                     left -= 1
-            behind = size + (1 if by_value else before - max(left, 0))
-            elements[size:behind] = value
             if by_value:
                 counts[size] = before - left
-            size = behind
+            else:
+                heads[best] += step
+                left -= 1
+            size += 1
         sizes[i] = size - begin
     return size
 
@@ -276,6 +279,8 @@ def _rounded_moments(
     return RoundedMoments(*rounded)
 
 
+N_KNOWN = 10  # numbers of a lane from which its moments are rounded
+FLOOR = 2.0**-120  # of the largest element of a lane: smaller ones are bounded, and not summed
 BATCH = 64  # lanes whose sums are rounded side by side, by vector instructions
 
 
@@ -292,7 +297,7 @@ def _round_runs(
     """Compute the mean and deviation of every row from the sums of pieces of its elements."""
     length, valid = runs
     sums = np.empty((3, N_SUMS), np.float64)
-    known = np.empty((8, BATCH), np.float64)
+    known = np.empty((N_KNOWN, BATCH), np.float64)
     results = np.empty((3, BATCH), np.float64)
     for first in range(0, rows.shape[0], BATCH):
         stop = min(first + BATCH, rows.shape[0])
@@ -300,12 +305,11 @@ def _round_runs(
         for i in range(first, stop):
             n = valid[i].sum()
             size = max(abs(np.float64(ends[0, i])), abs(np.float64(ends[1, i])))
-            n_pieces = 0
-            if n and SMALL < size < LARGE and n < MOST and not (is_whole and size >= 2.0**53):
+            n_pieces, top, place = 0, 0, MOST_PIECES
+            is_usual = 0 < n < MOST and not (is_whole and size >= 2.0**53)
+            if is_usual and SMALL < size < LARGE:
                 n_pieces = _cut_lane(rows[i], length, valid[i], n, size, is_whole, sums)
-            total, rest, off = 0.0, 0.0, 0.0
-            square, square_rest = 0.0, 0.0
-            place = MOST_PIECES
+            total, rest, off, square, square_rest, square_off = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
             for j in range(n_pieces):
                 total, rest, off = added(total, rest, off, sums[1, j])
                 for k in range(n_pieces - j):
@@ -313,8 +317,14 @@ def _round_runs(
                     square, more = two_sum(square, times_ * sums[1, place + k])
                     square_rest += more + times_ * sums[2, place + k]
                 place += MOST_PIECES - j
-            of_lane = total, rest, off, square, square_rest, np.float64(n), size, float(n_pieces)
-            for k in range(8):
+            if is_usual and n_pieces == 0 and 0 < size < np.inf:
+                n_pieces, least, (size, top) = 1, size * FLOOR, math.frexp(size)
+                total, rest, off, square, square_rest, square_off = _scaled_sums(
+                    rows[i], length, valid[i], least, -top
+                )
+            sizes = np.float64(n), size, float(n_pieces), float(top)
+            of_lane = total, rest, off, square, square_rest, *sizes, square_off
+            for k in range(N_KNOWN):
                 known[k, i - first] = of_lane[k]
         _round_batch(known, results)
         for i in range(first, stop):
@@ -327,8 +337,11 @@ def _round_runs(
             elif known[6, b] == 0:
                 rounded[0, i] = rounded[1, i] = 0.0
             else:
-                rounded[0, i], rounded[1, i] = results[0, b], 0.0 if is_same else results[1, b]
                 is_one = results[2, b] == 3.0 or (is_same and results[2, b] == 1.0)
+                for k in range(2 if known[8, b] else 0):
+                    results[k, b], is_right = scaled(results[k, b], int(known[8, b]))
+                    is_one &= is_right
+                rounded[0, i], rounded[1, i] = results[0, b], 0.0 if is_same else results[1, b]
                 is_sure[i] = known[7, b] > 0 and is_one
 
 
@@ -345,12 +358,44 @@ def _round_batch(known: Any, results: Any) -> None:
         less, less_rest = times(total, rest, total, rest)
         spread, more = two_sum(square, -less)
         spread, more = normal(spread, more + (square_rest - less_rest))
-        error = 2.0**-92 * square + 4 * abs(total) * off
+        error = 2.0**-92 * square + 4 * abs(total) * off + weight * known[9, b]
         variance, variance_rest = over(spread, more, weight * weight, 0.0)
         deviation, is_one = _root(variance, variance_rest, np.divide(error, spread))
         is_one &= spread > 2 * error
         results[0, b], results[1, b] = mean, deviation
         results[2, b] = (1.0 if is_mean else 0.0) + (2.0 if is_one else 0.0)
+
+
+@called_by_kernels
+def _scaled_sums(row: Any, length: Any, valid: Any, least: Any, power: Any) -> Any:
+    """Sum the elements of a lane times ``2**power``, which are less than 1, and their squares.
+
+    Each sum is a pair of floats with an error bound. Elements smaller than `least`, which become
+    less than `FLOOR`, only add to the bounds: they lie between the others of their run.
+    """
+    up, more = halves(power)
+    total, rest, off = 0.0, 0.0, 0.0
+    square, square_rest, square_off = 0.0, 0.0, 0.0
+    for r in range(valid.size):
+        start = r * length
+        stop = start + valid[r]
+        begin, end = start, stop
+        while begin < stop and row[begin] <= -least:
+            begin += 1
+        while end > begin and row[end - 1] >= least:
+            end -= 1
+        if begin < end and (row[begin] != 0 or row[end - 1] != 0):
+            off += FLOOR * (end - begin)
+            square_off += FLOOR * (end - begin)
+        for j in range(start, stop - (end - begin)):
+            value = row[j if j < begin else j + end - begin] * up * more
+            total, rest, off = added(total, rest, off, value)
+            own, own_rest = two_product(value, value)
+            square, lost = two_sum(square, own)
+            square_rest += lost + own_rest
+    # Of n elements, the rest is less than n * 2**-53 times the sum, and is rounded 2 * n times.
+    square_off += 2.0**-105 * valid.sum() ** 2 * square
+    return total, rest, off, square, square_rest, square_off
 
 
 @called_by_kernels

@@ -8,6 +8,7 @@ are.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from dask_gpuselect.kernels.compiling import by_types, called_by_kernels, intrin
 
 LOST = 2.0**-102
 SMALL, LARGE = 2.0**-400, 2.0**400
+LEAST = 2.0**-1074  # the least float
 
 
 @called_by_kernels
@@ -87,3 +89,23 @@ def over(a: Any, b: Any, c: Any, d: Any) -> Any:
     high, low = two_product(first, c)
     second = np.divide(((a - high) - low) + (b - first * d), c)
     return normal(first, second)
+
+
+@called_by_kernels
+def halves(power: Any) -> Any:
+    """Return two factors whose product is ``2**power``, which may be too large for a float."""
+    return math.ldexp(1.0, power // 2), math.ldexp(1.0, power - power // 2)
+
+
+@called_by_kernels
+def scaled(number: Any, power: Any) -> Any:
+    """Multiply a number near 1 by ``2**power``; also return whether that surely rounds correctly.
+
+    The number is rounded itself. Another rounding may be wrong if it is halfway between two
+    multiples of the least float.
+    """
+    up, more = halves(power)
+    result = number * up * more
+    down, less = halves(-power)
+    left = abs(number - result * down * less)
+    return result, left == 0 or left != 0.5 * (LEAST * down * less)
