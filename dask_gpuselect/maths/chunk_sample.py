@@ -103,7 +103,9 @@ class Guess:
     def next_after(self, n: int) -> int:
         """Choose after how many chunks to guess again, when `n` are in the sample."""
         if self.brackets is not None:
-            return 2 * n + 1 if self.may_improve else MOST_SAMPLED + 1
+            # What is spared may be little enough a few chunks later.
+            later = 2 * n + 1 if self.brackets.is_whole else n + n // 4 + 1
+            return later if self.may_improve else MOST_SAMPLED + 1
         # The error of a trend falls fastest, with the number of chunks to the power of 3/2.
         if self.doubt <= MOST_CACHED:  # a guess that holds a little less would do
             return max(int(n * (self.share / MOST_CACHED) ** (2 / 3)), n + n // 4 + 1)
