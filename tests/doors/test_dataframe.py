@@ -212,8 +212,8 @@ def test_medians_are_those_of_pandas(kind: str, skipna: bool) -> None:
     expected = s.median(skipna=skipna)
     if isinstance(expected, datetime):  # what pandas 2 makes of PyArrow's, and 3 a Timestamp
         expected = pd.Timestamp(expected)
-    if kind == "nan":  # of which pandas makes a Python float before 3.1
-        expected = np.float64(expected)
+    # Of NaN, pandas before 3.1 makes a Python float.
+    expected = np.float64(expected) if kind == "nan" else expected
     same(actual, expected)
 
 

@@ -101,9 +101,7 @@ def test_first_calls_of_many_threads_compile_once(tmp_path: Path) -> None:
 # Threads that hold this package's locks nearly always, while another forks.
 FORKING = """
 import os, signal, threading, time
-import dask
-import dask.array as da
-import numpy as np
+import dask, dask.array as da, numpy as np
 from dask_gpuselect import disable, enable, median, sort
 from dask_gpuselect.engine import boards, spill
 from dask_gpuselect.kernels import compiling

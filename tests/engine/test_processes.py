@@ -129,12 +129,12 @@ def test_a_read_only_installation_without_a_home(tmp_path: Path) -> None:
     home.mkdir()
     for path in (home, package, *package.rglob("*")):
         path.chmod(path.stat().st_mode & ~0o222)
+    # CuPy makes a folder for its kernels when it is imported.
     script = f"""
 import os, sys
 sys.path[:0] = [{str(package.parent)!r}]
 for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
     os.environ.pop(name, None)
-# CuPy makes a folder for its kernels when it is imported.
 os.environ |= {{"HOME": {str(home)!r}, "CUPY_CACHE_DIR": {str(tmp_path)!r}}}
 if os.access({str(home)!r}, os.W_OK):
     print("writable")

@@ -318,7 +318,8 @@ def _round_runs(
                     square_rest += more + times_ * sums[2, place + k]
                 place += MOST_PIECES - j
             if is_usual and n_pieces == 0 and 0 < size < np.inf:
-                n_pieces, least, (size, top) = 1, size * FLOOR, math.frexp(size)
+                part, top = math.frexp(size)
+                n_pieces, least, size = 1, size * FLOOR, np.float64(part)
                 total, rest, off, square, square_rest, square_off = _scaled_sums(
                     rows[i], length, valid[i], least, -top
                 )
