@@ -167,6 +167,7 @@ _OF_DEVIATIONS = frozenset(
         "residuals",
         "rulers",
         "spans",
+        "window_networks",
     }
 )
 
