@@ -7,8 +7,8 @@ the papers' data; prints Markdown.
 
 A time is the median over repetitions, by the wall (or with ``--own-time`` the processor's time that
 the process took), with the device synchronised. Rounds, reads and
-gathered elements are those of `search.Trace`. Every answer is proven by counting what is below it
-and up to it. What would take longer than the budget is left out, and its cell says what it took
+gathered elements are those of `search.Selected`. Every answer is proven by counting what is below
+it and up to it. What would take longer than the budget is left out, and its cell says what it took
 at the size before. With ``--from`` nothing is measured: tables and pictures are those of FILE.
 """
 

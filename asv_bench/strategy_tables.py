@@ -36,7 +36,7 @@ class Record:
     ms : list of float
         Of each timed call.
     rounds, reads, gathered : number, optional
-        See `search.Trace`.
+        See `search.Selected`.
     note : str
         Why there is no time.
     """

@@ -23,11 +23,6 @@ NOT_CONSTRUCTED = {
     "dask_gpuselect.dataframe.ExactFrameGroupBy",
     "dask_gpuselect.distribution.LazyDistribution",
     "dask_gpuselect.groups.GroupBy",
-    "dask_gpuselect.strategies.BitonicMerge",
-    "dask_gpuselect.strategies.Quickselect",
-    "dask_gpuselect.strategies.Randomized",
-    "dask_gpuselect.strategies.SortAndChoose",
-    "dask_gpuselect.strategies.Strategy",
     "dask_gpuselect.windows.Rolling",
 }
 

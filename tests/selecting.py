@@ -28,7 +28,7 @@ VARIANTS: Mapping[str, Strategy] = {
         f"{kind.__name__} {space}": kind(space=space)
         for kind in (Kelley, Bisection, BrentRoot, BrentMinimize, GoldenSection)
         for space in NAMES
-        if kind().space != space
+        if space != ("key" if kind is Bisection else "value")
     },
     "Kelley once": Kelley(iterations=1),
     "Radix 4 copies": Radix(4, copies=True),

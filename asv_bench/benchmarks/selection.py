@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dask_gpuselect import order_statistic, quantile
-from dask_gpuselect.engine.search import Trace, select_now
+from dask_gpuselect.engine.search import Selected, select_now
 from dask_gpuselect.strategies import (
     Bisection,
     BitonicMerge,
@@ -228,13 +228,13 @@ class Contender:
     any_k: bool = False
     only_median: bool = False
 
-    def traced(self, x: Any, k: int) -> tuple[Any, Trace | None]:
+    def traced(self, x: Any, k: int) -> tuple[Any, Selected | None]:
         """The element, and what finding it took."""
         if self.strategy is None:
             return self.select(x, k), None
         ranks = np.array([k])
         result = select_now(x, np.dtype(x.dtype), lambda n: (ranks, ranks), self.strategy)
-        return result.elements[k], result.trace
+        return result.elements[k], result
 
 
 def by_strategy(strategy: Strategy, *, any_k: bool = False) -> Contender:

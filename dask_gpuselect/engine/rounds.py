@@ -34,14 +34,14 @@ from dask_gpuselect.engine.partials import Resolved
 from dask_gpuselect.engine.plans import ElementPlan, Plan, choose, plan_rest
 from dask_gpuselect.engine.questions import ArrayQuestion, ElementQuestion
 from dask_gpuselect.engine.reads import Reads, each_if_needed
-from dask_gpuselect.engine.search import Selected, Trace, brackets_of, pairs_of
+from dask_gpuselect.engine.search import Selected, brackets_of, pairs_of
 from dask_gpuselect.engine.source import DaskArray, Source, TaskRef, private_copy
 from dask_gpuselect.maths.cuts import Tally, merge, merge_all
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import from_keys, selection_dtype
 from dask_gpuselect.maths.sizes import CANDIDATE_COPIES
-from dask_gpuselect.strategies.known import Known, Reply, Sorting, Strategy, contradiction
-from dask_gpuselect.strategies.probes import Copy, Draw, Extent, Measure, ProbeResult
+from dask_gpuselect.strategies.known import Known, Reply, Strategy, contradiction
+from dask_gpuselect.strategies.probes import COPY, Draw, Extent, Measure, ProbeResult
 from dask_gpuselect.strategies.spaces import VALUE
 
 # Most elements that are gathered for each wanted pair: see `_most_gathered`. Two loads gather about
@@ -52,11 +52,15 @@ ALWAYS_GATHERED = 1 << 16
 
 @dataclass(frozen=True)
 class RankSearch:
-    """One pair of ranks: what is known, the replies that the strategy got, and its next probe."""
+    """One pair of ranks: the replies that the strategy got, and its next probe."""
 
-    known: Known
     replies: tuple[Reply, ...]
     probe: Measure | None
+
+    @property
+    def known(self) -> Known:
+        """The known facts, which include those of all replies."""
+        return self.replies[-1][0]
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,7 @@ def plan_rounds(x: DaskArray, question: ElementQuestion, strategy: Strategy) -> 
     room = settings.n_bytes("root-limit") // (CANDIDATE_COPIES * x.dtype.itemsize)
     sent = _sent_bytes(x, question.n_ranges, strategy, room)
     return RoundsPlan(
-        type(strategy).__name__.lower(),
+        strategy.name,
         n_rounds + 2 + rest.loads,
         rest.task_bytes,
         max(rest.gathered_bytes, sent),
@@ -247,7 +251,7 @@ def ask_rounds(
         f"{label}-resolved-{token}",
         progress=TaskRef((progress.name,)),
         question=question,
-        sorts=strategy.sorts,
+        strategy=strategy,
     )
     return answer_unless(ArrayQuestion(x, question, form, label), plan.rest, settled)
 
@@ -283,32 +287,34 @@ def _opened(
     for first, last in pairs_of(*question.ranks(opened.n_valid)):
         known = Known.at_first(first, last, opened.n_valid, selection_dtype(dtype))
         known = known.updated(opening, opened)
-        replies = (Reply(known, opened if strategy.opening else None),)
-        wanted.append(RankSearch(known, replies, _next_probe(strategy, known, replies)))
+        replies: tuple[Reply, ...] = ((known, opened if strategy.opening else None),)
+        wanted.append(RankSearch(replies, _next_probe(strategy, replies)))
     counts = (opened.n_valid, opened.n_missing)
     about: dict[str, Any] = {"marks": merged.marks, "numblocks": numblocks, "room": room}
     progress = Progress(*counts, tuple(wanted), **about)
     return _settled(progress)
 
 
-def _next_probe(strategy: Strategy, known: Known, replies: tuple[Reply, ...]) -> Measure | None:
+def _next_probe(strategy: Strategy, replies: tuple[Reply, ...]) -> Measure | None:
     """Return the next probe of the strategy.
 
     The strategy's generator is run again from its start, because a generator cannot be pickled.
     """
+    known = replies[-1][0]
     if known.is_settled or known.inside <= strategy.sort_below:
         return None
-    search, last = strategy.search(replies[0]), replies[0]
+    known, opened = replies[0]
+    search = strategy.search(known, opened)
     try:
         probe = next(search)
         for each in [*replies[1:], None]:
-            while isinstance(probe, Copy):  # chunks are not copied
-                probe = search.send(Reply(last.known, None))
+            while probe == COPY:  # chunks are not copied
+                probe = search.send((known, None))
             if each is not None:
-                probe, last = search.send(each), each
+                probe, known = search.send(each), each[0]
     except StopIteration:
         return None
-    assert not isinstance(probe, Copy)
+    assert probe != COPY
     return probe
 
 
@@ -341,9 +347,8 @@ def _continued(
 ) -> RankSearch:
     if each.probe is None:
         return each
-    reply = each.known.replied(each.probe, results[each.probe])
-    replies = (*each.replies, reply)
-    return RankSearch(reply.known, replies, _next_probe(strategy, reply.known, replies))
+    replies = (*each.replies, each.known.replied(each.probe, results[each.probe]))
+    return RankSearch(replies, _next_probe(strategy, replies))
 
 
 def _settled(progress: Progress) -> Progress:
@@ -377,16 +382,18 @@ def _resolved(
     wanted = {rank for each in progress.wanted for rank in (each.known.first, each.known.last)}
     if not wanted <= progress.elements.keys():
         return None
-    selected = Selected(progress.n_valid, progress.n_missing, progress.elements, Trace())
+    selected = Selected(progress.n_valid, progress.n_missing, progress.elements)
     return Resolved(question.answer_by(progress.n_valid, progress.n_missing, selected.at), None)
 
 
-def _with_candidates(parts: list[Tally | None], *, progress: Progress, sorts: Sorting) -> Progress:
+def _with_candidates(
+    parts: list[Tally | None], *, progress: Progress, strategy: Strategy
+) -> Progress:
     tally = merge_all(parts)
     if tally is None:
         return progress
     wanted = progress.gathered
-    tally = replace(tally, candidates=kernels.ordered(tally.candidates, sorts))
+    tally = replace(tally, candidates=kernels.ordered(tally.candidates, strategy))
     ranks = np.unique([[known.first, known.last] for known in wanted])
     if tally.n_valid != progress.n_valid:
         raise contradiction()

@@ -14,15 +14,19 @@ from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, IntArray, Ra
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.keys import extreme_keys, from_keys, selection_dtype
 from dask_gpuselect.strategies.known import Known, Reply, Strategy, contradiction
-from dask_gpuselect.strategies.probes import Copy, Draw, Measure, ProbeResult
+from dask_gpuselect.strategies.probes import COPY, Draw, Measure, ProbeResult
 
 
 @dataclass
-class Trace:
-    """The cost of a search.
+class Selected:
+    """The elements of the wanted ranks, and the cost of the search.
 
     Parameters
     ----------
+    n_valid, n_missing : int
+        Numbers of valid and of missing elements; all are valid until one is read that is not.
+    elements : dict
+        The elements by their ranks.
     rounds : int
         Number of measurements.
     reads : float
@@ -31,29 +35,18 @@ class Trace:
         Number of elements that were copied to be sorted.
     """
 
+    n_valid: int
+    n_missing: int = 0
+    elements: dict[int, Any] = field(default_factory=dict)
     rounds: int = 0
     reads: float = 0.0
     gathered: int = 0
-
-
-@dataclass(frozen=True)
-class Selected:
-    """The elements of the wanted ranks, and the numbers of valid and of missing elements."""
-
-    n_valid: int
-    n_missing: int
-    elements: dict[int, Any]
-    trace: Trace = field(compare=False)
 
     def at(self, ranks: IntArray) -> NDArray[Any]:
         """Return the elements of some of the wanted ranks."""
         dtype = next(iter(self.elements.values())).dtype
         elements = [self.elements[rank] for rank in ranks.ravel().tolist()]
         return unsigned_zero(np.array(elements, dtype).reshape(ranks.shape))
-
-
-class _MissingError(Exception):
-    """Raised with the numbers of valid and missing elements, if there are fewer than assumed."""
 
 
 def select_now(values: Any, dtype: np.dtype[Any], ranks: RanksOf, strategy: Strategy) -> Selected:
@@ -75,22 +68,22 @@ def select_now(values: Any, dtype: np.dtype[Any], ranks: RanksOf, strategy: Stra
     Each pair is searched for itself. Scratch: what a strategy copies or leaves to be sorted, at
     most as many elements as there are, twice.
     """
-    trace, size = Trace(), math.prod(values.shape)
-    array = _Array(values, dtype, trace, size)
-    opened = None if strategy.opening is None else array.measure(strategy.opening)
-    n_valid, n_missing = (size, 0) if opened is None else (opened.n_valid, opened.n_missing)
+    found = Selected(math.prod(values.shape))
+    array, opened = _Array(values, dtype, found, found.n_valid), None
+    if strategy.opening is not None:
+        opened = array.measure(strategy.opening)
     for _ in range(2):
-        elements: dict[int, Any] = {}
+        n_valid, found.elements = found.n_valid, {}
         try:
             for first, last in pairs_of(*ranks(n_valid)):
                 known = Known.at_first(first, last, n_valid, selection_dtype(dtype))
-                elements |= _search(array, known, opened, strategy)
-        except _MissingError as counted:
-            n_valid, n_missing = counted.args
+                found.elements |= _search(array, known, opened, strategy)
         except ChunksChangedError:
-            break
+            if found.n_valid == n_valid:
+                break
+            # Without an opening, the search itself has noticed that elements are missing.
         else:
-            return Selected(n_valid, n_missing, elements, trace)
+            return found
     raise ChunksChangedError(
         "the array was changed by another thread while it was searched: pass a copy, a.copy()"
     )
@@ -107,54 +100,55 @@ class _Array:
 
     values: Any
     dtype: np.dtype[Any]
-    trace: Trace
-    whole: int
+    found: Selected
+    size: int
+    is_whole: bool = True
 
     def measure(self, probe: Measure) -> ProbeResult:
-        self.trace.rounds += 1
+        counts = kernels.answer_probe(self.values, self.dtype, probe)
+        self.found.rounds += 1
         if not isinstance(probe, Draw):
-            self._count_read()
-        return kernels.answer_probe(self.values, self.dtype, probe)
+            self._note_read(counts)
+        return counts
 
-    def gathered(self, brackets: Brackets, most: int) -> Tally:
-        """Gather the elements strictly inside the brackets, on the array's device."""
-        self._count_read()
-        tally = kernels.tally_in_place(self.values, self.dtype, brackets, most)
+    def gathered(self, known: Known) -> Tally:
+        """Gather the elements strictly inside a bracket, on the array's device."""
+        brackets = brackets_of([known])
+        tally = kernels.tally_in_place(self.values, self.dtype, brackets, known.inside)
         if tally is None:
             raise contradiction()
-        self.trace.gathered += len(tally.candidates)
+        self._note_read(tally)
+        self.found.gathered += len(tally.candidates)
         return tally
 
-    def _count_read(self) -> None:
-        self.trace.reads += math.prod(self.values.shape) / max(self.whole, 1)
+    def _note_read(self, counts: ProbeResult | Tally) -> None:
+        self.found.reads += math.prod(self.values.shape) / max(self.size, 1)
+        if self.is_whole:
+            self.found.n_valid, self.found.n_missing = counts.n_valid, counts.n_missing
 
 
 def _search(array: _Array, known: Known, opened: Any, strategy: Strategy) -> dict[int, Any]:
-    ranks, whole = (known.first, known.last), array
+    ranks = known.first, known.last
     if opened is not None:
         assert strategy.opening is not None
         known = known.updated(strategy.opening, opened)
-    search = strategy.search(Reply(known, opened))
+    search = strategy.search(known, opened)
     probe = next(search, None) if _goes_on(known, strategy) else None
     rounds = int(opened is not None)
     while probe is not None and rounds < strategy.rounds:
-        if isinstance(probe, Copy):
+        measured = None
+        if probe == COPY:
             array, known = _copied(array, known)
-            reply = Reply(known, None)
         else:
-            counts = array.measure(probe)
-            if array is whole and not isinstance(probe, Draw) and counts.n_valid != known.n:
-                raise _MissingError(counts.n_valid, counts.n_missing)
-            reply = known.replied(probe, counts)
-            known = reply.known
+            known, measured = known.replied(probe, array.measure(probe))
             rounds += 1
-        probe = _sent(search, reply) if _goes_on(known, strategy) else None
+        probe = _sent(search, (known, measured)) if _goes_on(known, strategy) else None
     if known.is_settled:
         assert known.lower is not None
         assert known.upper is not None
         lower, upper = from_keys(np.array([known.lower, known.upper], np.uint64), known.dtype)
     else:
-        lower, upper = _sorted_inside(array, known, strategy, is_whole=array is whole)
+        lower, upper = _sorted_inside(array, known, strategy)
     return dict(zip(ranks, (lower, upper), strict=True))
 
 
@@ -173,8 +167,8 @@ def _copied(array: _Array, known: Known) -> tuple[_Array, Known]:
     """Copy the elements inside the bracket, and restrict what is known to them."""
     if known.inside == known.n:
         return array, known
-    tally = array.gathered(brackets_of([known]), known.inside)
-    array.trace.gathered -= len(tally.candidates)  # these will not be sorted
+    tally = array.gathered(known)
+    array.found.gathered -= len(tally.candidates)  # these will not be sorted
     inner = replace(
         known,
         first=known.first - known.before,
@@ -182,20 +176,17 @@ def _copied(array: _Array, known: Known) -> tuple[_Array, Known]:
         n=known.inside,
         before=0,
     )
-    return replace(array, values=tally.candidates.elements, dtype=known.dtype), inner
+    elements = tally.candidates.elements
+    return replace(array, values=elements, dtype=known.dtype, is_whole=False), inner
 
 
-def _sorted_inside(
-    array: _Array, known: Known, strategy: Strategy, *, is_whole: bool
-) -> NDArray[Any]:
+def _sorted_inside(array: _Array, known: Known, strategy: Strategy) -> NDArray[Any]:
     """Return the wanted elements after sorting all that are left inside the bracket."""
-    tally = array.gathered(brackets_of([known]), known.inside)
-    if is_whole and tally.n_valid != known.n:
-        raise _MissingError(tally.n_valid, tally.n_missing)
-    if len(tally.candidates) != known.inside:
+    tally = array.gathered(known)
+    if tally.n_valid != known.n or len(tally.candidates) != known.inside:
         raise contradiction()
     places = np.array([known.first, known.last]) - known.before
-    return kernels.ordered(tally.candidates, strategy.sorts).elements_at(places)
+    return kernels.ordered(tally.candidates, strategy).elements_at(places)
 
 
 def brackets_of(wanted: list[Known]) -> Brackets:

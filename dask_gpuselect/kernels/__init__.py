@@ -79,7 +79,7 @@ from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
 from dask_gpuselect.maths.windows import Frame, Sides, WindowOrder
 from dask_gpuselect.strategies import probes
-from dask_gpuselect.strategies.known import Sorting
+from dask_gpuselect.strategies.known import Strategy
 
 
 def _kernel(
@@ -400,14 +400,12 @@ def answer_probe(chunk: Any, dtype: np.dtype[Any], probe: probes.Measure) -> pro
     return replace(answer, n_missing=answer.n_missing + n_nat) if n_nat else answer
 
 
-def ordered(candidates: Candidates, sorting: Sorting) -> Candidates:
+def ordered(candidates: Candidates, strategy: Strategy) -> Candidates:
     """Order candidates as a strategy asks, before some of them are selected."""
-    if not sorting.is_whole:
-        return candidates
-    if not sorting.sub_array:
-        return candidates.ordered()
+    if not strategy.sub_array:
+        return candidates.ordered() if strategy.sorts else candidates
     by_network = backend_for(candidates.elements).bitonic.bitonic_sorted
-    return candidates.ordered(partial(by_network, sub_array=sorting.sub_array))
+    return candidates.ordered(partial(by_network, sub_array=strategy.sub_array))
 
 
 # --- Arrays in memory -----------------------------------------------------------------------------

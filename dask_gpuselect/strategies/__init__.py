@@ -86,10 +86,9 @@ def strategy_of(strategy: Strategy | str) -> Strategy:
         if strategy not in STRATEGIES:
             raise ValueError(f"unknown strategy {strategy!r}: choose from {', '.join(STRATEGIES)}")
         return STRATEGIES[strategy]()
-    members = ("opening", "rounds", "reply_bytes", "search", "sorts")
-    if missing := [name for name in members if not hasattr(strategy, name)]:
+    if not isinstance(strategy, Strategy):
         raise TypeError(
             "strategy must be a Strategy or its name, such as 'kelley', not "
-            f"{type(strategy).__name__}, which has no {', '.join(missing)}"
+            f"{type(strategy).__name__}"
         )
     return strategy

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import count
 
 from dask_gpuselect.maths.keys import key_at
+from dask_gpuselect.maths.ranks import Applied
 from dask_gpuselect.strategies import probes
-from dask_gpuselect.strategies.known import SELECT, Known, Reply, Search, Sorting
+from dask_gpuselect.strategies.known import Known, Search, Strategy
 from dask_gpuselect.strategies.spaces import VALUE
 
 PHASE_ONE = 1 << 21
@@ -21,9 +21,8 @@ The graph of a dask array has a task for each round and chunk, whether it is nee
 """
 
 
-@dataclass(frozen=True)
-class Bucket:
-    """Bucket selection: each round divides one bucket into equally wide buckets.
+def Bucket(n_buckets: int = 1024, phase_one: int = PHASE_ONE) -> Strategy:
+    """Make bucket selection: each round divides one bucket into equally wide buckets.
 
     Parameters
     ----------
@@ -32,10 +31,11 @@ class Bucket:
     phase_one : int, default 2**21
         If more elements than this are left, those of the chosen bucket are copied before the next
         round (phase I), at most twice. Otherwise all are read again (phase II).
-    sort_below : int
-        See `Strategy`.
-    sorts : Sorting
-        See `Strategy`.
+
+    Returns
+    -------
+    Strategy
+        The method, for `order_statistic` and `quantile`.
 
     Notes
     -----
@@ -48,45 +48,35 @@ class Bucket:
     round. So there are at most 7 more rounds. Data near machine zero, for which the paper divides
     by zero, are divided by keys too, and so are infinities.
     """
+    if n_buckets < 2:
+        raise ValueError(f"n_buckets must be at least 2, not {n_buckets}")
+    bits = n_buckets.bit_length() - 1
+    rounds = 1 + MOST_BY_VALUE + -(-64 // bits) + 1
+    search = Applied(_bucket, (n_buckets, phase_one))
+    reply_bytes = Applied(probes.bins_bytes, (n_buckets, rounds))
+    return Strategy("bucket", search, rounds, reply_bytes, probes.Extent(VALUE), sort_below=1)
 
-    n_buckets: int = 1024
-    phase_one: int = PHASE_ONE
-    sort_below: int = 1
-    sorts: Sorting = SELECT
-    opening = probes.Extent(VALUE)
 
-    def __post_init__(self) -> None:
-        if self.n_buckets < 2:
-            raise ValueError(f"n_buckets must be at least 2, not {self.n_buckets}")
+def _bucket(n_buckets: int, phase_one: int, known: Known, extent: object) -> Search:
+    by_value, copies = True, 0
+    for turn in count(1):
+        bins = _bins(n_buckets, known, by_value=by_value)
+        n_inside = known.inside
+        known, (i, j) = yield bins
+        if i != j:
+            known, _ = yield probes.Points((key_at(bins.edge(j), known.dtype),))
+        by_value = by_value and 2 * known.inside <= n_inside and turn < MOST_BY_VALUE
+        if n_inside > phase_one and copies < MOST_COPIES:
+            yield probes.COPY
+            copies += 1
 
-    @property
-    def rounds(self) -> int:
-        bits = self.n_buckets.bit_length() - 1
-        return 1 + MOST_BY_VALUE + -(-64 // bits) + 1
 
-    def reply_bytes(self, n_chunks: int, size: int) -> int:
-        return probes.bins_bytes(self.n_buckets, n_chunks, self.rounds)
-
-    def search(self, reply: Reply) -> Search:
-        known = reply.known
-        by_value, copies = True, 0
-        for turn in count(1):
-            bins = self._bins(known, by_value=by_value)
-            n_inside = known.inside
-            known, (i, j) = yield bins
-            if i != j:
-                known, _ = yield probes.Points((key_at(bins.edge(j), known.dtype),))
-            by_value = by_value and 2 * known.inside <= n_inside and turn < MOST_BY_VALUE
-            if n_inside > self.phase_one and copies < MOST_COPIES:
-                yield probes.Copy()
-                copies += 1
-
-    def _bins(self, known: Known, *, by_value: bool) -> probes.Bins:
-        lo, hi = known.least, known.largest
-        start, end = (VALUE.coordinate(key, known.dtype) for key in (lo, hi))
-        width = end - start
-        slope = self.n_buckets / width if width > 0 else math.inf
-        if by_value and math.isfinite(slope) and slope > 0:
-            return probes.LinearBins(lo, hi, start, slope, self.n_buckets, known.dtype)
-        shift = max((hi - lo).bit_length() - (self.n_buckets.bit_length() - 1), 0)
-        return probes.KeyBins(lo, shift, ((hi - lo) >> shift) + 1)
+def _bins(n_buckets: int, known: Known, *, by_value: bool) -> probes.Bins:
+    lo, hi = known.least, known.largest
+    start, end = (VALUE.coordinate(key, known.dtype) for key in (lo, hi))
+    width = end - start
+    slope = n_buckets / width if width > 0 else math.inf
+    if by_value and math.isfinite(slope) and slope > 0:
+        return probes.LinearBins(lo, hi, start, slope, n_buckets, known.dtype)
+    shift = max((hi - lo).bit_length() - (n_buckets.bit_length() - 1), 0)
+    return probes.KeyBins(lo, shift, ((hi - lo) >> shift) + 1)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from dask_gpuselect.maths.ranks import Applied
 from dask_gpuselect.strategies import spaces
-from dask_gpuselect.strategies.known import SELECT, Known, Reply, Search, Sorting
+from dask_gpuselect.strategies.known import Known, Search, Strategy
 from dask_gpuselect.strategies.probes import (
     Extent,
     ExtentResult,
@@ -19,9 +18,8 @@ Cut = tuple[float, float, float]
 """Line below the objective: the coordinate where it touches, the objective there, and its slope."""
 
 
-@dataclass(frozen=True)
-class Kelley:
-    """Cutting-plane method: the next pivot is where the two innermost lines meet.
+def Kelley(iterations: int = 7, space: spaces.Name = "value") -> Strategy:
+    """Make the cutting-plane method: the next pivot is where the two innermost lines meet.
 
     The objective of an order statistic is convex and piecewise linear. So two lines that touch it
     left and right of the minimum bound it from below, and the minimum lies between them. After a
@@ -33,10 +31,11 @@ class Kelley:
         Largest number of pivots.
     space : {"value", "key", "log"}
         Scale of the objective; see the notes.
-    sort_below : int
-        See `Strategy`.
-    sorts : Sorting
-        See `Strategy`.
+
+    Returns
+    -------
+    Strategy
+        The method, for `order_statistic` and `quantile`.
 
     Notes
     -----
@@ -55,43 +54,32 @@ class Kelley:
     far from the others, and infinities and overflow do no harm. If sums are not finite, the middle
     key is the next pivot.
     """
+    n_points = 1 + (space == "log")
+    rounds = n_points + iterations
+    opening = Extent(Space("key") if space == "key" else VALUE)
+    search = Applied(_kelley, (iterations, opening.space, space == "log"))
+    return Strategy("kelley", search, rounds, Applied(points_bytes, (n_points, rounds)), opening)
 
-    iterations: int = 7
-    space: spaces.Name = "value"
-    sort_below: int = 0
-    sorts: Sorting = SELECT
 
-    @property
-    def opening(self) -> Extent:
-        return Extent(VALUE if self.space != "key" else Space("key"))
-
-    @property
-    def rounds(self) -> int:
-        return 1 + (self.space == "log") + self.iterations
-
-    def reply_bytes(self, n_chunks: int, size: int) -> int:
-        return points_bytes(1 + (self.space == "log"), n_chunks, self.rounds)
-
-    def search(self, reply: Reply) -> Search:
-        known, extent = reply
-        least, largest, dtype = extent.least, extent.largest, known.dtype
-        space = self.opening.space
-        if self.space == "log":
-            space = Space("log", float(spaces.element(least, dtype)))
-            reply = yield Points((least, largest), space)
-            known, ends = reply
-            left, right = (
-                _cut(known, space, key, ends, i, is_left=i == 0)
-                for i, key in enumerate((least, largest))
-            )
-        else:
-            left, right = _first_cuts(known, space, extent)
-        for _ in range(self.iterations):
-            pivot = space.nearest(_meeting(left, right), dtype, known.lo, known.hi)
-            known, measured = yield Points((pivot,), space)
-            is_left = bool(measured.upto[0] <= known.first)
-            cut = _cut(known, space, pivot, measured, 0, is_left=is_left)
-            left, right = (cut, right) if is_left else (left, cut)
+def _kelley(
+    iterations: int, space: Space, is_log: bool, known: Known, extent: ExtentResult
+) -> Search:
+    least, largest, dtype = extent.least, extent.largest, known.dtype
+    if is_log:
+        space = Space("log", float(spaces.element(least, dtype)))
+        known, ends = yield Points((least, largest), space)
+        left, right = (
+            _cut(known, space, key, ends, i, is_left=i == 0)
+            for i, key in enumerate((least, largest))
+        )
+    else:
+        left, right = _first_cuts(known, space, extent)
+    for _ in range(iterations):
+        pivot = space.nearest(_meeting(left, right), dtype, known.lo, known.hi)
+        known, measured = yield Points((pivot,), space)
+        is_left = bool(measured.upto[0] <= known.first)
+        cut = _cut(known, space, pivot, measured, 0, is_left=is_left)
+        left, right = (cut, right) if is_left else (left, cut)
 
 
 def _first_cuts(known: Known, space: Space, extent: ExtentResult) -> tuple[Cut, Cut]:

@@ -6,9 +6,9 @@ the answer.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -88,8 +88,8 @@ class Known:
         """Update the known facts by what a probe measured, and make the reply to the strategy."""
         known = self.updated(probe, measured)
         if isinstance(measured, probes.BinsResult):
-            return Reply(known, self._bins_of(measured))
-        return Reply(known, measured)
+            return known, self._bins_of(measured)
+        return known, measured
 
     def updated(self, probe: probes.Measure, measured: probes.ProbeResult) -> Known:
         """Update the known facts by what a probe measured."""
@@ -183,71 +183,53 @@ class Known:
             raise contradiction()
 
 
-@dataclass(frozen=True)
-class Sorting:
-    """Settings for ordering the candidates.
+Reply = tuple[Known, Any]
+"""Reply to a probe: the known facts, and the result.
 
-    Parameters
-    ----------
-    is_whole : bool
-        True if all candidates are sorted; otherwise the wanted ones are selected.
-    sub_array : int
-        Size of the sub-arrays that a bitonic network sorts; 0 for the fastest sort.
-    """
-
-    is_whole: bool
-    sub_array: int = 0
-
-
-SELECT, SORT = Sorting(is_whole=False), Sorting(is_whole=True)
-
-
-class Reply(NamedTuple):
-    """Reply to a probe: what is known by now, and the result.
-
-    The result of bins is the pair of bins that have the wanted elements.
-    """
-
-    known: Known
-    result: Any
-
+The result of bins is the pair of bins that have the wanted elements.
+"""
 
 Search = Generator[probes.Probe, Reply, None]
 
 
-class Strategy(Protocol):
-    """Interface of a selection method, for `order_statistic`.
+@dataclass(frozen=True)
+class Strategy:
+    """A selection method, for `order_statistic`.
 
-    A strategy proposes what to measure next, from what is known. Given the same facts, it must
-    propose the same probes. It does not receive the elements, and need not prove anything. When it
-    ends, or has used all its rounds, the elements left in the bracket are gathered and sorted. If
-    they are too many to gather, the default engine finds the answer.
+    A strategy proposes what to measure next, from what is known. It does not receive the elements,
+    and need not prove anything. When it ends, or has used all its rounds, the elements left in the
+    bracket are gathered and sorted. If they are too many to gather, the default engine finds the
+    answer.
+
+    Parameters
+    ----------
+    name : str
+        Name in plans and in the names of layers: letters alone, as `key_split` keeps these.
+    search : callable
+        ``(known, opened)``: a generator of probes, from what is known at first and the result of
+        `opening`. Each ``yield`` returns a `Reply`. Given the same replies, it must propose the
+        same probes. It is not resumed once the wanted elements are found.
+    rounds : int
+        Largest number of measurements, including the opening.
+    reply_bytes : callable
+        ``(n_chunks, size)``: bound of the bytes of the results of `n_chunks` chunks in a round, and
+        of all replies, for one pair of ranks of an array of `size` elements.
+    opening : Measure, optional
+        Probe to begin with, whatever is wanted.
+    sort_below : int
+        Number of elements in the bracket up to which the search ends, and they are gathered; for
+        example, ``dataclasses.replace(Kelley(), sort_below=1000)``.
+    sorts : bool
+        True if all gathered elements are sorted; otherwise the wanted ones are selected.
+    sub_array : int
+        Size of the sub-arrays that a bitonic network sorts; 0 for the fastest sort.
     """
 
-    @property
-    def opening(self) -> probes.Measure | None:
-        """Probe to begin with, whatever is wanted; None for no probe."""
-
-    @property
-    def rounds(self) -> int:
-        """Largest number of measurements, including the opening."""
-
-    @property
-    def sort_below(self) -> int:
-        """Number of elements in the bracket up to which the search ends, and they are gathered."""
-
-    @property
-    def sorts(self) -> Sorting:
-        """Settings for ordering the gathered elements."""
-
-    def reply_bytes(self, n_chunks: int, size: int) -> int:
-        """Bound the bytes of the results of `n_chunks` chunks in a round, and of all replies.
-
-        They are those for one pair of ranks, of arrays of `size` elements.
-        """
-
-    def search(self, reply: Reply) -> Search:
-        """Propose probes; each ``yield`` returns what is known after the probe.
-
-        It is not resumed once the wanted elements are found.
-        """
+    name: str
+    search: Callable[[Known, Any], Search]
+    rounds: int
+    reply_bytes: Callable[[int, int], int]
+    opening: probes.Measure | None = None
+    sort_below: int = 0
+    sorts: bool = False
+    sub_array: int = 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass
 
-from dask_gpuselect.strategies.known import Known, Reply, Search
+from dask_gpuselect.strategies import spaces
+from dask_gpuselect.strategies.known import Known, Reply, Search, Strategy
 from dask_gpuselect.strategies.probes import Points, Probe
-from dask_gpuselect.strategies.roots import OnePivot, Point, ends_of, space_of
+from dask_gpuselect.strategies.roots import MOST_ITERATIONS, Point, ends_of, one_pivot, space_of
 from dask_gpuselect.strategies.spaces import Space
 
 GOLDEN = (3 - math.sqrt(5)) / 2
@@ -35,9 +35,8 @@ def _objective(
     return space.coordinate(pivot, known.dtype), f, known
 
 
-@dataclass(frozen=True)
-class GoldenSection(OnePivot):
-    """Golden section: of two inner points, the one with the smaller objective stays inside.
+def GoldenSection(space: spaces.Name = "value", iterations: int = MOST_ITERATIONS) -> Strategy:
+    """Make golden section: of two inner points, the one with the smaller objective stays inside.
 
     Parameters
     ----------
@@ -45,10 +44,11 @@ class GoldenSection(OnePivot):
         Scale of the objective and of the section.
     iterations : int
         Largest number of points.
-    sort_below : int
-        See `Strategy`.
-    sorts : Sorting
-        See `Strategy`.
+
+    Returns
+    -------
+    Strategy
+        The method, for `order_statistic` and `quantile`.
 
     Notes
     -----
@@ -58,34 +58,34 @@ class GoldenSection(OnePivot):
     objective. If the next point lies outside the bracket, the section starts anew inside it. As
     with `Bisection`, outliers cost rounds by value, but not by key.
     """
-
-    def search(self, reply: Reply) -> Search:
-        known = reply.known
-        space = space_of(self.space, known)
-        while True:
-            a, b = ends_of(space, known)
-            c, d = a + GOLDEN * (b - a), b - GOLDEN * (b - a)
-            c, fc, known = yield from _objective(space, c, known)
-            if not _may_be_at(space, d, known):
-                continue
-            d, fd, known = yield from _objective(space, d, known)
-            while a < c < d < b:
-                is_left = fc < fd
-                if is_left:
-                    b, d, fd = d, c, fc
-                    x = a + GOLDEN * (b - a)
-                else:
-                    a, c, fc = c, d, fd
-                    x = b - GOLDEN * (b - a)
-                if not _may_be_at(space, x, known):
-                    break
-                x, fx, known = yield from _objective(space, x, known)
-                c, fc, d, fd = (x, fx, d, fd) if is_left else (c, fc, x, fx)
+    return one_pivot("goldensection", _golden_section, space, iterations)
 
 
-@dataclass(frozen=True)
-class BrentMinimize(OnePivot):
-    """Brent's minimization: the vertex of a parabola through three points, or else golden section.
+def _golden_section(name: spaces.Name, known: Known, extent: object) -> Search:
+    space = space_of(name, known)
+    while True:
+        a, b = ends_of(space, known)
+        c, d = a + GOLDEN * (b - a), b - GOLDEN * (b - a)
+        c, fc, known = yield from _objective(space, c, known)
+        if not _may_be_at(space, d, known):
+            continue
+        d, fd, known = yield from _objective(space, d, known)
+        while a < c < d < b:
+            is_left = fc < fd
+            if is_left:
+                b, d, fd = d, c, fc
+                x = a + GOLDEN * (b - a)
+            else:
+                a, c, fc = c, d, fd
+                x = b - GOLDEN * (b - a)
+            if not _may_be_at(space, x, known):
+                break
+            x, fx, known = yield from _objective(space, x, known)
+            c, fc, d, fd = (x, fx, d, fd) if is_left else (c, fc, x, fx)
+
+
+def BrentMinimize(space: spaces.Name = "value", iterations: int = MOST_ITERATIONS) -> Strategy:
+    """Make Brent's minimization: the vertex of a parabola through three points, or golden section.
 
     Parameters
     ----------
@@ -93,10 +93,11 @@ class BrentMinimize(OnePivot):
         Scale of the objective and its argument.
     iterations : int
         Largest number of points.
-    sort_below : int
-        See `Strategy`.
-    sorts : Sorting
-        See `Strategy`.
+
+    Returns
+    -------
+    Strategy
+        The method, for `order_statistic` and `quantile`.
 
     Notes
     -----
@@ -109,31 +110,32 @@ class BrentMinimize(OnePivot):
     figure 5). By key there is no such stretch. The counts prove the bracket; the method starts anew
     inside it if the next point would lie outside.
     """
+    return one_pivot("brentminimize", _brent_minimize, space, iterations)
 
-    def search(self, reply: Reply) -> Search:
-        known = reply.known
-        space = space_of(self.space, known)
-        while True:
-            a, b = ends_of(space, known)
-            x, fx, known = yield from _objective(space, a + GOLDEN * (b - a), known)
-            w, fw, v, fv = x, fx, x, fx  # the second best point, and the third
-            step = before = 0.0
-            while a <= x <= b:
-                step, before = _parabolic((x, fx), (w, fw), (v, fv), a, b, before, step)
-                if not _may_be_at(space, x + step, known):
-                    break
-                u, fu, known = yield from _objective(space, x + step, known)
-                if u == x:  # elements are farther apart than the step: start anew in the bracket
-                    break
-                if fu <= fx:
-                    a, b = (x, b) if u >= x else (a, x)
-                    (v, fv), (w, fw), (x, fx) = (w, fw), (x, fx), (u, fu)
-                    continue
-                a, b = (u, b) if u < x else (a, u)
-                if fu <= fw or w == x:
-                    (v, fv), (w, fw) = (w, fw), (u, fu)
-                elif fu <= fv or v in (x, w):
-                    v, fv = u, fu
+
+def _brent_minimize(name: spaces.Name, known: Known, extent: object) -> Search:
+    space = space_of(name, known)
+    while True:
+        a, b = ends_of(space, known)
+        x, fx, known = yield from _objective(space, a + GOLDEN * (b - a), known)
+        w, fw, v, fv = x, fx, x, fx  # the second best point, and the third
+        step = before = 0.0
+        while a <= x <= b:
+            step, before = _parabolic((x, fx), (w, fw), (v, fv), a, b, before, step)
+            if not _may_be_at(space, x + step, known):
+                break
+            u, fu, known = yield from _objective(space, x + step, known)
+            if u == x:  # elements are farther apart than the step: start anew in the bracket
+                break
+            if fu <= fx:
+                a, b = (x, b) if u >= x else (a, x)
+                (v, fv), (w, fw), (x, fx) = (w, fw), (x, fx), (u, fu)
+                continue
+            a, b = (u, b) if u < x else (a, u)
+            if fu <= fw or w == x:
+                (v, fv), (w, fw) = (w, fw), (u, fu)
+            elif fu <= fv or v in (x, w):
+                v, fv = u, fu
 
 
 def _parabolic(

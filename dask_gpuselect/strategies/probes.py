@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,18 +137,16 @@ class Draw:
     turn: int
 
 
-@dataclass(frozen=True)
-class Copy:
-    """Statement that from here on only the elements inside the bracket are wanted.
+COPY: Final = "copy"
+"""Proposed in place of a probe: from here on only the elements inside the bracket are wanted.
 
-    They are copied out of a plain array. There is no result, and the chunks of a dask array stay as
-    they are.
-    """
-
+They are copied out of a plain array. There is no result, and the chunks of a dask array stay as
+they are.
+"""
 
 Bins = KeyBins | LinearBins
 Measure = Extent | Points | KeyBins | LinearBins | Draw
-Probe = Measure | Copy
+Probe = Measure | Literal["copy"]
 
 
 # --- Results --------------------------------------------------------------------------------------
@@ -227,22 +225,24 @@ class Drawn(ProbeResult):
     keys: KeyArray
 
 
-def points_bytes(n_points: int, n_chunks: int, rounds: int) -> int:
+def points_bytes(n_points: int, rounds: int, n_chunks: int, size: int) -> int:
     """Compute the bytes of the results of pivots, of all chunks and of the rounds before."""
     return 32 * n_points * (n_chunks + rounds)
 
 
-def bins_bytes(n_bins: int, n_chunks: int, rounds: int) -> int:
+def bins_bytes(n_bins: int, rounds: int, n_chunks: int, size: int) -> int:
     """Compute the bytes of the results of bins, of which replies have next to nothing.
 
     A round may have a pivot instead.
     """
-    return max(8 * n_bins * n_chunks, points_bytes(1, n_chunks, rounds))
+    return max(8 * n_bins * n_chunks, points_bytes(1, rounds, n_chunks, size))
 
 
-def drawn_bytes(n_drawn: int, size: int) -> int:
-    """Compute the bytes of the elements drawn from an array of `size` elements."""
-    return 8 * min(n_drawn, size)
+def drawn_bytes(
+    n_drawn: int, draws: int, n_points: int, rounds: int, n_chunks: int, size: int
+) -> int:
+    """Compute the bytes of all elements that are drawn, and of the pivots chosen from them."""
+    return 8 * draws * min(n_drawn, size) + points_bytes(n_points, rounds, n_chunks, size)
 
 
 def _of_each(choose: Callable[..., int], parts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

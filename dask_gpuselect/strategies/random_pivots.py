@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
 
-from dask_gpuselect.strategies.known import SELECT, Known, Reply, Search, Sorting
-from dask_gpuselect.strategies.probes import Copy, Draw, KeyArray, Points, drawn_bytes, points_bytes
+from dask_gpuselect.maths.ranks import Applied
+from dask_gpuselect.strategies.known import Known, Search, Strategy
+from dask_gpuselect.strategies.probes import COPY, Draw, KeyArray, Points, drawn_bytes
 
 SIGMA = 1.6448536269514722
 """Distance from the mean, in standard deviations, that covers 0.9 of a normal distribution."""
+SAMPLES = 4
+"""Samples of randomized selection, each of which gives a bracket."""
 DRAWS = 8
 """Number of rounds of quickselect beside its pivots."""
 
 
-@dataclass(frozen=True)
-class Randomized:
-    """Randomized selection: a random sample gives two pivots around the wanted rank.
+def Randomized(size: int = 1 << 14, sigma: float = SIGMA) -> Strategy:
+    """Make randomized selection: a random sample gives two pivots around the wanted rank.
 
     Parameters
     ----------
@@ -28,10 +29,11 @@ class Randomized:
     sigma : float
         Width of the bracket on each side, in standard deviations of the binomial distribution.
         Default: for a probability of 0.9.
-    sort_below : int
-        See `Strategy`.
-    sorts : Sorting
-        See `Strategy`.
+
+    Returns
+    -------
+    Strategy
+        The method, for `order_statistic` and `quantile`.
 
     Notes
     -----
@@ -42,30 +44,21 @@ class Randomized:
     Weak spot: a miss, once in ten times, makes times vary (figure 12). The counts notice it, and
     the part that has the rank is searched in the same way.
     """
+    reply_bytes = Applied(drawn_bytes, (size, SAMPLES, 2, SAMPLES))
+    return Strategy("randomized", Applied(_randomized, (size, sigma)), 2 * SAMPLES, reply_bytes)
 
-    size: int = 1 << 14
-    sigma: float = SIGMA
-    sort_below: int = 0
-    sorts: Sorting = SELECT
-    opening: None = None
-    rounds = 8  # four samples, and a bracket by each
 
-    def reply_bytes(self, n_chunks: int, size: int) -> int:
-        draws = self.rounds // 2
-        return draws * drawn_bytes(self.size, size) + points_bytes(2, n_chunks, draws)
-
-    def search(self, reply: Reply) -> Search:
-        known, width = reply.known, self.sigma
-        for turn in range(self.rounds // 2):
-            known, drawn = yield Draw(known.lo, known.hi, self.size, turn)
-            pivots = _about(known, np.sort(drawn.keys), width)
-            if not pivots:
-                return
-            lo, hi = pivots[0], pivots[-1]
-            known, _ = yield Points(pivots)
-            if known.lo >= lo and known.hi <= hi:
-                return  # a hit: the elements between them are gathered and sorted
-            width *= 2
+def _randomized(size: int, width: float, known: Known, opened: None) -> Search:
+    for turn in range(SAMPLES):
+        known, drawn = yield Draw(known.lo, known.hi, size, turn)
+        pivots = _about(known, np.sort(drawn.keys), width)
+        if not pivots:
+            return
+        lo, hi = pivots[0], pivots[-1]
+        known, _ = yield Points(pivots)
+        if known.lo >= lo and known.hi <= hi:
+            return  # a hit: the elements between them are gathered and sorted
+        width *= 2
 
 
 def _about(known: Known, drawn: KeyArray, sigma: float) -> tuple[int, ...]:
@@ -80,9 +73,8 @@ def _about(known: Known, drawn: KeyArray, sigma: float) -> tuple[int, ...]:
     return tuple(sorted(set(drawn[places].tolist())))
 
 
-@dataclass(frozen=True)
-class Quickselect:
-    """Quickselect: each round keeps the side of a random pivot that has the wanted rank.
+def Quickselect(drawn: int = 1024, iterations: int = 64) -> Strategy:
+    """Make quickselect: each round keeps the side of a random pivot that has the wanted rank.
 
     Parameters
     ----------
@@ -90,10 +82,11 @@ class Quickselect:
         Number of elements that are drawn together: those in the bracket are the next pivots.
     iterations : int, default 64
         Largest number of pivots.
-    sort_below : int
-        See `Strategy`.
-    sorts : Sorting
-        See `Strategy`.
+
+    Returns
+    -------
+    Strategy
+        The method, for `order_statistic` and `quantile`.
 
     Notes
     -----
@@ -105,30 +98,18 @@ class Quickselect:
     Weak spot: bad pivots. They are hashed places, which only data made for them can foresee. If
     elements are left after all iterations, the answer is found otherwise.
     """
+    reply_bytes = Applied(drawn_bytes, (drawn, DRAWS, 1, iterations))
+    return Strategy("quickselect", Applied(_quickselect, (drawn,)), iterations + DRAWS, reply_bytes)
 
-    drawn: int = 1024
-    iterations: int = 64
-    sort_below: int = 0
-    sorts: Sorting = SELECT
-    opening: None = None
 
-    @property
-    def rounds(self) -> int:
-        return self.iterations + DRAWS
-
-    def reply_bytes(self, n_chunks: int, size: int) -> int:
-        points = points_bytes(1, n_chunks, self.iterations)
-        return DRAWS * drawn_bytes(self.drawn, size) + points
-
-    def search(self, reply: Reply) -> Search:
-        known = reply.known
-        for turn in count():
-            known, sample = yield Draw(known.lo, known.hi, self.drawn, turn)
-            if not len(sample.keys):
-                return
-            # Sampled keys come chunk by chunk, so they ascend if the data do: choose pivots in
-            # random order.
-            for pivot in np.random.default_rng(turn).permutation(sample.keys).tolist():
-                if known.lo < pivot < known.hi:
-                    known, _ = yield Points((pivot,))
-                    yield Copy()
+def _quickselect(drawn: int, known: Known, opened: None) -> Search:
+    for turn in count():
+        known, sample = yield Draw(known.lo, known.hi, drawn, turn)
+        if not len(sample.keys):
+            return
+        # Sampled keys come chunk by chunk, so they ascend if the data do: choose pivots in
+        # random order.
+        for pivot in np.random.default_rng(turn).permutation(sample.keys).tolist():
+            if known.lo < pivot < known.hi:
+                known, _ = yield Points((pivot,))
+                yield COPY

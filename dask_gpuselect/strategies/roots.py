@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
+from dask_gpuselect.maths.ranks import Applied
 from dask_gpuselect.strategies import spaces
-from dask_gpuselect.strategies.known import SELECT, Known, Reply, Search, Sorting
+from dask_gpuselect.strategies.known import Known, Search, Strategy
 from dask_gpuselect.strategies.probes import Extent, Points, points_bytes
 from dask_gpuselect.strategies.spaces import VALUE, Space
 
@@ -30,27 +31,17 @@ def ends_of(space: Space, known: Known) -> tuple[float, float]:
     return first, last
 
 
-@dataclass(frozen=True)
-class OnePivot:
-    """Base of the methods with one pivot in each round: they begin with the extremes."""
-
-    space: spaces.Name = "value"
-    iterations: int = MOST_ITERATIONS
-    sort_below: int = 0
-    sorts: Sorting = SELECT
-    opening = Extent(VALUE)
-
-    @property
-    def rounds(self) -> int:
-        return 1 + self.iterations
-
-    def reply_bytes(self, n_chunks: int, size: int) -> int:
-        return points_bytes(1, n_chunks, self.rounds)
+def one_pivot(
+    name: str, search: Callable[..., Search], space: spaces.Name, iterations: int
+) -> Strategy:
+    """Make a method with one pivot in each round, which begins with the extremes."""
+    rounds = 1 + iterations
+    reply_bytes = Applied(points_bytes, (1, rounds))
+    return Strategy(name, Applied(search, (space,)), rounds, reply_bytes, Extent(VALUE))
 
 
-@dataclass(frozen=True)
-class Bisection(OnePivot):
-    """Bisection: each round halves the bracket, by value or by key.
+def Bisection(space: spaces.Name = "key", iterations: int = MOST_ITERATIONS) -> Strategy:
+    """Make bisection: each round halves the bracket, by value or by key.
 
     Parameters
     ----------
@@ -58,10 +49,11 @@ class Bisection(OnePivot):
         Scale on which the middle is taken.
     iterations : int
         Largest number of pivots.
-    sort_below : int
-        See `Strategy`.
-    sorts : Sorting
-        See `Strategy`.
+
+    Returns
+    -------
+    Strategy
+        The method, for `order_statistic` and `quantile`.
 
     Notes
     -----
@@ -72,15 +64,14 @@ class Bisection(OnePivot):
     Each round also finds the elements next to the pivot. So the search ends as soon as no other
     element lies between a pivot and a wanted one. Reads: one for the extremes, one for each pivot.
     """
+    return one_pivot("bisection", _bisection, space, iterations)
 
-    space: spaces.Name = "key"
 
-    def search(self, reply: Reply) -> Search:
-        known = reply.known
-        space = space_of(self.space, known)
-        while True:
-            pivot = space.nearest(_middle(*ends_of(space, known)), known.dtype, known.lo, known.hi)
-            known, _ = yield Points((pivot,))
+def _bisection(name: spaces.Name, known: Known, extent: object) -> Search:
+    space = space_of(name, known)
+    while True:
+        pivot = space.nearest(_middle(*ends_of(space, known)), known.dtype, known.lo, known.hi)
+        known, _ = yield Points((pivot,))
 
 
 def _middle(a: float, b: float) -> float:
@@ -88,9 +79,8 @@ def _middle(a: float, b: float) -> float:
     return a / 2 + b / 2
 
 
-@dataclass(frozen=True)
-class BrentRoot(OnePivot):
-    """Brent's root finding: inverse quadratic interpolation and secants, or else bisection.
+def BrentRoot(space: spaces.Name = "value", iterations: int = MOST_ITERATIONS) -> Strategy:
+    """Make Brent's root finding: inverse quadratic interpolation and secants, or else bisection.
 
     Parameters
     ----------
@@ -99,10 +89,11 @@ class BrentRoot(OnePivot):
         number.
     iterations : int
         Largest number of pivots.
-    sort_below : int
-        See `Strategy`.
-    sorts : Sorting
-        See `Strategy`.
+
+    Returns
+    -------
+    Strategy
+        The method, for `order_statistic` and `quantile`.
 
     Notes
     -----
@@ -114,27 +105,28 @@ class BrentRoot(OnePivot):
     so that the method bisects (section V.D). By key there is no such range. The count is exact, and
     the neighbours of each pivot end the search as in `Bisection`.
     """
+    return one_pivot("brentroot", _brent_root, space, iterations)
 
-    def search(self, reply: Reply) -> Search:
-        known = reply.known
-        space, dtype = space_of(self.space, known), known.dtype
-        a, b = ends_of(space, known)
-        fa, fb = 1 - known.target, known.n - known.target
-        c, fc = a, fa
-        step = before = b - a
-        while True:
-            if (fb > 0) == (fc > 0):  # the root lies between b and c
-                c, fc = a, fa
-                step = before = b - a
-            if abs(fc) < abs(fb):  # b must be the best, and a the one before
-                a, b, c = b, c, b
-                fa, fb, fc = fb, fc, fb
-            before, step = _brent_step((a, fa), (b, fb), (c, fc), before, step)
-            a, fa = b, fb
-            pivot = space.nearest(b + step, dtype, known.lo, known.hi)
-            known, measured = yield Points((pivot,))
-            b = space.coordinate(pivot, dtype)
-            fb = float(measured.upto[0]) - known.target
+
+def _brent_root(name: spaces.Name, known: Known, extent: object) -> Search:
+    space, dtype = space_of(name, known), known.dtype
+    a, b = ends_of(space, known)
+    fa, fb = 1 - known.target, known.n - known.target
+    c, fc = a, fa
+    step = before = b - a
+    while True:
+        if (fb > 0) == (fc > 0):  # the root lies between b and c
+            c, fc = a, fa
+            step = before = b - a
+        if abs(fc) < abs(fb):  # b must be the best, and a the one before
+            a, b, c = b, c, b
+            fa, fb, fc = fb, fc, fb
+        before, step = _brent_step((a, fa), (b, fb), (c, fc), before, step)
+        a, fa = b, fb
+        pivot = space.nearest(b + step, dtype, known.lo, known.hi)
+        known, measured = yield Points((pivot,))
+        b = space.coordinate(pivot, dtype)
+        fb = float(measured.upto[0]) - known.target
 
 
 Point = tuple[float, float]

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from dask_gpuselect.strategies.known import SORT, Reply, Search, Sorting
+from dask_gpuselect.strategies.known import Search, Strategy
 
 SUB_ARRAYS = tuple(1 << i for i in range(6, 13))
 
 
-@dataclass(frozen=True)
-class SortAndChoose:
-    """Sort all elements, and choose the one with the wanted rank.
+def SortAndChoose() -> Strategy:
+    """Make the method that sorts all elements, and chooses the one with the wanted rank.
 
-    Parameters
-    ----------
-    sorts : Sorting
-        See `Strategy`.
-    sort_below : int
-        See `Strategy`.
+    Returns
+    -------
+    Strategy
+        The method, for `order_statistic` and `quantile`.
 
     Notes
     -----
@@ -27,30 +22,29 @@ class SortAndChoose:
     no round, and a copy of all elements. If a dask array is too large to gather, the default engine
     finds the answer.
     """
-
-    sorts: Sorting = SORT
-    sort_below: int = 0
-    opening: None = None
-    rounds = 0
-
-    def reply_bytes(self, n_chunks: int, size: int) -> int:
-        return 0
-
-    def search(self, reply: Reply) -> Search:
-        return
-        yield  # makes this a generator
+    return Strategy("sortandchoose", _ask_nothing, 0, _no_bytes, sorts=True)
 
 
-@dataclass(frozen=True)
-class BitonicMerge:
-    """Sort sub-arrays with a bitonic network, and merge them.
+def _ask_nothing(known: object, opened: None) -> Search:
+    yield from ()
+
+
+def _no_bytes(n_chunks: int, size: int) -> int:
+    return 0
+
+
+def BitonicMerge(sub_array: int = 2048) -> Strategy:
+    """Make the method that sorts sub-arrays with a bitonic network, and merges them.
 
     Parameters
     ----------
     sub_array : int, default 2048
         Number of elements of each, a power of two from 64 to 4096. In table 2 they are 256 to 2048.
-    sort_below : int
-        See `Strategy`.
+
+    Returns
+    -------
+    Strategy
+        The method, for `order_statistic` and `quantile`.
 
     Notes
     -----
@@ -60,22 +54,10 @@ class BitonicMerge:
     and a copy of all elements. If a dask array is too large to gather, the default engine finds the
     answer.
     """
-
-    sub_array: int = 2048
-    sort_below: int = 0
-    opening: None = None
-    rounds = 0
-
-    def __post_init__(self) -> None:
-        if self.sub_array not in SUB_ARRAYS:
-            raise ValueError(
-                f"sub_array must be a power of two from {SUB_ARRAYS[0]} to {SUB_ARRAYS[-1]}, "
-                f"not {self.sub_array}"
-            )
-
-    @property
-    def sorts(self) -> Sorting:
-        return Sorting(is_whole=True, sub_array=self.sub_array)
-
-    reply_bytes = SortAndChoose.reply_bytes
-    search = SortAndChoose.search
+    if sub_array not in SUB_ARRAYS:
+        raise ValueError(
+            f"sub_array must be a power of two from {SUB_ARRAYS[0]} to {SUB_ARRAYS[-1]}, "
+            f"not {sub_array}"
+        )
+    how = "bitonicmerge", _ask_nothing, 0, _no_bytes
+    return Strategy(*how, sorts=True, sub_array=sub_array)

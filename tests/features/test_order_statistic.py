@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import order_statistic
-from dask_gpuselect.engine.search import Trace, select_now
+from dask_gpuselect.engine.search import Selected, select_now
 from dask_gpuselect.strategies import STRATEGIES, BitonicMerge
 from tests.data import normal
 from tests.selecting import VARIANTS
@@ -49,11 +49,11 @@ def test_no_element_and_none_wanted(strategy: str | None) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def cost(x: NDArray[Any], k: int, label: str) -> Trace:
+def cost(x: NDArray[Any], k: int, label: str) -> Selected:
     rank = np.array([k])
     selected = select_now(x, x.dtype, lambda n: (rank[rank < n],) * 2, VARIANTS[label])
     assert selected.elements[k] == np.sort(x)[k]
-    return selected.trace
+    return selected
 
 
 @pytest.mark.parametrize("label", VARIANTS)

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from dask_gpuselect import ChunksChangedError, kernels
-from dask_gpuselect.engine.search import Trace, select_now
+from dask_gpuselect.engine.search import Selected, select_now
 from dask_gpuselect.kernels.reference import measures
 from dask_gpuselect.maths.keys import extreme_keys, key_at, to_keys
 from dask_gpuselect.strategies import Strategy
@@ -37,15 +37,15 @@ FEW = settings(max_examples=40)
 every_strategy = pytest.mark.parametrize("label", VARIANTS)
 
 
-def assert_exact(values: NDArray[Any], first: int, last: int, strategy: Strategy) -> Trace:
+def assert_exact(values: NDArray[Any], first: int, last: int, strategy: Strategy) -> Selected:
     """Search the elements of a rank or of two, and return what that costs."""
     wanted = np.array([first]), np.array([last])
     result = select_now(values, values.dtype, lambda n: wanted, strategy)
     ordered = np.sort(values[values == values])
     assert result.elements == {first: ordered[first], last: ordered[last]}
     # Without an opening, the first measurement may tell that elements are missing.
-    assert result.trace.rounds <= strategy.rounds + (result.n_missing > 0)
-    return result.trace
+    assert result.rounds <= strategy.rounds + (result.n_missing > 0)
+    return result
 
 
 # --------------------------------------------------------------------------------------------------
