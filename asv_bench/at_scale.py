@@ -77,7 +77,6 @@ from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.coarse import merged_coarsely
 from dask_gpuselect.maths.cuts import Cuts, Tally
-from dask_gpuselect.maths.partition import SortedChunks
 from dask_gpuselect.maths.ragged import bracket_slots
 from dask_gpuselect.maths.sizes import (
     COARSE_EVERY,
@@ -168,7 +167,7 @@ def of_groups(n_chunks: int, size: int, n_groups: int) -> tuple[int, int, int]:
 def of_sort(x: da.Array) -> tuple[int, int, int]:
     """The same of a sort into as many chunks, with the table of what goes where."""
     n_chunks = x.npartitions
-    question = SplitterQuestion(SortedChunks(n_chunks, x.chunks[0]))
+    question = SplitterQuestion(n_chunks, x.chunks[0])
     gathered, root, waiting = of_plan(x, question)
     stages = Stages.of(n_chunks, x.chunks[0])
     plan = SortPlan("sort", x.dtype, question.wanted, stages, False, False, None, 256, False)

@@ -31,7 +31,7 @@ from dask_gpuselect.engine.frames import (
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
 from dask_gpuselect.optional import Advising, its_own
-from dask_gpuselect.quantiles.columns import ColumnQuantiles, Described, Description
+from dask_gpuselect.quantiles.columns import ColumnQuantiles, Described
 from dask_gpuselect.quantiles.functions import probabilities
 from dask_gpuselect.routing import approximate_instead, replaces
 
@@ -641,7 +641,8 @@ def _describe(frame: Any, columns: list[Column], percentiles: Sequence[float] | 
         shares.add(0.5)
     q = (0.0, *sorted(shares), 1.0)
     linear = check_method("linear")
-    questions = [Description.of(q, linear, column.dtype, skips_missing=True) for column in columns]
+    how = {"skips_missing": True, "is_described": True}
+    questions = [ColumnQuantiles.of(q, linear, column.dtype, **how) for column in columns]
     answers = _ask(frame, columns, questions, elements, "describe")
     finish = partial(_as_description, columns=columns, names=_names(frame, columns), index=index)
     meta = finish([(1, 0.0, 0.0, np.zeros(len(q))) for _ in columns])

@@ -332,7 +332,7 @@ class ExactFrameGroupBy(Advising):
                 "describe_boxplot needs one selected column, not "
                 f'{len(names)}: type groups["{names[0]}"]'
             )
-        if not (self._order.sort and self._order.dropna):
+        if not all(self._order):
             raise ValueError(
                 "describe_boxplot needs groupby(..., sort=True, dropna=True), the defaults: leave "
                 "out sort and dropna"
@@ -392,8 +392,9 @@ class ExactFrameGroupBy(Advising):
 
     def _by_pandas(self, ask: Of = lambda groups: None) -> Any:
         """Return pandas' answer for a few typical rows: names, dtypes, levels, or its error."""
+        sort, dropna = self._order
         groups = meta_nonempty(self._frame._meta).groupby(
-            list(self._keys), sort=self._order.sort, dropna=self._order.dropna, observed=True
+            list(self._keys), sort=sort, dropna=dropna, observed=True
         )
         groups = groups if self._columns is None else groups[self._columns]
         try:
@@ -487,7 +488,7 @@ def grouped(frame: Any, by: Any, sort: bool, dropna: bool) -> ExactFrameGroupBy:
             )
     if not keys or len(set(keys)) < len(keys):
         raise ValueError(f"by must be at least one column, and distinct ones, not {keys}")
-    return ExactFrameGroupBy(frame, keys, KeyOrder(bool(sort), bool(dropna)))
+    return ExactFrameGroupBy(frame, keys, (bool(sort), bool(dropna)))
 
 
 def _with_key(frame: Any, key: Any) -> tuple[Any, Hashable]:

@@ -48,7 +48,7 @@ def ask_counts(requests: Sequence[ArrayQuestion], plans: Sequence[object]) -> li
         counts.append(_counts_of(each))
         name = f"{each.label}-{tokenize(counts[-1].name, each.question, each.form.shape)}"
         arguments = {"question": each.question, "form": each.form}
-        finishes.append(graphs.Finish(_answer, name, arguments, each.form.key_index))
+        finishes.append((_answer, name, arguments, each.form.key_index))
     answers = graphs.reduced_together(counts, "value-counts-merge", ValueCounts.merge, finishes)
     return [each.form.lazy(answer) for each, answer in zip(requests, answers, strict=True)]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -322,6 +322,12 @@ def _labels_in(column: Any, categories: Any, as_objects: bool) -> NDArray[Any]:
 AT_ONCE = 1 << 22
 """Number of keys that are compared at a time, unless four times the known ones are more."""
 
+KeyOrder = tuple[bool, bool]
+"""Whether groups of keys ascend, or else come by appearance; and whether missing keys are dropped.
+
+These are the arguments `sort` and `dropna` of pandas.
+"""
+
 
 @dataclass(frozen=True, eq=False)
 class KeyNames:
@@ -332,6 +338,7 @@ class KeyNames:
     index : pandas.Index
         Distinct keys; a MultiIndex if there are several in a row.
     how : KeyOrder
+        How the keys are grouped.
     """
 
     index: Any
@@ -367,7 +374,7 @@ class KeyNames:
     @classmethod
     def _together(cls, parts: Sequence[KeyNames]) -> KeyNames:
         how = parts[0].how
-        return cls(how.grouped(_rows_of_all(parts)).size().index, how)
+        return cls(_grouped(_rows_of_all(parts), how).size().index, how)
 
     def take(self, places: IntArray) -> KeyNames:
         """Return the names at some positions."""
@@ -391,7 +398,7 @@ class KeyNames:
         order : ndarray of int64
             Order of first appearance of the names, as positions in the concatenated parts.
         """
-        return parts[0].how.numbered(_rows_of_all(parts).take(order))
+        return _numbered(_rows_of_all(parts).take(order), parts[0].how)
 
     def hashes(self) -> NDArray[np.uint64]:
         """Return a hash of each name."""
@@ -400,24 +407,18 @@ class KeyNames:
         return hashed
 
 
-@dataclass(frozen=True)
-class KeyOrder:
-    """Order of groups of keys, ascending or by appearance, and whether missing keys are dropped."""
+def _grouped(keys: Any, how: KeyOrder) -> Any:
+    """Group the rows of a frame of keys with pandas."""
+    sort, dropna = how
+    return keys.groupby(list(keys.columns), sort=sort, dropna=dropna, observed=True)
 
-    sort: bool
-    dropna: bool
 
-    def grouped(self, keys: Any) -> Any:
-        """Group the rows of a frame of keys with pandas."""
-        how = {"sort": self.sort, "dropna": self.dropna, "observed": True}
-        return keys.groupby(list(keys.columns), **how)
-
-    def numbered(self, keys: Any) -> Keyed:
-        """Return the group of each row of a frame of keys."""
-        groups = self.grouped(keys)
-        codes = groups.ngroup().to_numpy()  # floats if some are missing
-        codes = np.where(codes == codes, codes, -1).astype(np.int32)
-        return Keyed(codes, KeyNames(groups.size().index, self))
+def _numbered(keys: Any, how: KeyOrder) -> Keyed:
+    """Return the group of each row of a frame of keys."""
+    groups = _grouped(keys, how)
+    codes = groups.ngroup().to_numpy()  # floats if some are missing
+    codes = np.where(codes == codes, codes, -1).astype(np.int32)
+    return Keyed(codes, KeyNames(groups.size().index, how))
 
 
 def _that_add(parts: Sequence[KeyNames]) -> list[KeyNames]:
@@ -459,7 +460,8 @@ def keyed(places: Sequence[int], how: KeyOrder) -> Callable[[Any], Any]:
 
 def _keyed(partition: Any, places: tuple[int, ...], how: KeyOrder) -> Keyed:
     keys = pd.DataFrame({i: _as_key(partition.iloc[:, at]) for i, at in enumerate(places)})
-    numbered = replace(how, sort=False).numbered(keys)  # all groups are sorted later, together
+    _, dropna = how
+    numbered = _numbered(keys, (False, dropna))  # all groups are sorted later, together
     return Keyed(numbered.codes, KeyNames(numbered.names.index, how))
 
 

@@ -6,7 +6,6 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -303,7 +302,7 @@ def reduced(
         graph = extended(graph, merge_name, merges, {above})
         above = merge_name
     given = List(*map(TaskRef, parts))
-    return _finished(Finish(finish, name, arguments, place), graph, {above}, given)
+    return _finished((finish, name, arguments, place), graph, {above}, given)
 
 
 def in_one_place(
@@ -315,7 +314,7 @@ def in_one_place(
 ) -> DaskArray:
     """Apply ``function(blocks, **arguments)`` to all blocks of an array in one task, in C order."""
     given = List(*map(TaskRef, flatten(grid.__dask_keys__())))
-    return _finished(Finish(function, name, arguments, place), grid.dask, {grid.name}, given)
+    return _finished((function, name, arguments, place), grid.dask, {grid.name}, given)
 
 
 def of_results(
@@ -324,7 +323,7 @@ def of_results(
     """Apply ``function(results)`` to the results of some reductions, in one task."""
     given = List(*(TaskRef((part.name,)) for part in parts))
     names = {part.name for part in parts}
-    return _finished(Finish(function, name, {}), merged(*parts), names, given)
+    return _finished((function, name, {}, ()), merged(*parts), names, given)
 
 
 def item_of(lists: DaskArray, i: int, name: str) -> DaskArray:
@@ -357,34 +356,16 @@ def reduced_items(
     return of_results(results, join, name)
 
 
-@dataclass(frozen=True)
-class Finish:
-    """The last task of a reduction.
-
-    Parameters
-    ----------
-    function : callable
-        ``list of objects, **arguments -> result``.
-    name : str
-        Name of the task.
-    arguments : dict
-        Further arguments; task references become dependencies.
-    place : tuple of int
-        Indices that follow the name in its key.
-    """
-
-    function: Callable[..., Any]
-    name: str
-    arguments: Mapping[str, Any]
-    place: tuple[int, ...] = ()
+Finish = tuple[Callable[..., Any], str, Mapping[str, Any], tuple[int, ...]]
+"""The last task of a reduction: `finish`, `name`, `arguments` and `place` of `reduced`."""
 
 
 def _finished(last: Finish, graph: Graph, above: set[str], *given: Any) -> DaskArray:
     """Add the last task of a reduction, which takes the results of other tasks."""
-    key = (last.name, *last.place)
-    task = Task(key, Step("reduce", quietly(last.function)), *given, **last.arguments)
-    above = above | layers_of(last.arguments)
-    return objects(extended(graph, last.name, {key: task}, above), last.name, ())
+    function, name, arguments, place = last
+    key = (name, *place)
+    task = Task(key, Step("reduce", quietly(function)), *given, **arguments)
+    return objects(extended(graph, name, {key: task}, above | layers_of(arguments)), name, ())
 
 
 def reduced_together(
@@ -400,17 +381,16 @@ def reduced_together(
     eight box plots of ``x[k == i]`` held all of x in memory.
     """
     if len(grids) == 1:
-        (grid,), (last,) = grids, finishes
-        how = (last.function, last.name, last.place)
-        return [reduced(grid, merge_name, merge, *how, **last.arguments)]
+        (grid,), ((finish, name, arguments, place),) = grids, finishes
+        return [reduced(grid, merge_name, merge, finish, name, place, **arguments)]
     bundle = bundled(grids, merge_name)
-    names = tokenize(bundle.name, [last.name for last in finishes])
+    names = tokenize(bundle.name, [name for _, name, *_ in finishes])
     merge_each = partial(merge_columns, merge=merge)
     whole = reduced(bundle, merge_name, merge_each, merge_each, f"{merge_name}-all-{names}")
     results = []
-    for i, last in enumerate(finishes):
-        finish = replace(last, function=partial(_finish_one, i=i, finish=last.function))
-        results.append(_finished(finish, whole.dask, {whole.name}, TaskRef((whole.name,))))
+    for i, (finish, name, arguments, place) in enumerate(finishes):
+        last = partial(_finish_one, i=i, finish=finish), name, arguments, place
+        results.append(_finished(last, whole.dask, {whole.name}, TaskRef((whole.name,))))
     return results
 
 

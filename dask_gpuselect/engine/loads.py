@@ -244,7 +244,7 @@ def _all_brackets(begun: Sequence[FirstLoad]) -> list[DaskArray]:
     for each in begun:
         token = tokenize(each.cuts.name, each.question, each.among, each.narrowing)
         arguments = {"question": each.question, "numblocks": each.x.numblocks, "turns": each.turns}
-        finishes.append(graphs.Finish(_find_brackets, f"{each.label}-bracket-{token}", arguments))
+        finishes.append((_find_brackets, f"{each.label}-bracket-{token}", arguments, ()))
     narrowings = [each.narrowing for each in begun]
     if not any(narrowings):
         cuts = [each.cuts for each in begun]
@@ -335,7 +335,7 @@ def _after_second(
     begun: Sequence[FirstLoad], brackets: Sequence[DaskArray], loads: Sequence[DaskArray]
 ) -> list[DaskArray]:
     """Answer questions whose second load is the last, or resolve them as far as it can."""
-    finishes = []
+    finishes: list[graphs.Finish] = []
     for each, bracket, load in zip(begun, brackets, loads, strict=True):
         form, settled, label = each.form, each.settled, each.label
         arguments = {
@@ -348,10 +348,9 @@ def _after_second(
         }
         token = tokenize(load.name, each.question, form.shape)
         if not each.is_marked:
-            how = _finish_second, f"{label}-{token}", arguments, form.key_index
-            finishes.append(graphs.Finish(*how))
+            finishes.append((_finish_second, f"{label}-{token}", arguments, form.key_index))
         else:
-            finishes.append(graphs.Finish(_resolve, f"{label}-resolve-{token}", arguments))
+            finishes.append((_resolve, f"{label}-resolve-{token}", arguments, ()))
     merge_name = f"{begun[0].label}-candidates-merge"
     return graphs.reduced_together(loads, merge_name, Gathered.merge, finishes)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, sqrt
 from typing import Any, TypeVar
 
 import numpy as np
@@ -238,6 +238,9 @@ class Envelope:
         Position of each pivot of the cuts in `values`.
     least : int
         Lower bound of the measure of all elements.
+    sigma : float
+        Width in standard deviations of the likely error of counts between two values, if they are
+        scaled up from a random sample. 0 for counts that are proven.
 
     Notes
     -----
@@ -251,6 +254,7 @@ class Envelope:
     upper: IntArray = UNKNOWN
     position: IntArray = UNKNOWN
     least: int = 0
+    sigma: float = 0.0
 
     @classmethod
     def of(cls, cuts: Cuts) -> Envelope:
@@ -274,7 +278,11 @@ class Envelope:
         lower, below, upper = _bounds(cuts, measure, order, _is_last(self.position[order]))
         most = int(measure[-1].sum())
         doubt = ceil(cuts.doubt * most)
-        bounds = {"lower": lower - doubt, "below": below + doubt, "upper": upper + doubt}
+        bounds: dict[str, Any] = {
+            "lower": lower - doubt,
+            "below": below + doubt,
+            "upper": upper + doubt,
+        }
         return replace(self, **bounds, least=least, most=most)
 
     @property
@@ -304,8 +312,9 @@ class Envelope:
 
         They lie above value `lo` (-1: no lower end) and below value `hi` (K: no upper end).
         """
-        most = self.most if hi == len(self.values) else int(self.below[hi])
-        return most - (int(self.lower[lo]) if lo >= 0 else 0)
+        below = self.most if hi == len(self.values) else int(self.below[hi])
+        most = below - (int(self.lower[lo]) if lo >= 0 else 0)
+        return min(most + self._error(most), self.most) if self.sigma else most
 
     def least_from(self, first: int, last: int) -> int:
         """Bound from below how many elements lie from value `first` to `last`, both included.
@@ -313,7 +322,13 @@ class Envelope:
         `first` K or `last` -1 stand for an empty interval.
         """
         below = self.most if first == len(self.values) else int(self.below[first])
-        return (int(self.lower[last]) if last >= 0 else 0) - below
+        least = (int(self.lower[last]) if last >= 0 else 0) - below
+        return least - self._error(least) if self.sigma else least
+
+    def _error(self, scaled: int) -> int:
+        """Compute the likely error of a count that is scaled up from the sample."""
+        share = min(max(scaled / self.most, 0.0), 1.0)
+        return ceil(self.sigma * (sqrt(self.most * share * (1 - share)) + 1))
 
 
 def exact_gap(low: Any, high: Any) -> FloatArray:

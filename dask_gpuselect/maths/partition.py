@@ -27,41 +27,6 @@ from dask_gpuselect.maths.cuts import (
 from dask_gpuselect.maths.finish import counts_at
 
 
-@dataclass(frozen=True)
-class SortedChunks:
-    """Chunks of the sorted array.
-
-    Parameters
-    ----------
-    n_chunks : int
-        Number of chunks.
-    sizes : tuple of int, optional
-        Sizes of the chunks, if the number of elements is known. Otherwise they differ by at most
-        one.
-    part : tuple of (int, int)
-        Number of the stretch of starts that is asked for, and the number of stretches.
-    """
-
-    n_chunks: int
-    sizes: tuple[int, ...] | None = None
-    part: tuple[int, int] = (0, 1)
-
-    def starts(self, n: int) -> IntArray:
-        """Compute the first ranks of all chunks but the first, among n elements, for this part."""
-        i, n_parts = self.part
-        return np.array_split(self._all_starts(n), n_parts)[i]
-
-    def _all_starts(self, n: int) -> IntArray:
-        if self.sizes is None:
-            return np.array([i * n // self.n_chunks for i in range(1, self.n_chunks)], np.int64)
-        if sum(self.sizes) != n:
-            raise ValueError(
-                f"the shape of the array says {sum(self.sizes)} elements, and its chunks have {n}: "
-                "give the array the right chunks"
-            )
-        return np.cumsum(self.sizes[:-1], dtype=np.int64)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Splitters(Joined):
     """Ranks and elements at which the chunks of the sorted array begin, except the first chunk.

@@ -13,7 +13,6 @@ element has a smaller distance than one that is nearer to it.
 from __future__ import annotations
 
 import itertools
-import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -61,26 +60,6 @@ MOST_STEPS = 1 << 16
 
 
 # --- Brackets and shells --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SampledEnvelope(Envelope):
-    """Bounds on the counts of all elements that a sorted random sample makes nearly certain."""
-
-    def most_between(self, lo: int, hi: int) -> int:
-        """Return a nearly certain upper bound on the elements between two values."""
-        scaled = Envelope.most_between(self, lo, hi)
-        return min(scaled + self._reach(scaled), self.most)
-
-    def least_from(self, first: int, last: int) -> int:
-        """Return a nearly certain lower bound on the elements from one value to another."""
-        scaled = Envelope.least_from(self, first, last)
-        return scaled - self._reach(scaled)
-
-    def _reach(self, scaled: int) -> int:
-        """Return the likely error of a count that is scaled up from the sample."""
-        share = min(max(scaled / self.most, 0.0), 1.0)
-        return math.ceil(PILOT_SIGMA * (math.sqrt(self.most * share * (1 - share)) + 1))
 
 
 @dataclass(frozen=True)
@@ -332,7 +311,8 @@ def _most_gathered(envelope: Envelope, shells: Shells, room: int) -> int:
     begins, ends = np.array(shells.cells, np.int64).T
     heavy = _heavy_inside(envelope, begins, ends, room)
     # A sample gives the estimate itself, without the likely error.
-    most = sum(Envelope.most_between(envelope, lo, hi) for lo, hi in shells.cells)
+    estimate = replace(envelope, sigma=0.0)
+    most = sum(estimate.most_between(lo, hi) for lo, hi in shells.cells)
     return most - int((envelope.lower[heavy] - envelope.below[heavy]).sum())
 
 
@@ -415,7 +395,7 @@ def bracket_from_sample(taken: NDArray[Any], size: int, dtype: np.dtype[Any]) ->
     lo, hi = _median_in(likely)
     few, some, most = (int(share * size) for share in SAMPLED_ROOM)
     heavy = _heavy_inside(sampled, lo, hi, most)
-    expected = SampledEnvelope(sampled.values, sampled.lower, sampled.below, size)
+    expected = Envelope(sampled.values, sampled.lower, sampled.below, size, sigma=PILOT_SIGMA)
     return bracket_median_and_shells(expected, lo, hi, heavy, (few, some, most), dtype)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -147,40 +147,34 @@ class PlainRows:
 # --- Rows in chunks -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Own:
-    """The knowledge of a task about its chunk.
+Own = tuple[int, int, tuple[int, ...] | None, Any]
+"""The knowledge of a task about its chunk.
 
-    It has the chunk's number, its number of rows (-1 if unknown), the marks of X and y (None before
-    the first pass), and a value for this chunk alone.
-    """
+It has the chunk's number, its number of rows (-1 if unknown), the marks of X and y (None before the
+first pass), and a value for this chunk alone.
+"""
 
-    number: int
-    size: int
-    marks: tuple[int, ...] | None
-    value: Any = None
 
-    def check(self, x: Any, y: Any) -> Marks:
-        """Return the marks of both chunks, or raise if they have changed since the first pass."""
-        if len(x) != len(y):
-            raise ValueError(
-                f"chunk {self.number} of X has {len(x)} rows, and that of y has "
-                f"{len(y)}: they must have the same chunks of rows"
-            )
-        if self.size not in (-1, len(x)):
+def _checked_marks(x: Any, y: Any, own: Own) -> Marks:
+    """Return the marks of both chunks, or raise if they have changed since the first pass."""
+    number, size, marks_before, _ = own
+    if len(x) != len(y):
+        raise ValueError(
+            f"chunk {number} of X has {len(x)} rows, and that of y has {len(y)}: they must have "
+            "the same chunks of rows"
+        )
+    if size not in (-1, len(x)):
+        raise ChunksChangedError(
+            f"chunk {number} of X has {len(x)} rows, and had {size} before. {ADVICE}"
+        )
+    marks = marks_of([x, y], ordered=True)
+    for name, known, now in zip("Xy", marks_before or marks.tolist(), marks.tolist(), strict=True):
+        if known != now:
             raise ChunksChangedError(
-                f"chunk {self.number} of X has {len(x)} rows, and had {self.size} before. {ADVICE}"
+                f"chunk {number} of {name} had other rows in a later read than in the first. "
+                f"{ADVICE}"
             )
-        marks = marks_of([x, y], ordered=True)
-        for name, known, now in zip(
-            "Xy", self.marks or marks.tolist(), marks.tolist(), strict=True
-        ):
-            if known != now:
-                raise ChunksChangedError(
-                    f"chunk {self.number} of {name} had other rows in a later read than in the "
-                    f"first. {ADVICE}"
-                )
-        return marks
+    return marks
 
 
 class LazyRows:
@@ -240,8 +234,7 @@ class LazyRows:
     def _about(self, own: Sequence[Any]) -> list[Own]:
         """Return what each task knows of its chunk."""
         own = own or [None] * len(self.sizes)
-        each = enumerate(zip(self.sizes, self.marks, own, strict=True))
-        return [Own(i, *about) for i, about in each]
+        return list(zip(range(len(own)), self.sizes, self.marks, own, strict=True))
 
 
 Rows = PlainRows | LazyRows
@@ -252,14 +245,14 @@ def _of_chunk(
     x: Any, y: Any, own: Own, *, measure: Callable[..., T], arguments: dict[str, Any]
 ) -> KnownChunks:
     """Measure a chunk, and return the result with the chunk's marks."""
-    marks = own.check(x, y)
-    return KnownChunks(measure(x, y[:, 0], own.value, **arguments), marks)
+    marks, value = _checked_marks(x, y, own), own[-1]
+    return KnownChunks(measure(x, y[:, 0], value, **arguments), marks)
 
 
 @quiet()
 def _of_rows(x: Any, y: Any, own: Own, *, function: Callable[..., Any], **arguments: Any) -> Any:
     """Apply a function to the rows of a chunk that has not changed."""
-    own.check(x, y)
+    _checked_marks(x, y, own)
     return function(x, y[:, 0], **arguments)
 
 

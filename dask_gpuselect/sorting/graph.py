@@ -58,7 +58,7 @@ from dask_gpuselect.kernels import ordering, radix
 from dask_gpuselect.kernels.ordering import Dealt
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray
-from dask_gpuselect.maths.partition import Division, Edges, SortedChunks, Splitters, Table
+from dask_gpuselect.maths.partition import Division, Edges, Splitters, Table
 from dask_gpuselect.sorting.questions import SplitterQuestion
 
 Chunks = int | str | tuple[int, ...] | tuple[tuple[int, ...], ...] | None
@@ -77,8 +77,8 @@ class SortPlan:
         Prefix of the names of the layers.
     dtype : dtype
         Dtype of the key in the result.
-    wanted : SortedChunks
-        The chunks of the result.
+    wanted : SplitterQuestion
+        Where the chunks of the result begin.
     stages : Stages
         How pieces get to the chunks of the result.
     has_places : bool
@@ -96,7 +96,7 @@ class SortPlan:
 
     label: str
     dtype: np.dtype[Any]
-    wanted: SortedChunks
+    wanted: SplitterQuestion
     stages: Stages
     has_places: bool
     wants_places: bool
@@ -126,28 +126,28 @@ class SortPlan:
         if isinstance(spill, bool):
             spill = "" if spill else None
         directory = None if spill is None else os.fspath(spill)
-        wanted = _sorted_chunks(key, chunks)
+        wanted = _splitters(key, chunks)
         stages = Stages.of(key.npartitions, wanted.sizes or (1,) * wanted.n_chunks)
         has_places = wants_places or bool(payload and stages.n_batches)
         about = (has_places, wants_places, directory, every, is_at_once)
         return cls(label, dtype, wanted, stages, *about)
 
 
-def _sorted_chunks(x: DaskArray, chunks: Chunks) -> SortedChunks:
-    """Return the chunks of the result, or raise if they do not fit."""
+def _splitters(x: DaskArray, chunks: Chunks) -> SplitterQuestion:
+    """Ask where the chunks of the result begin, or raise if they do not fit."""
     if math.isnan(x.size):
         if chunks is not None:
             raise ValueError(
                 "chunks must not be given for an array of unknown size: type "
                 "x.compute_chunk_sizes() first, or leave out chunks"
             )
-        return SortedChunks(x.npartitions)
+        return SplitterQuestion(x.npartitions)
     if chunks is None:
         chunks = max(1, -(-x.size // x.npartitions))
     if isinstance(chunks, int) and chunks < 1 and chunks != -1:
         raise ValueError(f"chunks must be positive, or -1 for a single chunk, not {chunks}")
     (sizes,) = normalize_chunks(chunks, x.shape, dtype=x.dtype)
-    return SortedChunks(len(sizes), tuple(map(int, sizes)))
+    return SplitterQuestion(len(sizes), tuple(map(int, sizes)))
 
 
 def _is_worth_spilling(key: DaskArray, payload: Sequence[DaskArray]) -> bool:
@@ -168,7 +168,7 @@ def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
     There is a number for each chunk and each splitter. So the numbers are gathered for some
     splitters at a time, and those of a batch of chunks are added up immediately.
     """
-    label, question = plan.label, SplitterQuestion(plan.wanted)
+    label, question = plan.label, plan.wanted
     brackets, tallies, order, narrowing = by_chunk(x, question, label)
     if narrowing is None:
         splitters = reduced(

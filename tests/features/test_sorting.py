@@ -20,7 +20,7 @@ from dask_gpuselect import argsort, sort, sort_by
 from dask_gpuselect.engine import exchange
 from dask_gpuselect.engine.spill import SpillFile, spill_file
 from dask_gpuselect.kernels import ordering
-from dask_gpuselect.maths.partition import SortedChunks
+from dask_gpuselect.sorting.questions import SplitterQuestion
 from dask_gpuselect.sorting.radix_sort import radix_sort
 from tests.backends import CUPY, NUMPY, Backend
 from tests.data import hashed, normal, uniform
@@ -40,8 +40,8 @@ N = sum(UNEVEN)
 
 def test_ranks_beyond_32_bits() -> None:
     n = 3 << 40
-    assert SortedChunks(3).starts(n).tolist() == [1 << 40, 2 << 40]
-    assert SortedChunks(2, (n, n)).starts(2 * n).tolist() == [n]
+    assert SplitterQuestion(3).starts(n).tolist() == [1 << 40, 2 << 40]
+    assert SplitterQuestion(2, (n, n)).starts(2 * n).tolist() == [n]
 
 
 # --- The order ------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import pytest
 
 from dask_gpuselect import argsort, sort, sort_by
 from dask_gpuselect.engine import boards, exchange, narrowing, plans
-from dask_gpuselect.maths.partition import SortedChunks
 from dask_gpuselect.sorting import graph
 from dask_gpuselect.sorting.questions import SplitterQuestion
 from tests.data import normal
@@ -78,7 +77,7 @@ def test_few_candidates_and_edges_come_to_one_place(monkeypatch: pytest.MonkeyPa
 
 def test_no_task_holds_more_than_the_limit_at_1e12() -> None:
     x = da.zeros(10**12, chunks=10**8)
-    question = SplitterQuestion(SortedChunks(10**4, x.chunks[0]))
+    question = SplitterQuestion(10**4, x.chunks[0])
     narrowing = plans.narrowing_of(x, question)
     assert narrowing is not None
     assert narrowing.work <= 1 << 30
