@@ -170,7 +170,7 @@ def of_sort(x: da.Array) -> tuple[int, int, int]:
     question = SplitterQuestion(n_chunks, x.chunks[0])
     gathered, root, waiting = of_plan(x, question)
     stages = Stages.of(n_chunks, x.chunks[0])
-    plan = SortPlan("sort", x.dtype, question.wanted, stages, False, False, None, 256, False)
+    plan = SortPlan("sort", x.dtype, question, stages, False, False, None, 256, False)
     places = max(len(numbers) for numbers, _ in _places_of(plan, n_chunks))
     n_sent = 24 * (n_chunks * len(stages.steps) + max(stages.n_batches, 1) * n_chunks)
     return gathered, max(root, EDGES_WORK * n_chunks * places, 2 * n_sent), waiting

@@ -275,8 +275,8 @@ class ExactSums(Arrays):
         high[0] += low.any(axis=0)
         return self.carried(0, high)
 
-    def leading_digits(self, n: int) -> tuple[list[IntArray], IntArray, NDArray[np.bool_]]:
-        """Return the highest n digits of each number, the highest first.
+    def _leading_digits(self) -> tuple[list[IntArray], IntArray, NDArray[np.bool_]]:
+        """Return the highest three digits of each number, the highest first.
 
         Also return the place of the highest (any for zero), and whether all other digits are zero.
         """
@@ -285,10 +285,10 @@ class ExactSums(Arrays):
         some = digits != 0
         top = np.maximum(len(digits) - 1 - np.argmax(some[::-1], axis=0), 0)
         leading = [
-            np.take_along_axis(digits, np.maximum(top - i, 0)[None], axis=0)[0] for i in range(n)
+            np.take_along_axis(digits, np.maximum(top - i, 0)[None], axis=0)[0] for i in range(3)
         ]
         leading = [np.where(top >= i, digit, 0).astype(np.int64) for i, digit in enumerate(leading)]
-        is_all = ~some.any(axis=0) | (np.argmax(some, axis=0) > top - n)
+        is_all = ~some.any(axis=0) | (np.argmax(some, axis=0) > top - 3)
         return leading, top + own.first, is_all
 
     def magnitude(self) -> Self:
@@ -328,7 +328,7 @@ class ExactSums(Arrays):
             units = self.integers(self.first).ravel().tolist()
             floats = [_as_float(each, DIGIT * self.first) for each in units]
             return np.array(floats, np.float64).reshape(self.shape)
-        (a, b, c), top, is_all = self.leading_digits(3)
+        (a, b, c), top, is_all = self._leading_digits()
         bits = np.frexp(a.astype(np.float64))[1]  # of the highest digit
         shift = np.clip(DIGIT - bits, 0, DIGIT - 1).astype(np.uint64)
         whole = (a << DIGIT | b).astype(np.uint64) << shift | (c >> bits).astype(np.uint64)
@@ -341,7 +341,7 @@ class ExactSums(Arrays):
 
     def leading(self) -> tuple[FloatArray, IntArray]:
         """Return the numbers as floats times ``2**(32 * place)``, to 64 bits; 0 for zero."""
-        digits, top, _ = self.leading_digits(3)
+        digits, top, _ = self._leading_digits()
         scales = 2.0 ** (-DIGIT * np.arange(3))
         numbers: FloatArray = np.tensordot(scales, np.array(digits, np.float64), 1)
         return numbers, top
@@ -589,12 +589,12 @@ class Wholes:
         """
         return self._find(self.limbs_of(sums), row)
 
-    def reach_whole(self, sums: Any, unit: int, row: IntArray | None = None) -> IntArray:
-        """Count the running sums below each of some sums, in units of ``2**unit``; see `reach`.
+    def reach_whole(self, sums: Any, row: IntArray | None = None) -> IntArray:
+        """Count the running sums below each of some sums; see `reach`.
 
-        `sums` is an array of Python integers.
+        `sums` is an array of Python integers, in units of the smallest weight.
         """
-        return self._find(self._limbs_of_whole(sums, unit), row)
+        return self._find(self._limbs_of_whole(sums, -DIGIT * TOTAL_POINT), row)
 
     def _limbs_of_whole(self, sums: Any, unit: int) -> list[IntArray]:
         shift, last = self.exponent - unit, len(self.limbs) - 1

@@ -301,10 +301,10 @@ class InOrder(WeightedOrder):
     def _reached(self, sums: NDArray[np.object_]) -> IntArray:
         """Find the candidates up to which all before them reach some sums."""
         if len(self.weights) == 1:
-            return self._only.reach_whole(sums, -POINT)
-        block = Wholes.of_sums(self.blocks[1:-1]).reach_whole(sums, -POINT)
+            return self._only.reach_whole(sums)
+        block = Wholes.of_sums(self.blocks[1:-1]).reach_whole(sums)
         rest = sums - self.blocks[block].integers(WEIGHT_UNIT)
-        place = self._running(block).reach_whole(rest, -POINT, np.arange(len(block)))
+        place = self._running(block).reach_whole(rest, np.arange(len(block)))
         return np.asarray(self.weights.shape[1] * block + place)
 
     def elements(self, places: IntArray) -> NDArray[Any]:

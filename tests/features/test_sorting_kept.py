@@ -82,7 +82,7 @@ def test_no_task_holds_more_than_the_limit_at_1e12() -> None:
     assert narrowing is not None
     assert narrowing.work <= 1 << 30
     stages = exchange.Stages.of(10**4, x.chunks[0])
-    plan = graph.SortPlan("sort", x.dtype, question.wanted, stages, False, False, None, 256, False)
+    plan = graph.SortPlan("sort", x.dtype, question, stages, False, False, None, 256, False)
     places = graph._places_of(plan, 10**4)
     assert max(len(numbers) for numbers, _ in places) * 10**4 * graph.EDGES_WORK <= 1 << 30
     groups = [own for _, own in places[1:]]
