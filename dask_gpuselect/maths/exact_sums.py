@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,10 +75,11 @@ class ExactSums(Arrays):
         flat = table.reshape(-1)
         for start in range(0, len(group), AT_ONCE):
             some = slice(start, start + AT_ONCE)
-            number = reduce(Wide.times, [Wide.of(factor[some]) for factor in factors])
+            number = reduce(_multiplied, [_wide(factor[some]) for factor in factors])
+            _, begin, _ = number
             # A zero may have any place, so its place is clipped to the table.
-            place = np.clip(number.begin // DIGIT, first, last) - first + group[some] * n_digits
-            for i, part in enumerate(number.parts()):
+            place = np.clip(begin // DIGIT, first, last) - first + group[some] * n_digits
+            for i, part in enumerate(_parts(number)):
                 np.add.at(flat, place + i, part)
         return cls.of_table(table, -first)
 
@@ -402,7 +403,7 @@ def _span(parts: Sequence[ExactSums]) -> tuple[int, int]:
 
 
 def _begins(values: NDArray[Any]) -> tuple[int, int]:
-    """Find the lowest and the highest place where the bits of some numbers begin; see `Wide`."""
+    """Find the lowest and the highest place where the bits of some numbers begin; see `_wide`."""
     if values.dtype.kind != "f":
         return 0, 0
     sizes = np.abs(values)
@@ -411,52 +412,53 @@ def _begins(values: NDArray[Any]) -> tuple[int, int]:
     return math.frexp(least)[1] - 53, math.frexp(largest)[1] - 53
 
 
-class Wide(NamedTuple):
-    """Finite numbers as a sign, a power of two and limbs: ``sign * 2**begin * whole number``.
+Wide = tuple[IntArray, IntArray, list[NDArray[np.uint64]]]
+"""Numbers as a sign, a power of two and limbs: ``sign * 2**begin * whole number``.
 
-    The limbs have 32 bits, the lowest first.
+The limbs have 32 bits, the lowest first.
+"""
+
+
+def _wide(values: NDArray[Any]) -> Wide:
+    """Take finite numbers apart."""
+    if values.dtype.kind == "f":
+        fraction, exponent = np.frexp(values.astype(np.float64))
+        whole, begin = np.ldexp(fraction, 53).astype(np.int64), exponent.astype(np.int64) - 53
+    else:
+        whole, begin = values, np.zeros(len(values), np.int64)
+    sign = np.where(whole < 0, np.int64(-1), np.int64(1))
+    size = whole.astype(np.uint64)
+    size = np.where(whole < 0, np.uint64(0) - size, size)
+    return sign, begin, [size & U_MASK, size >> U_DIGIT]
+
+
+def _multiplied(one: Wide, other: Wide) -> Wide:
+    """Multiply number by number."""
+    (sign, begin, lefts), (other_sign, other_begin, rights) = one, other
+    n = len(lefts)
+    limbs = [np.zeros(len(sign), np.uint64) for _ in range(n + len(rights))]
+    for j, right in enumerate(rights):
+        carry: Any = np.uint64(0)
+        for i, left in enumerate(lefts):
+            whole = left * right + limbs[i + j] + carry
+            limbs[i + j], carry = whole & U_MASK, whole >> U_DIGIT
+        limbs[n + j] = carry
+    return sign * other_sign, begin + other_begin, limbs
+
+
+def _parts(number: Wide) -> list[IntArray]:
+    """Split each number into the digits it has bits in, from the one where it begins.
+
+    Each part has at most 33 bits.
     """
-
-    sign: IntArray
-    begin: IntArray
-    limbs: list[NDArray[np.uint64]]
-
-    @classmethod
-    def of(cls, values: NDArray[Any]) -> Self:
-        if values.dtype.kind == "f":
-            fraction, exponent = np.frexp(values.astype(np.float64))
-            whole, begin = np.ldexp(fraction, 53).astype(np.int64), exponent.astype(np.int64) - 53
-        else:
-            whole, begin = values, np.zeros(len(values), np.int64)
-        sign = np.where(whole < 0, np.int64(-1), np.int64(1))
-        size = whole.astype(np.uint64)
-        size = np.where(whole < 0, np.uint64(0) - size, size)
-        return cls(sign, begin, [size & U_MASK, size >> U_DIGIT])
-
-    def times(self, other: Self) -> Self:
-        """Multiply number by number."""
-        n = len(self.limbs)
-        limbs = [np.zeros(len(self.sign), np.uint64) for _ in range(n + len(other.limbs))]
-        for j, right in enumerate(other.limbs):
-            carry: Any = np.uint64(0)
-            for i, left in enumerate(self.limbs):
-                whole = left * right + limbs[i + j] + carry
-                limbs[i + j], carry = whole & U_MASK, whole >> U_DIGIT
-            limbs[n + j] = carry
-        return type(self)(self.sign * other.sign, self.begin + other.begin, limbs)
-
-    def parts(self) -> list[IntArray]:
-        """Split each number into the digits it has bits in, from the one where it begins.
-
-        Each part has at most 33 bits.
-        """
-        shift = (self.begin % DIGIT).astype(np.uint64)
-        parts, carry = [], np.zeros_like(shift)
-        for limb in self.limbs:
-            whole = limb << shift
-            parts.append((whole & U_MASK) + carry)
-            carry = whole >> U_DIGIT
-        return [self.sign * part.view(np.int64) for part in (*parts, carry)]
+    sign, begin, limbs = number
+    shift = (begin % DIGIT).astype(np.uint64)
+    parts, carry = [], np.zeros_like(shift)
+    for limb in limbs:
+        whole = limb << shift
+        parts.append((whole & U_MASK) + carry)
+        carry = whole >> U_DIGIT
+    return [sign * part.view(np.int64) for part in (*parts, carry)]
 
 
 U_MASK, U_DIGIT = np.uint64(MASK), np.uint64(DIGIT)

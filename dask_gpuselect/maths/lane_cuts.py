@@ -94,16 +94,12 @@ TILE = 1 << 17
 """Entries of tables that are sorted together: 5 MB with their order and sums."""
 
 
-class Sent(Arrays):
-    """Base of tables that are pickled with int64 in as few bytes as hold them: mostly two."""
-
-    __slots__ = ()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        columns = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
-        # Of a column that has two names there is one copy, before and after.
-        narrowed = {id(column): _narrowed(column) for column in columns.values()}
-        return _received, (type(self), {name: narrowed[id(columns[name])] for name in columns})
+def _sent(table: Any) -> tuple[Any, ...]:
+    """Pickle a table with int64 in as few bytes as hold them: mostly two."""
+    columns = {each.name: getattr(table, each.name) for each in fields(table)}
+    # Of a column that has two names there is one copy, before and after.
+    narrowed = {id(column): _narrowed(column) for column in columns.values()}
+    return _received, (type(table), {name: narrowed[id(columns[name])] for name in columns})
 
 
 def _narrowed(column: Any) -> tuple[Any, bool]:
@@ -115,13 +111,13 @@ def _narrowed(column: Any) -> tuple[Any, bool]:
 
 
 def _received(kind: type[Any], columns: dict[str, tuple[Any, bool]]) -> Any:
-    """Make a table again of the columns that `Sent` has narrowed."""
+    """Make a table again of the columns that `_sent` has narrowed."""
     each = {id(pair): pair[0].astype(np.int64) if pair[1] else pair[0] for pair in columns.values()}
     return kind(**{name: each[id(pair)] for name, pair in columns.items()})
 
 
 @dataclass(frozen=True, eq=False)
-class LaneCuts(Sent):
+class LaneCuts(Arrays):
     """Order statistics of lanes at even ranks, of one part of the data or several together.
 
     In the first pass they are those of all elements, later of the elements strictly inside the
@@ -149,6 +145,8 @@ class LaneCuts(Sent):
         Sum of all weights, and the root of the sum of their squares.
     """
 
+    __reduce__ = _sent
+
     low: NDArray[Any]
     high: NDArray[Any]
     n_inside: IntArray
@@ -173,7 +171,7 @@ every bracket is small enough; otherwise None.
 
 
 @dataclass(frozen=True, eq=False)
-class LaneBrackets(Sent):
+class LaneBrackets(Arrays):
     """Brackets ``[low, high]`` that hold the two order statistics of each question and lane.
 
     Parameters
@@ -190,6 +188,8 @@ class LaneBrackets(Sent):
         Given with weights. For the estimator of type 7, there are first the brackets of the lower
         ends of all windows, then those of the upper ends.
     """
+
+    __reduce__ = _sent
 
     low: NDArray[Any]
     high: NDArray[Any]
@@ -213,7 +213,7 @@ class LaneBrackets(Sent):
 
 
 @dataclass(frozen=True, eq=False)
-class LaneTally(Sent):
+class LaneTally(Arrays):
     """Counts of a part of the data at the ends of lane brackets, and its elements strictly inside.
 
     Parameters
@@ -238,6 +238,8 @@ class LaneTally(Sent):
         Sum of the weights of all elements, and of their squares. The latter is computed only for
         the estimator of type 7.
     """
+
+    __reduce__ = _sent
 
     below: Any
     before: Any

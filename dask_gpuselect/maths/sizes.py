@@ -462,7 +462,7 @@ def plan_one_pass(
 # The same if partial results are sent between workers. Of a part, about half the candidates that
 # the bound allows are there, and those of the part where they are merged stay.
 SENT_CANDIDATE = 0.5
-SENT_COUNT = 2  # bytes of a count where it is sent: see `lane_cuts.Sent`
+SENT_COUNT = 2  # bytes of a count where it is sent: see `lane_cuts._sent`
 
 
 def sent_in_one_pass(sizes: Sequence[int], n_questions: int, itemsize: int, width: int) -> int:
