@@ -29,7 +29,7 @@ from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.interpolation import is_weak, precision_of, result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
 from dask_gpuselect.quantiles.documentation import statistic
-from dask_gpuselect.quantiles.questions import Filled, Quantiles, check_not_empty
+from dask_gpuselect.quantiles.questions import Quantiles, check_not_empty
 from dask_gpuselect.quantiles.weighted import WeightedQuantiles, check_weighted_method
 from dask_gpuselect.strategies import Strategy, strategy_of
 
@@ -712,7 +712,7 @@ def ask_quantiles(
     a, q, axis, method, keepdims, strategy, weights, where
         As of `quantile`, with q in ``[0, scale]``.
     **how
-        For `_asking_of`. `fill_value` or `if_none` is the answer where no element takes part;
+        For `_asking_of`. `fill_value` or `fill` is the answer where no element takes part;
         by default that follows from the kind of the arrays.
     """
     if strategy is not None and weights is not None:
@@ -748,11 +748,11 @@ def _asking_of(
     where: Any = None,
     nodata: Any = None,
     fill_value: Any = None,
-    if_none: Filled | None = None,
+    fill: tuple[Any, ...] | None = None,
 ) -> Asking:
     """Check the arguments, and return the question about an array."""
     is_weighted = weights is not None
-    none: str | Filled = if_none or if_all_left_out(a, where, nodata)
+    if_none = if_all_left_out(a, where, nodata)
     a = as_accompanied(a, where, nodata, weights, axis)
     check = check_weighted_method if is_weighted else check_method
     chosen = method if isinstance(method, Method) else check(method)
@@ -766,14 +766,13 @@ def _asking_of(
         )
     dtype = result_dtype(source_dtype, chosen, weak_q=is_weak(q), q_dtype=precision_of(q))
     if fill_value is not None:
-        values = _fill_values(fill_value, dtype, len(shares))
-        none = Filled(values, is_masked=none == "masked")
-    if none == "empty" and _has_empty_lanes(a.shape, axes) and len(shares):
+        fill = _fill_values(fill_value, dtype, len(shares))
+    if fill is None and if_none == "empty" and _has_empty_lanes(a.shape, axes) and len(shares):
         check_not_empty(chosen, skips_missing=skips_missing)
         dtype = dtype if dtype.kind in "fMm" else np.dtype(np.float64)  # for NaN, as in NumPy
     ask_for = WeightedQuantiles if is_weighted else Quantiles
     about = tuple(shares.tolist()), chosen.name, skips_missing, source_dtype, dtype
-    question = ask_for(*about, if_none=none)
+    question = ask_for(*about, if_none=if_none, fill=fill)
     return Asking(a, question, axes, dtype, keepdims=keepdims, is_scalar=is_scalar)
 
 

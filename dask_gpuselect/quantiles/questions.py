@@ -40,26 +40,6 @@ FILL = "quantile, percentile and their nan-variants take fill_value=, the answer
 
 
 @dataclass(frozen=True)
-class Filled:
-    """Given answers, for where no element takes part.
-
-    Parameters
-    ----------
-    values : tuple of scalars
-        One for each q, in the dtype of the answers.
-    is_masked : bool
-        True if answers are masked arrays, as those of masked arrays are.
-    """
-
-    values: tuple[Any, ...]
-    is_masked: bool = False
-
-    def in_form(self, answer: NDArray[Any]) -> NDArray[Any]:
-        """Return answers as a masked array if those of the array are masked."""
-        return masked(answer) if self.is_masked else answer
-
-
-@dataclass(frozen=True)
 class QuantileFields:
     """The fields of questions about quantiles, weighted or not.
 
@@ -76,9 +56,12 @@ class QuantileFields:
         Dtype of the array.
     dtype : dtype
         Dtype of the answer.
-    if_none : {"empty", "missing", "masked"} or Filled
+    if_none : {"empty", "missing", "masked"}
         The answers where no element takes part: those of NumPy for an empty array, those for an
-        array that is all NaN, masked, or given.
+        array that is all NaN, or masked.
+    fill : tuple of scalars, optional
+        The answers there, if they are given: one for each q, in the dtype of the answers. They are
+        in a masked array if `if_none` is "masked".
     warns : bool
         False if another question about the same elements warns of those that are missing.
     """
@@ -88,7 +71,8 @@ class QuantileFields:
     skips_missing: bool
     source_dtype: np.dtype[Any]
     dtype: np.dtype[Any]
-    if_none: str | Filled = field(default="empty", kw_only=True)
+    if_none: str = field(default="empty", kw_only=True)
+    fill: tuple[Any, ...] | None = field(default=None, kw_only=True)
     warns: bool = field(default=True, kw_only=True)
 
     @property
@@ -132,7 +116,7 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
             return np.empty(0, self.dtype)
         if n_valid and (self.skips_missing or not n_missing):
             return None
-        if n_valid == n_missing == 0 and self.if_none == "empty":
+        if n_valid == n_missing == 0 and self.if_none == "empty" and self.fill is None:
             check_not_empty(self._method, skips_missing=self.skips_missing)
         nothing = np.zeros((1, len(self.q)), selection_dtype(self.source_dtype))
         counts = (np.array([n]) for n in (n_valid, n_missing))
@@ -147,8 +131,9 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
         return wanted.lower, wanted.upper
 
     def lane_answer(self, order: Lanes) -> NDArray[Any]:
-        if isinstance(self.if_none, Filled):
-            return self.if_none.in_form(self.lane_values(order))
+        if self.fill is not None:
+            answer = self.lane_values(order)
+            return masked(answer) if self.if_none == "masked" else answer
         is_missing = order.n_valid == 0
         is_empty = is_missing & (order.n_missing == 0)
         if self.if_none == "masked":
@@ -182,9 +167,9 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
         if is_missing.any() and len(answer):
             answer = np.array(answer)
             answer[:, is_missing] = missing_of(self.dtype)
-            if isinstance(self.if_none, Filled):
+            if self.fill is not None:
                 is_filled = self._is_filled(order.n_valid, order.n_missing)
-                answer[:, is_filled] = np.array(self.if_none.values, self.dtype)[:, None]
+                answer[:, is_filled] = np.array(self.fill, self.dtype)[:, None]
         return answer
 
     def _is_filled(self, n_valid: Any, n_missing: Any) -> Any:
@@ -196,7 +181,7 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
         return 0 if self._method.discrete else 1 if self._method.averages else 2
 
     def warn_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
-        if not self.warns or isinstance(self.if_none, Filled):
+        if not self.warns or self.fill is not None:
             return
         is_left_out = is_empty and self.if_none == "missing"
         if is_empty and self.q:

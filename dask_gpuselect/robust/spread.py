@@ -25,13 +25,12 @@ from dask_gpuselect.maths.interpolation import check_numbers, result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, check_method
 from dask_gpuselect.quantiles.documentation import statistic
 from dask_gpuselect.quantiles.functions import ask_quantiles, median, quantile
-from dask_gpuselect.quantiles.questions import Filled
 from dask_gpuselect.quiet import quiet
 from dask_gpuselect.robust.questions import DeviationQuestion
 
 # The answer without elements for integers, which have no NaN: a descending pair, which no quantiles
 # are.
-NO_PAIR = Filled((1, 0))
+NO_PAIR = 1, 0
 
 
 def _mad(
@@ -247,7 +246,7 @@ def _iqr(
     how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
     is_chosen = METHODS[method].discrete and source.kind in "iu"
     if is_chosen and (if_none == "missing" or (if_none == "empty" and skips_missing)):
-        how["if_none"] = NO_PAIR
+        how["fill"] = NO_PAIR
     pair = ask_quantiles(
         "quantile", x, np.array(q), axis, method, skips_missing=skips_missing, **how
     )
