@@ -19,12 +19,12 @@ from dask_gpuselect.windows.functions import check_no_offset
 from dask_gpuselect.xarray.climatology import groups_of_days
 from dask_gpuselect.xarray.groups import ExactGroupBy, groups_of
 from dask_gpuselect.xarray.reductions import (
-    PAIRS,
+    FUNCTIONS,
     Dims,
-    Pair,
     answered,
     companions_of,
     documented,
+    function_for,
     is_answered,
     keeps,
     reduced_dims,
@@ -45,15 +45,15 @@ def _reducing(name: str, scale: int = 0, *, skips: bool = False) -> Callable[...
     skips : bool
         True if the method leaves NaN out of data of any dtype, unless `skipna` is False.
     """
-    pair, default = PAIRS[name], {"skipna": True} if skips else {}
+    default = {"skipna": True} if skips else {}
 
     def reduced(self: Any, dim: Dims = None, **how: Any) -> Any:
-        return self._reduced(pair, dim, default | how)
+        return self._reduced(name, dim, default | how)
 
     def reduced_by_q(self: Any, q: Any, dim: Dims = None, **how: Any) -> Any:
-        return self._reduced(pair, dim, default | how, q, scale)
+        return self._reduced(name, dim, default | how, q, scale)
 
-    function = pair.valid if skips else pair.every
+    function = FUNCTIONS[f"nan{name}" if skips else name]
     scope = "along dimensions", "all of them by default"
     return documented(reduced_by_q if scale else reduced, function, "exact", scope)
 
@@ -267,10 +267,11 @@ class ExactDataArray(_LabelledAccessor):
     def __init__(self, array: xr.DataArray) -> None:
         self._obj = array
 
-    def _reduced(self, pair: Pair, dim: Dims, how: Mapping[str, Any], *q: Any) -> xr.DataArray:
+    def _reduced(self, name: str, dim: Dims, how: Mapping[str, Any], *q: Any) -> xr.DataArray:
         """Reduce the array along dimensions by one of two functions."""
         arguments, skipna = _skipna(how)
-        return answered(self._obj, pair.of(self._obj.dtype, skipna), dim, arguments, *q)
+        function = FUNCTIONS[function_for(name, self._obj.dtype, skipna)]
+        return answered(self._obj, function, dim, arguments, *q)
 
     def explain(self, q: Any = 0.5, dim: Dims = None, **how: Any) -> Plan:
         """Return the plan for quantiles along dimensions: see `dask_gpuselect.explain`.
@@ -339,7 +340,7 @@ class ExactDataset(_LabelledAccessor):
     def __init__(self, dataset: xr.Dataset) -> None:
         self._obj = dataset
 
-    def _reduced(self, pair: Pair, dim: Dims, how: Mapping[str, Any], *q: Any) -> xr.Dataset:
+    def _reduced(self, statistic: str, dim: Dims, how: Mapping[str, Any], *q: Any) -> xr.Dataset:
         """Reduce each numeric variable along those of the dimensions that it has.
 
         As in xarray, variables without these dimensions are kept. Those without any dimension have
@@ -352,11 +353,12 @@ class ExactDataset(_LabelledAccessor):
         variables = {}
         for name, array in self._obj.data_vars.items():
             own = [each for each in dims if each in array.dims]
-            has_answer = is_answered(pair.name, array.dtype, method)
+            has_answer = is_answered(statistic, array.dtype, method)
             if not own and not (q and has_answer and not array.dims):
                 variables[name] = unchanged(array, keeps_attrs=keeps_attrs)
             elif has_answer:
-                variables[name] = answered(array, pair.of(array.dtype, skipna), own, arguments, *q)
+                function = FUNCTIONS[function_for(statistic, array.dtype, skipna)]
+                variables[name] = answered(array, function, own, arguments, *q)
         return xr.Dataset(variables, attrs=self._obj.attrs if keeps_attrs else None)
 
     def explain(self, q: Any = 0.5, dim: Dims = None, **how: Any) -> dict[Hashable, Plan]:

@@ -16,14 +16,14 @@ from xarray.core.groupby import DataArrayGroupBy
 
 from dask_gpuselect.arguments import check_known
 from dask_gpuselect.boxplot.summary import Boxplot
-from dask_gpuselect.groups import GroupBy, groupby
+from dask_gpuselect.groups import groupby
 from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.xarray.reductions import (
-    PAIRS,
-    Pair,
+    FUNCTIONS,
     answered,
     companions_of,
     documented,
+    function_for,
     is_answered,
     keeps,
     keeps_attrs_by_default,
@@ -170,10 +170,6 @@ def all_dims(dim: Any, obj: Any, groups: LabelledGroups) -> list[Hashable]:
 # --- Statistics of groups -------------------------------------------------------------------------
 
 
-COUNT = Pair(GroupBy.count, GroupBy.count)
-BOXES = Pair(GroupBy.describe_boxplot, GroupBy.describe_boxplot)
-
-
 @dataclass(frozen=True)
 class _Statistic:
     """A statistic of groups along dimensions, with its arguments.
@@ -184,8 +180,8 @@ class _Statistic:
         The groups.
     dims : sequence of hashable
         The reduced dimensions, which include those of the groups.
-    pair : Pair
-        Functions of arrays, whose names are those of the methods of `GroupBy`.
+    name : str
+        Name of a method of `GroupBy`, of all elements.
     how : mapping
         Arguments.
     keeps_attrs : bool
@@ -200,7 +196,7 @@ class _Statistic:
 
     groups: LabelledGroups
     dims: Sequence[Hashable]
-    pair: Pair
+    name: str
     how: Mapping[str, Any]
     keeps_attrs: bool = False
     skipna: bool | None = None
@@ -228,7 +224,7 @@ class _Statistic:
         """Return the answer for the groups of an array that has all dimensions."""
         axes, by = tuple(sorted(map(array.dims.index, dims))), self.groups.laid_along(array)
         grouped = groupby(array.data, by, axes, groups=self.groups.numbers)
-        name = self.pair.of(array.dtype, self.skipna).__name__
+        name = function_for(self.name, array.dtype, self.skipna)
         how = {**self.how, **companions_of(array, self.how)}
         return getattr(grouped, name)(*self.shares, **how)
 
@@ -238,14 +234,14 @@ class _Statistic:
         None if the variable is no part of the answer.
         """
         own = [dim for dim in self.dims if dim in array.dims]
-        has_answer = is_answered(self.pair.name, array.dtype, self.how.get("method", "linear"))
+        has_answer = is_answered(self.name, array.dtype, self.how.get("method", "linear"))
         if not set(self.groups.dims).isdisjoint(own):
             dims = [*dict.fromkeys([*self.groups.dims, *own])]
             return self.of_array(array, dims) if has_answer else None
         if not self.is_carried or (own and not has_answer):
             return None
         if own:
-            function = self.pair.of(array.dtype, self.skipna)
+            function = FUNCTIONS[function_for(self.name, array.dtype, self.skipna)]
             how = {**self.how, "keep_attrs": self.keeps_attrs}
             array = answered(array, function, own, how, *self.shares)
         else:
@@ -278,10 +274,10 @@ def _statistic(name: str, *, is_carried: bool = False) -> Callable[..., Any]:
         **how: Any,
     ) -> Any:
         about = {"skipna": skipna, "is_carried": is_carried, "keeps_attrs": keeps(keep_attrs)}
-        return self._along(dim, PAIRS[name], how, **about).of(self._obj)
+        return self._along(dim, name, how, **about).of(self._obj)
 
     scope = "for each group", "those of the groups by default, and others in addition"
-    return documented(method, PAIRS[name].every, "groupby(...)", scope)
+    return documented(method, FUNCTIONS[name], "groupby(...)", scope)
 
 
 class ExactGroupBy(Advising):
@@ -373,14 +369,14 @@ class ExactGroupBy(Advising):
         """
         keeps_attrs = keeps_attrs_by_default() if keep_attrs is None else keeps(keep_attrs)
         about = {"keeps_attrs": keeps_attrs, "skipna": skipna, "q": shares_of(q)}
-        return self._along(dim, PAIRS["quantile"], how, **about, is_carried=True).of(self._obj)
+        return self._along(dim, "quantile", how, **about, is_carried=True).of(self._obj)
 
     def count(self, dim: Any = None, *, keep_attrs: bool | None = None, **how: Any) -> Any:
         """Return the number of elements of each group that are not NaN.
 
         It takes the arguments of `median`. As in xarray, bins and periods without elements are NaN.
         """
-        return self._along(dim, COUNT, how, keeps_attrs=keeps(keep_attrs)).of(self._obj)
+        return self._along(dim, "count", how, keeps_attrs=keeps(keep_attrs)).of(self._obj)
 
     def describe_boxplot(self, dim: Any = None, **how: Any) -> Boxplot:
         """Return statistics of a box plot for each group that has elements.
@@ -408,12 +404,12 @@ class ExactGroupBy(Advising):
                 "groups of a Dataset have no box plots: type "
                 "ds[name].exact.groupby(...).describe_boxplot() for each variable"
             )
-        statistic = self._along(dim, BOXES, how)
+        statistic = self._along(dim, "describe_boxplot", how)
         array, dims = self._groups.expanded(self._obj), statistic.dims
         boxes: Boxplot = statistic.answer(array, dims)
         return boxes.of_groups(self._groups.labels, min(map(array.get_axis_num, dims)))
 
-    def _along(self, dim: Any, pair: Pair, how: Mapping[str, Any], **about: Any) -> _Statistic:
+    def _along(self, dim: Any, name: str, how: Mapping[str, Any], **about: Any) -> _Statistic:
         """Return a statistic along dimensions, or raise if these lack some of the groups'."""
         dims = all_dims(dim, self._obj, self._groups)
         left_out = [str(each) for each in self._groups.dims if each not in dims]
@@ -422,4 +418,4 @@ class ExactGroupBy(Advising):
                 f"dim must include the dimensions of the groups, and lacks {left_out}: add "
                 "them, or leave out dim"
             )
-        return _Statistic(self._groups, dims, pair, how, **about)
+        return _Statistic(self._groups, dims, name, how, **about)

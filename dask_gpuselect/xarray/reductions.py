@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
@@ -22,35 +21,25 @@ Dims = Hashable | Iterable[Hashable] | None
 """A dimension or several; None and ``...`` are all of them."""
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A function of all elements, and one that leaves NaN out."""
-
-    every: Callable[..., Any]
-    valid: Callable[..., Any]
-
-    @property
-    def name(self) -> str:
-        """The name of the statistic."""
-        return self.every.__name__
-
-    def of(self, dtype: np.dtype[Any], skipna: bool | None) -> Callable[..., Any]:
-        """Return the function for elements of a dtype: by default floats skip NaN, as in xarray."""
-        return self.valid if (dtype.kind == "f" if skipna is None else skipna) else self.every
-
-
-PAIRS = {
-    pair.name: pair
-    for pair in (
-        Pair(quantiles.median, quantiles.nanmedian),
-        Pair(quantiles.quantile, quantiles.nanquantile),
-        Pair(quantiles.percentile, quantiles.nanpercentile),
-        Pair(spread.mad, spread.nanmad),
-        Pair(spread.iqr, spread.naniqr),
-        Pair(trimmed.trimmed_mean, trimmed.nantrimmed_mean),
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        *(quantiles.median, quantiles.nanmedian),
+        *(quantiles.quantile, quantiles.nanquantile),
+        *(quantiles.percentile, quantiles.nanpercentile),
+        *(spread.mad, spread.nanmad),
+        *(spread.iqr, spread.naniqr),
+        *(trimmed.trimmed_mean, trimmed.nantrimmed_mean),
     )
 }
-"""The statistics of labelled arrays, by their names."""
+"""The functions that answer for labelled arrays, by their names."""
+
+
+def function_for(statistic: str, dtype: np.dtype[Any], skipna: bool | None) -> str:
+    """Return the name of a statistic's function: by default floats skip NaN, as in xarray."""
+    skips = dtype.kind == "f" if skipna is None else skipna
+    return f"nan{statistic}" if skips and f"nan{statistic}" in FUNCTIONS else statistic
+
 
 KINDS = {"mad": "biuf", "trimmed_mean": "biuf", "iqr": "iuf", "describe_boxplot": "iuf"}
 """Kinds of dtypes that a function supports in a Dataset, if not `NUMBERS`."""

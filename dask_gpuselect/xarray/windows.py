@@ -20,7 +20,6 @@ from dask_gpuselect.quantiles.documentation import as_method
 from dask_gpuselect.routing import replaces
 from dask_gpuselect.windows import Rolling, rolling
 from dask_gpuselect.xarray.reductions import (
-    Pair,
     companions_of,
     is_answered,
     keeps,
@@ -38,25 +37,26 @@ except ImportError:  # before 2025.4
 KEEP_ATTRS = inspect.Parameter("keep_attrs", inspect.Parameter.KEYWORD_ONLY, default=None)
 
 
-def _statistic(pair: Pair, statistic: str) -> Callable[..., Any]:
-    """Return the method for a statistic of each window; its docstring names the statistic."""
+def _statistic(statistic: str, about_it: str) -> Callable[..., Any]:
+    """Return the method for a statistic of each window, by its name in `Rolling`."""
 
     def method(self: ExactRolling, *args: Any, **how: Any) -> Any:
         if len(args) > len(first):
-            raise too_many(pair.name, first, [each for each in own if each not in first])
+            raise too_many(statistic, first, [each for each in own if each not in first])
         for each in how:
             if each not in own:
-                raise unexpected(pair.name, each)
+                raise unexpected(statistic, each)
         try:
             about = signature.bind(self, *args, **how).arguments
         except TypeError as error:
-            raise TypeError(f"{pair.name}(): {error}") from None
+            raise TypeError(f"{statistic}(): {error}") from None
         given = {name: about[name] for name in own if name in about}
         keep_attrs = given.pop("keep_attrs", None)
-        return self._answered(pair, keep_attrs, given, *(shares_of(given[name]) for name in first))
+        shares = (shares_of(given[name]) for name in first)
+        return self._answered(statistic, keep_attrs, given, *shares)
 
-    summary = f"Return {statistic}."
-    made = as_method(method, pair.every, "ExactRolling", summary, more=[KEEP_ATTRS])
+    every, summary = getattr(Rolling, statistic), f"Return {about_it}."
+    made = as_method(method, every, "ExactRolling", summary, more=[KEEP_ATTRS])
     signature = inspect.signature(made)
     own = [*signature.parameters][1:]
     first = [name for name in own if name == "q"]
@@ -105,29 +105,26 @@ class ExactRolling(Advising):
     def _advice(self, name: str) -> str:
         return its_own(type(self._windows), name, "a.rolling(...)") or super()._advice(name)
 
-    median = _statistic(Pair(Rolling.median, Rolling.nanmedian), "the median of each window")
+    median = _statistic("median", "the median of each window")
     quantile = _statistic(
-        Pair(Rolling.quantile, Rolling.nanquantile),
+        "quantile",
         'quantiles of each window; for several q, a dimension "quantile" comes first',
     )
-    mad = _statistic(
-        Pair(Rolling.mad, Rolling.nanmad), "the median absolute deviation of each window"
-    )
-    iqr = _statistic(Pair(Rolling.iqr, Rolling.naniqr), "the interquartile range of each window")
-    min = _statistic(Pair(Rolling.min, Rolling.nanmin), "the minimum of each window")
-    max = _statistic(Pair(Rolling.max, Rolling.nanmax), "the maximum of each window")
-    count = _statistic(
-        Pair(Rolling.count, Rolling.count), "the number of elements of each window other than NaN"
-    )
+    mad = _statistic("mad", "the median absolute deviation of each window")
+    iqr = _statistic("iqr", "the interquartile range of each window")
+    min = _statistic("min", "the minimum of each window")
+    max = _statistic("max", "the maximum of each window")
+    count = _statistic("count", "the number of elements of each window other than NaN")
 
     def _answered(
-        self, pair: Pair, keep_attrs: bool | None, how: Mapping[str, Any], shares: Any = None
+        self, statistic: str, keep_attrs: bool | None, how: Mapping[str, Any], shares: Any = None
     ) -> Any:
         """Ask for a statistic of a DataArray, or of the variables of a Dataset."""
         obj, keeps_attrs = self._windows.obj, keeps(keep_attrs)
+        valid = getattr(Rolling, f"nan{statistic}", getattr(Rolling, statistic))
 
         def answered(array: xr.DataArray) -> xr.DataArray:
-            answer = pair.valid(self._over(array), **how)
+            answer = valid(self._over(array), **how)
             return labelled(answer, array, array.dims, (), shares, keeps_attrs=keeps_attrs)
 
         if isinstance(obj, xr.DataArray):
@@ -136,7 +133,7 @@ class ExactRolling(Advising):
         for name, array in obj.data_vars.items():
             if set(self._windows.dim).isdisjoint(array.dims):
                 variables[name] = unchanged(array, keeps_attrs=keeps_attrs)
-            elif is_answered(pair.name, array.dtype, how.get("method", "linear")):
+            elif is_answered(statistic, array.dtype, how.get("method", "linear")):
                 variables[name] = answered(array)
         return xr.Dataset(variables, attrs=obj.attrs if keeps_attrs else None)
 
