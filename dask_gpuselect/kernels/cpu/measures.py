@@ -19,7 +19,6 @@ from dask_gpuselect.maths.keys import to_keys
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.spaces import element
 
-COUNTERS = 4  # counters of each bin, by turns: equal elements do not wait for each other
 PIECE = 1 << 16  # elements whose logarithms are computed at a time
 
 
@@ -82,7 +81,7 @@ def _points_by_log(values: NDArray[Any], probe: probes.Points) -> probes.PointsR
 def _key_bins(values: NDArray[Any], probe: probes.KeyBins) -> probes.BinsResult:
     origin, shift = np.uint64(probe.origin), np.uint64(probe.shift)
     counts, n_before, n_missing = _count_keys(values, _bits(values), origin, shift, probe.n_bins)
-    return probes.BinsResult(values.size - n_missing, n_missing, n_before, counts.sum(axis=0))
+    return probes.BinsResult(values.size - n_missing, n_missing, n_before, counts)
 
 
 def _linear_bins(values: NDArray[Any], probe: probes.LinearBins) -> probes.BinsResult:
@@ -90,7 +89,7 @@ def _linear_bins(values: NDArray[Any], probe: probes.LinearBins) -> probes.BinsR
     counts, n_before, n_missing = _count_linear(
         values, lo, hi, probe.start, probe.slope, probe.n_bins
     )
-    return probes.BinsResult(values.size - n_missing, n_missing, n_before, counts.sum(axis=0))
+    return probes.BinsResult(values.size - n_missing, n_missing, n_before, counts)
 
 
 def _drawn(values: NDArray[Any], probe: probes.Draw) -> probes.Drawn:
@@ -171,7 +170,7 @@ _point_by_value, _point_by_key = (
 
 @kernel
 def _count_keys(x: t.Values, bits: t.Bits, origin: t.Word, shift: t.Word, n_bins: int) -> Any:
-    counts = np.zeros((COUNTERS, n_bins), np.int64)
+    counts = np.zeros(n_bins, np.int64)
     n_before = n_missing = 0
     for i in range(x.size):
         value = x[i]
@@ -184,7 +183,7 @@ def _count_keys(x: t.Values, bits: t.Bits, origin: t.Word, shift: t.Word, n_bins
             continue
         place = (key - origin) >> shift
         if place < np.uint64(n_bins):
-            counts[i % COUNTERS, np.int64(place)] += 1
+            counts[np.int64(place)] += 1
     return counts, n_before, n_missing
 
 
@@ -192,7 +191,7 @@ def _count_keys(x: t.Values, bits: t.Bits, origin: t.Word, shift: t.Word, n_bins
 def _count_linear(
     x: t.Values, lo: t.Value, hi: t.Value, start: float, slope: float, n_bins: int
 ) -> Any:
-    counts = np.zeros((COUNTERS, n_bins), np.int64)
+    counts = np.zeros(n_bins, np.int64)
     n_before = n_missing = 0
     for i in range(x.size):
         value = x[i]
@@ -200,5 +199,5 @@ def _count_linear(
         n_before += value < lo
         if lo <= value <= hi:
             place = np.int64((np.float64(value) - start) * slope)
-            counts[i % COUNTERS, place if place < n_bins else n_bins - 1] += 1
+            counts[place if place < n_bins else n_bins - 1] += 1
     return counts, n_before, n_missing
