@@ -106,6 +106,8 @@ class Plan:
         Most bytes on disk at any time; 0 if nothing is written.
     advice : str
         What to set or to rechunk so that each chunk is read once; "" if there is no such advice.
+    ends_early : bool
+        True if the answer may be found after any read, as by a strategy.
     """
 
     name: str
@@ -121,6 +123,7 @@ class Plan:
     shuffle: str = field(default="", kw_only=True, compare=False)
     disk_bytes: int = field(default=0, kw_only=True)
     advice: str = field(default="", kw_only=True, compare=False)
+    ends_early: bool = field(default=False, kw_only=True, compare=False)
 
     @property
     def reads(self) -> int:
@@ -149,9 +152,13 @@ class Plan:
 
     @property
     def _least_loads(self) -> int:
+        if self.ends_early:
+            return 1
         return self.loads - 1 if self.cached_bytes else self.loads
 
     def _loads_in_words(self) -> str:
+        if self.ends_early:
+            return f"at most {self.loads} times"
         loads, least = _times_in_words(self.loads), self._least_loads
         if least < self.loads:
             word = "or" if least == self.loads - 1 else "to"

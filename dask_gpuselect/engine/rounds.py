@@ -118,58 +118,38 @@ class Progress:
         return [known for known in unproven if known.is_settled or known.inside <= most]
 
 
-@dataclass(frozen=True, repr=False)
-class RoundsPlan(Plan):
-    """The plan of a strategy.
-
-    Parameters
-    ----------
-    opening : Measure
-        What the first load measures.
-    n_rounds : int
-        Number of the rounds that follow.
-    room : int
-        Most elements that may be gathered in all.
-    rest : ElementPlan
-        The plan of the default engine for what the strategy leaves.
-    """
-
-    opening: Measure = field(kw_only=True)
-    n_rounds: int = field(kw_only=True)
-    room: int = field(kw_only=True)
-    rest: ElementPlan = field(kw_only=True)
-
-    _least_loads = 1
-
-    def _loads_in_words(self) -> str:
-        return f"at most {self.loads} times"
-
-
-def plan_rounds(x: DaskArray, question: ElementQuestion, strategy: Strategy) -> RoundsPlan:
+def plan_rounds(
+    x: DaskArray, question: ElementQuestion, strategy: Strategy, rest: ElementPlan
+) -> Plan:
     """Plan a question about all elements of a dask array, for a strategy.
 
     Loads: at most `strategy.rounds`, one more to count if it has no opening, one to gather what is
-    left, and two of the default engine if that is too much. Chunks in memory are read in place.
+    left, and those of `rest`, the plan of the default engine, if that is too much. Chunks in memory
+    are read in place.
     """
-    rest = plan_rest(x, question)
-    n_rounds = strategy.rounds - (strategy.opening is not None)
-    room = settings.n_bytes("root-limit") // (CANDIDATE_COPIES * x.dtype.itemsize)
-    sent = _sent_bytes(x, question.n_ranges, strategy, room)
-    return RoundsPlan(
+    sent = _sent_bytes(x, question.n_ranges, strategy)
+    return Plan(
         strategy.name,
-        n_rounds + 2 + rest.loads,
+        _n_rounds(strategy) + 2 + rest.loads,
         rest.task_bytes,
         max(rest.gathered_bytes, sent),
         root_bytes=rest.root_bytes,
         waiting_bytes=rest.waiting_bytes,
-        opening=strategy.opening or Extent(VALUE),
-        n_rounds=n_rounds,
-        room=room,
-        rest=rest,
+        ends_early=True,
     )
 
 
-def _sent_bytes(x: DaskArray, n_pairs: int, strategy: Strategy, room: int) -> int:
+def _n_rounds(strategy: Strategy) -> int:
+    """Return the number of rounds after the opening."""
+    return strategy.rounds - (strategy.opening is not None)
+
+
+def _room(x: DaskArray) -> int:
+    """Return the most elements that may be gathered in all."""
+    return settings.n_bytes("root-limit") // (CANDIDATE_COPIES * int(x.dtype.itemsize))
+
+
+def _sent_bytes(x: DaskArray, n_pairs: int, strategy: Strategy) -> int:
     """Bound the bytes of the replies of a strategy in one task, and of what it leaves to gather.
 
     -1 if chunk sizes are unknown.
@@ -177,7 +157,7 @@ def _sent_bytes(x: DaskArray, n_pairs: int, strategy: Strategy, room: int) -> in
     if math.isnan(x.size):
         return -1
     parts = graphs.most_merged(x)
-    left = min(n_pairs * _most_gathered(x.npartitions, x.size), room, x.size)
+    left = min(n_pairs * _most_gathered(x.npartitions, x.size), _room(x), x.size)
     sent = n_pairs * strategy.reply_bytes(parts, x.size), left * selection_dtype(x.dtype).itemsize
     return int(max(sent))
 
@@ -205,12 +185,14 @@ def ask_rounds(
     form : Form
         Form of the answer.
     """
-    plan = choose(plan_rounds(x, question, strategy))
+    rest = plan_rest(x, question)
+    plan = choose(plan_rounds(x, question, strategy, rest))
+    opening = strategy.opening or Extent(VALUE)
     reads, token = Reads(x), tokenize(x.name, question, strategy)
     label = f"{label}-{plan.name}"
     first = private_copy(x, f"load 1 of {x.name}")
-    name = f"{label}-opening-{tokenize(first.name, plan.opening)}"
-    how: dict[str, Any] = {"probe": plan.opening, "is_marked": not Source.of(x).is_in_memory}
+    name = f"{label}-opening-{tokenize(first.name, opening)}"
+    how: dict[str, Any] = {"probe": opening, "is_marked": not Source.of(x).is_in_memory}
     opened = each_chunk(_opening, name, [first], dtype=x.dtype, **how)
     progress = reduced(
         opened,
@@ -220,12 +202,12 @@ def ask_rounds(
         f"{label}-0-{token}",
         question=question,
         strategy=strategy,
-        opening=plan.opening,
+        opening=opening,
         dtype=x.dtype,
         numblocks=x.numblocks,
-        room=plan.room,
+        room=_room(x),
     )
-    for turn in range(1, plan.n_rounds + 1):
+    for turn in range(1, _n_rounds(strategy) + 1):
         name = f"{label}-round{turn}-{token}"
         measured = each_if_needed(
             _measured, name, reads, [progress], attrgetter("probes"), dtype=x.dtype
@@ -253,7 +235,7 @@ def ask_rounds(
         question=question,
         strategy=strategy,
     )
-    return answer_unless(ArrayQuestion(x, question, form, label), plan.rest, settled)
+    return answer_unless(ArrayQuestion(x, question, form, label), rest, settled)
 
 
 def _opening(chunk: Any, *, dtype: np.dtype[Any], probe: Measure, is_marked: bool) -> KnownChunks:
