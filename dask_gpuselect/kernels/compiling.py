@@ -320,16 +320,8 @@ def _jit(kernel: Kernel, signature: tuple[Any, ...]) -> tuple[Kernel, str | None
 # --- NumPy or kernels for a whole call ------------------------------------------------------------
 
 
-class _Way:
-    """The path of a call, by kernels or by NumPy, and the time that NumPy has taken."""
-
-    def __init__(self, by_kernels: bool) -> None:
-        self.by_kernels = by_kernels
-        self.seconds = 0.0
-
-
-_way: ContextVar[_Way | None] = ContextVar("_way", default=None)
-"""The path of the current call; None outside of calls."""
+_numpy_seconds: ContextVar[float | None] = ContextVar("_numpy_seconds", default=None)
+"""NumPy's seconds in the current call; infinity if kernels answer it, and None outside of calls."""
 
 
 Kind = tuple[Kernel, Any]
@@ -377,18 +369,18 @@ def one_way(function: AnyKernel, about: Callable[..., tuple[Any, int]] | None = 
 
     @wraps(function)
     def call(*arguments: Any, **others: Any) -> Any:
-        if _way.get() is not None:
+        if _numpy_seconds.get() is not None:
             return function(*arguments, **others)
         dtype, size = (about or _dtype_and_size)(*arguments)
         kind = function, dtype
-        way = _Way(_is_by_kernels(kind, size))
-        token = _way.set(way)
+        token = _numpy_seconds.set(np.inf if _is_by_kernels(kind, size) else 0.0)
         try:
             with logged_together():
                 answer = function(*arguments, **others)
+            seconds = _numpy_seconds.get() or 0.0
         finally:
-            _way.reset(token)
-        _seconds[kind] = _seconds.get(kind, 0.0) + (np.inf if way.by_kernels else way.seconds)
+            _numpy_seconds.reset(token)
+        _seconds[kind] = _seconds.get(kind, 0.0) + seconds
         return answer
 
     return cast(AnyKernel, call)
@@ -404,14 +396,14 @@ def until_compiled(by_numpy: Callable[..., Any]) -> Callable[[AnyKernel], AnyKer
         @one_way
         @wraps(by_kernels)
         def call(*arguments: Any, **others: Any) -> Any:
-            way = cast(_Way, _way.get())
-            if way.by_kernels:
+            seconds = _numpy_seconds.get() or 0.0
+            if seconds == np.inf:
                 return by_kernels(*arguments, **others)
             # Earlier work is not timed: the first call of a process imports the kernels' modules.
             # What this call asks of other such functions is part of its own time.
-            begin = time.thread_time() - way.seconds
+            begin = time.thread_time() - seconds
             answer = by_numpy(*arguments, **others)
-            way.seconds = time.thread_time() - begin
+            _numpy_seconds.set(time.thread_time() - begin)
             return answer
 
         return cast(AnyKernel, call)
