@@ -24,7 +24,6 @@ from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.rulers import Ruler, reached, tally_of_reached
 
-FLUSH = 1 << 30  # elements after which counts move from 32 to 64 bits
 FEW_RANGES = 10  # ranges of cells that are tested one by one; more are looked up in a table
 # Cells at the ends of a guess also hold elements outside it: room for this fraction of a chunk.
 BESIDE = 8
@@ -116,28 +115,24 @@ def _count_cells(
     bars, firsts, sizes, is_reached = cells
     total = np.zeros(bars.size, np.int64)
     equal = np.zeros(bars.size, np.int64)
-    counts = np.zeros((2, bars.size), np.int32)
     cell = np.empty(RUN, np.int32)
     marks = np.zeros(RUN, np.uint8)
     n_missing = 0
     n_gathered = 0
-    for begin in range(0, x.size, FLUSH):
-        end = min(begin + FLUSH, x.size)
-        for first in range(begin, end, RUN):
-            stop = min(first + RUN, end)
-            run = x[first:stop]
-            if by_value.size:
-                n_near = _cells_by_value(run, by_value, bars.size - 1, cell)
-            else:
-                n_near = _cells_by_key(run, bits[first:stop], by_key, bars.size - 1, cell)
-            if n_near:
-                _count_equal(run, bars, cell, equal)
-            n_missing += _count(run, cell, counts)
-            _mark(run, cell, firsts, sizes, is_reached, marks)
-            n_gathered = append_marked(run, marks, out, n_gathered)
-            if n_gathered > most:
-                return total, equal, n_missing, -1
-        _flush(counts, total)
+    for first in range(0, x.size, RUN):
+        stop = min(first + RUN, x.size)
+        run = x[first:stop]
+        if by_value.size:
+            n_near = _cells_by_value(run, by_value, bars.size - 1, cell)
+        else:
+            n_near = _cells_by_key(run, bits[first:stop], by_key, bars.size - 1, cell)
+        if n_near:
+            _count_equal(run, bars, cell, equal)
+        n_missing += _count(run, cell, total)
+        _mark(run, cell, firsts, sizes, is_reached, marks)
+        n_gathered = append_marked(run, marks, out, n_gathered)
+        if n_gathered > most:
+            return total, equal, n_missing, -1
     return total, equal, n_missing, n_gathered
 
 
@@ -180,19 +175,13 @@ def _count_equal(run: Any, bars: Any, cell: Any, equal: Any) -> None:
 
 
 @called_by_kernels
-def _count(run: Any, cell: Any, counts: Any) -> Any:
-    """Count a run by its cells, and its missing elements.
-
-    There are two copies of the counts, so that equal cells in a row do not wait for each other.
-    """
+def _count(run: Any, cell: Any, total: Any) -> Any:
+    """Count a run by its cells, and its missing elements."""
     n_missing = 0
     for k in range(run.size):
         n_missing += is_missing(run[k])
-    for k in range(0, run.size - 1, 2):
-        counts[0, cell[k]] += 1
-        counts[1, cell[k + 1]] += 1
-    if run.size % 2:
-        counts[0, cell[run.size - 1]] += 1
+    for k in range(run.size):
+        total[cell[k]] += 1
     return n_missing
 
 
@@ -209,11 +198,3 @@ def _mark(run: Any, cell: Any, firsts: Any, sizes: Any, is_reached: Any, marks: 
     else:
         for k in range(run.size):
             marks[k] = is_reached[cell[k]]
-
-
-@called_by_kernels
-def _flush(counts: Any, total: Any) -> None:
-    for copy in range(2):
-        for i in range(total.size):
-            total[i] += counts[copy, i]
-            counts[copy, i] = 0
