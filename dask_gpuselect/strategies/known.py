@@ -7,7 +7,7 @@ the answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -226,9 +226,9 @@ class Strategy:
     """
 
     name: str
-    search: Callable[[Known, Any], Search]
+    search: Callable[[Known, Any], Search] = field(repr=False)
     rounds: int
-    reply_bytes: Callable[[int, int], int]
+    reply_bytes: Callable[[int, int], int] = field(repr=False)
     opening: probes.Measure | None = None
     sort_below: int = 0
     sorts: bool = False
