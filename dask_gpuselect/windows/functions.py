@@ -15,6 +15,7 @@ from dask_gpuselect.arguments import (
     NORMAL_MAD,
     Axis,
     as_accompanied,
+    as_integer,
     check_data,
     check_known,
     if_all_left_out,
@@ -154,7 +155,7 @@ def rolling(
     check_data(x, "x")
     check_known(nodata, "nodata")
     ndim = x.ndim if hasattr(x, "ndim") else np.ndim(x)
-    keys, sizes = None, window
+    keys, sizes = None, window.tolist() if isinstance(window, np.ndarray) else window
     if type(window) is dict:
         keys, sizes = tuple(window), tuple(window.values())
     given = keys, sizes, axis, center, min_periods, boundary, closed, step
@@ -192,7 +193,7 @@ def _reaches(
         halos[own] = _reach(size, is_centred, every, boundary, closed)
     reaches, n = tuple(halos), math.prod(sizes)
     most = max(n, frame_of(reaches).n)
-    if min_periods is not None and not 0 <= min_periods <= most:
+    if min_periods is not None and not 0 <= as_integer(min_periods, "min_periods") <= most:
         raise ValueError(
             f"min_periods must be from 0 to {most}, the size of the window, not {min_periods}"
         )
@@ -405,9 +406,9 @@ def _reach(
     size: int, is_centred: bool, step: Any, boundary: str | None, closed: str | None
 ) -> Halo:
     """Find how far windows reach along an axis."""
-    if boundary is not None and boundary not in MODES:
+    if boundary not in (None, *MODES):
         raise ValueError(f"boundary must be None or one of {', '.join(MODES)}, not {boundary!r}")
-    if closed not in CLOSED:
+    if closed not in tuple(CLOSED):
         raise ValueError(f'closed must be "right", "left", "both" or "neither", not {closed!r}')
     _check_positive(step, "step")
     earlier, later = CLOSED[closed]

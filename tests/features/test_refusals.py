@@ -508,14 +508,13 @@ OF_ROWS: Refusals = {
 MAP = np.ones((4, 6))
 OF_WINDOWS: Refusals = {
     ValueError: {
-        "window has 2 sizes, and axis 1 axes": partial(rolling, MAP, (3, 3), 0),
+        "window has 2 sizes, and axis 1 axes": partial(rolling, MAP, np.array([3, 3]), 0),
         "leave out axis": partial(rolling, MAP, {0: 3}, 0),
         "must be from 0 to 3": partial(rolling, MAP, 3, 0, min_periods=4),
-        "boundary must be None": partial(rolling, MAP, 3, 0, boundary="zero"),
-        'closed must be "right", "left"': partial(rolling, MAP, 3, 0, closed="x"),
+        "boundary must be None": partial(rolling, MAP, 3, 0, boundary=["wrap"]),
+        'closed must be "right", "left"': partial(rolling, MAP, 3, 0, closed=["left"]),
         "would be empty": partial(rolling, MAP, 1, 0, closed="neither"),
         "step must be 1 or more": partial(rolling, MAP, 3, 0, step=0),
-        "step must be one value, or one for": partial(rolling, MAP, 3, 0, step=(1, 2)),
         "q must be in [0, 1]": lambda: rolling(MAP, 3, 0).quantile(8),
         "size must be 1 or more": partial(median_filter, MAP, 0),
         '"propagate" or "omit"': partial(median_filter, MAP, 3, nan="drop"),
@@ -529,6 +528,7 @@ OF_WINDOWS: Refusals = {
     },
     TypeError: {
         "window must be an integer, not 2.5": partial(rolling, MAP, 2.5, 0),
+        "min_periods must be an integer": partial(rolling, MAP, 3, 0, min_periods=1.5),
         "complex": lambda: rolling(MAP * 1j, 3, 0).median(),
         "iqr needs numbers, not bool": lambda: rolling(MAP > 0, 3, 0).iqr(),
         "rank must be an integer, not 1.0": partial(rank_filter, MAP, 1.0, 3),

@@ -22,11 +22,12 @@ from dask_gpuselect.kernels.compiling import called_by_kernels, kernel_of
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.bits import as_floats, first_bit, last_bit, n_bits, nan_key, nth_bit
 from dask_gpuselect.kernels.cpu.window_deviations import FAR, nearest
-from dask_gpuselect.kernels.cpu.window_lines import FEW, SLOTS, numbered, walk_line
+from dask_gpuselect.kernels.cpu.window_lines import FEW, MANY, SLOTS, numbered, walk_line
 from dask_gpuselect.kernels.cpu.window_sets import RANKS, takes, walk_columns
 from dask_gpuselect.maths.windows import Frame, WindowOrder, WindowRanks, strides_of
 
 LEAST_BLOCK = 4096  # windows of a block; 16 KiB of ranks
+LONG = 1 << 15  # elements of a block whose values are counted
 DIGITS = 3  # digits by which elements are sorted at first
 
 
@@ -115,24 +116,25 @@ def elements(
     if own.step == (1,) and own.footprint is None and not order.deviates:
         most = _tile(given.shape[1:], own)[0]
         sizes = *given.shape, own.size[0], most
-        _along_lines(of_keys, sizes, _scratch(most + own.size[0] - 1, keys.dtype), *about)
+        room = most + own.size[0] - 1
+        _along_lines(of_keys, sizes, _scratch(room, max(room, LONG), keys.dtype), *about)
     else:
         find = _by_distances if order.deviates else _by_columns if takes(own) else _by_marks
         find(of_keys, _walk_of(given.shape, own), *about)
     return [restored(each, axes, shape) for each in outs]
 
 
-def _scratch(room: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], ...]:
+def _scratch(room: int, long: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], ...]:
     """Make what `_along_lines` needs for as many elements; Numba would compile it in 0.3 s.
 
-    It is keys, places, ranks, digits, units and slots.
+    It is keys, places, ranks, digits, units and slots. `long` elements are counted at once.
     """
     return (
-        np.empty((2, room), dtype),
-        np.empty((2, room), np.int32),
-        np.empty(room, np.int32),
+        np.empty((2, max(room, MANY)), dtype),
+        np.empty((2, max(room, MANY)), np.int32),
+        np.empty(long, np.int32),
         np.empty((dtype.itemsize, 256), np.int32),
-        np.zeros(max(room // 64, FEW) + 3, np.uint64),  # the last one has what takes no part
+        np.zeros(max(room // 64, MANY) + 3, np.uint64),  # the last one has what takes no part
         np.empty(1 << SLOTS, np.int32),
     )
 
@@ -198,36 +200,64 @@ def _along_lines(
     `sizes` are those of the array, of windows and of blocks.
     """
     n_rows, n_keys, size, most = sizes
+    keys, keeps, has_missing = given
     buffers, places, ranks, digits, units, slots = scratch
     lower, upper, has_upper = ranks_of
+    out_lower, out_upper = outs
     n_places = n_keys - size + 1
+    few = min(max(size, FEW), MANY)
     for row in range(n_rows):
-        for first in range(0, n_places, most):
-            own = min(most, n_places - first)
-            reach = own + size - 1
-            begin = row * n_keys + first
-            n = _gather_row(given, (begin, reach, 0, 1), buffers, places, 0)
-            n_values = numbered(buffers, places, n, slots, ranks[:reach])
-            side = _sort(buffers, places, digits, n_values or n)
+        first, until = 0, 0  # before `until` there are many values
+        while first < n_places:
+            begin, to = row * n_keys + first, row * n_places + first
+            key, run, n_values, n = keys[begin], 1, 0, 0
+            while keeps.size == 0 and first + run < n_keys and keys[begin + run] == key:
+                run += 1
+            if run >= size and keeps.size == 0:  # the next windows hold one value
+                own = run - size + 1
+                is_valid = not (has_missing and key == ~keys.dtype.type(0))
+                for at in range(to, out_lower.size, n_rows * n_places):
+                    has_answer = is_valid and lower[at // (n_rows * n_places), size] >= 0
+                    out_lower[at : at + own] = key if has_answer else nan_key(keys)
+                    out_upper[at : at + own] = out_lower[at]
+                first += own
+                continue
+            if first >= until:
+                own = min(ranks.size - size + 1, n_places - first)
+                reach = own + size - 1
+                n_values, n = numbered(given, begin, few, slots, buffers[0], ranks[:reach])
+                until = first + own
             if n_values > 0:
-                slots[FEW] = units.size - 1
+                for i in range(n_values):
+                    places[0, i] = i
+                side = _sort(buffers, places, digits, n_values)
+                slots[MANY] = units.size - 1
                 for i in range(n_values):
                     slots[places[side, i]] = i
                 for i in range(reach):
                     ranks[i] = slots[ranks[i]]
             else:
+                own = min(most, n_places - first)
+                reach = own + size - 1
+                n = _gather_row(given, (begin, reach, 0, 1), buffers, places, 0)
+                side = _sort(buffers, places, digits, n)
                 for i in range(reach):
                     ranks[i] = 64 * (units.size - 1)
                 for i in range(n):
                     ranks[places[side, i]] = i
             for question in range(lower.shape[0]):
-                of = lower[question], upper[question], has_upper, n == reach
-                to = (question * n_rows + row) * n_places + first
+                of = lower[question], upper[question], has_upper
+                at = question * n_rows * n_places + to
                 block = buffers[side], ranks, units, n_values or n
-                if n_values > 0:
-                    walk_line(block, size, own, of, to, outs, True)
+                if n_values > 0 and n == reach:
+                    walk_line(block, (size, own), of, at, outs, True, None)
+                elif n_values > 0:
+                    walk_line(block, (size, own), of, at, outs, True, True)
+                elif n == reach:
+                    walk_line(block, (size, own), of, at, outs, None, None)
                 else:
-                    walk_line(block, size, own, of, to, outs, None)
+                    walk_line(block, (size, own), of, at, outs, None, True)
+            first += own
 
 
 @kernel_of("u8 u4 u2 u1")
@@ -335,6 +365,11 @@ def _gather_row(given: Any, row_of: Any, buffers: Any, places: Any, n: Any) -> A
     keys, keeps, has_missing = given
     first, length, place, stride = row_of
     missing = ~keys.dtype.type(0)
+    if not has_missing and keeps.size == 0:
+        for i in range(length):
+            buffers[0, n + i] = keys[first + i]
+            places[0, n + i] = place + i * stride
+        return n + length
     for i in range(length):
         key = keys[first + i]
         takes_part = not (has_missing and key == missing)

@@ -15,38 +15,41 @@ import numpy as np
 from dask_gpuselect.kernels.compiling import called_by_kernels
 from dask_gpuselect.kernels.cpu.bits import first_bit, n_bits, nan_key, nth_bit
 
-FEW = 256  # distinct values of a block that are counted
-SLOTS = 10  # bits of the places where a value may be found
+FEW = 256  # distinct values of a block that are counted, or more if a window has as many elements
+MANY = 2048  # at most
+SLOTS = 13  # bits of the places where a value may be found
 
 
 @called_by_kernels
-def numbered(buffers: Any, places: Any, n: Any, slots: Any, ranks: Any) -> Any:
-    """Give a number to each value of the first n keys, and write those of all keys into `ranks`.
+def numbered(given: Any, first: Any, limit: Any, slots: Any, values: Any, ranks: Any) -> Any:
+    """Give a number to each distinct key of a block, and write those of all keys into `ranks`.
 
-    Return how many there are, which are then the first keys, or 0 if they seem to be many.
+    The block begins at `first`. Return how many distinct keys there are, which are then in
+    `values`, and how many elements are valid. `MANY` is the number of elements that are not. With
+    more than `limit` distinct keys, or if they are hard to find, return 0 of them.
     """
-    n_values, n_left = 0, 4 * n
-    for i in range(slots.size):
-        slots[i] = -1
+    keys, keeps, has_missing = given
+    n_values, n, n_left = 0, 0, 4 * ranks.size
+    missing = ~keys.dtype.type(0)
+    slots[:] = -1
     for i in range(ranks.size):
-        ranks[i] = FEW  # for those that are missing
-    for i in range(n):
-        key = buffers[0, i]
+        key = keys[first + i]
+        if (has_missing and key == missing) or (keeps.size > 0 and keeps[first + i] == 0):
+            ranks[i] = MANY
+            continue
+        n += 1
         slot = (np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - SLOTS)
-        while slots[slot] >= 0 and buffers[1, slots[slot]] != key:
+        while slots[slot] >= 0 and values[slots[slot]] != key:
             slot = (slot + np.uint64(1)) & np.uint64((1 << SLOTS) - 1)
             n_left -= 1
         if slots[slot] < 0:
-            if n_values >= FEW or n_values > 16 + i // 16 or n_left < 0:
-                return 0
-            buffers[1, n_values] = key
+            if n_values >= limit or n_left < 0:
+                return 0, 0
+            values[n_values] = key
             slots[slot] = n_values
             n_values += 1
-        ranks[places[0, i]] = slots[slot]
-    for i in range(n_values):
-        buffers[0, i] = buffers[1, i]
-        places[0, i] = i
-    return n_values
+        ranks[i] = slots[slot]
+    return n_values, n
 
 
 @called_by_kernels
@@ -64,20 +67,25 @@ def _inside(unit: Any, counts: Any) -> Any:
 
 
 @called_by_kernels
+def _beyond(unit: Any, bit: Any, left: Any, counts: Any) -> Any:
+    """Return what a unit holds beyond an element, which is followed by `left` - 1 others."""
+    return unit & (~np.uint64(1) << np.uint64(bit)) if counts is None else np.uint64(left > 1)
+
+
+@called_by_kernels
 def walk_line(
-    block: Any, size: Any, n_windows: Any, wanted_of: Any, to: Any, outs: Any, counts: Any
+    block: Any, sizes: Any, wanted_of: Any, to: Any, outs: Any, counts: Any, lacks: Any
 ) -> None:
     """Move the window through a block, and find its elements of two ranks.
 
     Elements that take no part have a rank beyond all others: a branch would be mispredicted.
-    `counts` is None if units are words of marks, True if they are counts.
+    `counts` is None if units are words of marks, True if they are counts. `lacks` is None if all
+    elements take part.
     """
     keys, ranks, units, n = block
-    lower, upper, has_upper, is_whole = wanted_of
+    size, n_windows = sizes
+    lower, upper, has_upper = wanted_of
     out_lower, out_upper = outs[0][to : to + n_windows], outs[1][to : to + n_windows]
-    if counts is not None and is_whole and n == 1 and lower[size] >= 0:
-        out_lower[:] = out_upper[:] = keys[0]
-        return
     shift = np.uint64(6 if counts is None else 0)
     n_units = (n + 63) // 64 if counts is None else n
     units[:n_units] = 0
@@ -85,15 +93,18 @@ def walk_line(
     end, nothing = np.uint64(n), nan_key(keys)
     own = np.uint64(n_units // 2)
     below, n_in_window = np.int64(0), np.int64(0)
+    wanted, second = lower[size], upper[size]
     for j in range(1 - size, n_windows):
         rank = np.uint64(ranks[j + size - 1])
         unit = rank >> shift
         units[unit] = _changed(units[unit], rank, 1, counts)
         below += unit < own
-        n_in_window += rank < end
+        if lacks is not None:
+            n_in_window += rank < end
         if j < 0:
             continue
-        wanted = lower[size] if is_whole else lower[n_in_window]  # sooner known
+        if lacks is not None:
+            wanted, second = lower[n_in_window], upper[n_in_window]
         if wanted >= 0:
             while below > wanted:
                 own -= np.uint64(1)
@@ -103,25 +114,17 @@ def walk_line(
                 below += inside
                 own += np.uint64(1)
                 inside = _inside(units[own], counts)
-            if counts is None:
-                bit = nth_bit(units[own], wanted - below)
-                place = 64 * np.int64(own) + bit
-            else:
-                place = np.int64(own)
+            bit = nth_bit(units[own], wanted - below) if counts is None else 0
+            place = (own << shift) + np.uint64(bit)
             out_lower[j] = keys[place]
             if has_upper:
-                other = own
-                if upper[n_in_window] > wanted:
-                    if counts is None:
-                        bits = units[own] & (~np.uint64(1) << np.uint64(bit))
-                    else:
-                        bits = np.uint64(below + inside > wanted + 1)
+                if second > wanted:
+                    bits, other = _beyond(units[own], bit, below + inside - wanted, counts), own
                     while bits == 0:
                         other += np.uint64(1)
                         bits = units[other]
-                    place = np.int64(other)
-                    if counts is None:
-                        place = 64 * place + first_bit(bits)
+                    bit = first_bit(bits) if counts is None else 0
+                    place = (other << shift) + np.uint64(bit)
                 out_upper[j] = keys[place]
         else:
             out_lower[j] = out_upper[j] = nothing
@@ -129,4 +132,5 @@ def walk_line(
         unit = rank >> shift
         units[unit] = _changed(units[unit], rank, -1, counts)
         below -= unit < own
-        n_in_window -= rank < end
+        if lacks is not None:
+            n_in_window -= rank < end

@@ -70,6 +70,8 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
         if answers is not None:
             return answers
     most = max(SLAB // max(dtype.itemsize, order.dtype.itemsize), frame.n)
+    if max(frame.size) == math.prod(frame.size):  # less new memory, which the system clears
+        most = max(most // 4, 20 * frame.n)
     n_ends = 1 if order.deviates else sum(map(any, chunk.outside))
     is_long = math.prod(frame.shape(chunk.shape)) > most // (64 if order.deviates else 4)
     has_few_ends = chunk.is_masked and is_long and n_ends == 1
@@ -111,9 +113,7 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
         answers = _answer_floats(chunk, dtype, frame, order)
     if answers is not None:
         return answers
-    is_plain = _is_in_place(dtype, frame, order) and (
-        order.mixes == 0 if dtype.kind in "biu" else sum(n > 1 for n in frame.size) > 1
-    )
+    is_plain = _is_in_place(dtype, frame, order) and (order.mixes == 0 or dtype.kind == "f")
     itemsize = dtype.itemsize if is_plain else MIXED
     # A mask is often of the ends alone: then few slabs have one.
     n_bytes = SLAB // (4 if is_plain else 2) if isinstance(chunk, Accompanied) else SLAB
