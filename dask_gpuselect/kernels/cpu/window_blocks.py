@@ -135,7 +135,7 @@ def _scratch(room: int, long: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], 
         np.empty(long, np.int32),
         np.empty((dtype.itemsize, 256), np.int32),
         np.zeros(max(room // 64, MANY) + 3, np.uint64),  # the last one has what takes no part
-        np.empty(1 << SLOTS, np.int32),
+        np.empty(SLOTS, np.int32),
     )
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.kernels.compiling import called_by_kernels
-from dask_gpuselect.kernels.cpu.bits import first_bit, n_bits, nan_key, nth_bit
+from dask_gpuselect.kernels.cpu.bits import first_bit, last_bit, n_bits, nan_key, nth_bit
 
 FEW = 256  # distinct values of a block that are counted, or more if a window has as many elements
-MANY = 2048  # at most
-SLOTS = 13  # bits of the places where a value may be found
+MANY = 2047  # at most
+SLOTS = 1 << 13  # places where a value may be found
 
 
 @called_by_kernels
@@ -26,21 +26,24 @@ def numbered(given: Any, first: Any, limit: Any, slots: Any, values: Any, ranks:
 
     The block begins at `first`. Return how many distinct keys there are, which are then in
     `values`, and how many elements are valid. `MANY` is the number of elements that are not. With
-    more than `limit` distinct keys, or if they are hard to find, return 0 of them.
+    more than `limit` distinct keys, or a sixteenth of all, or if they are hard to find, return 0.
     """
     keys, keeps, has_missing = given
     n_values, n, n_left = 0, 0, 4 * ranks.size
     missing = ~keys.dtype.type(0)
-    slots[:] = -1
+    limit = min(limit, 16 + ranks.size // 16)
+    width = last_bit(np.uint64(limit)) + 3
+    last = np.uint64((1 << width) - 1)
+    slots[: (1 << width)] = -1
     for i in range(ranks.size):
         key = keys[first + i]
         if (has_missing and key == missing) or (keeps.size > 0 and keeps[first + i] == 0):
             ranks[i] = MANY
             continue
         n += 1
-        slot = (np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - SLOTS)
+        slot = (np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - width)
         while slots[slot] >= 0 and values[slots[slot]] != key:
-            slot = (slot + np.uint64(1)) & np.uint64((1 << SLOTS) - 1)
+            slot = (slot + np.uint64(1)) & last
             n_left -= 1
         if slots[slot] < 0:
             if n_values >= limit or n_left < 0:

@@ -70,7 +70,7 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
         if answers is not None:
             return answers
     most = max(SLAB // max(dtype.itemsize, order.dtype.itemsize), frame.n)
-    if max(frame.size) == math.prod(frame.size):  # less new memory, which the system clears
+    if len(frame.size) == 1:  # less new memory, which the system clears
         most = max(most // 4, 20 * frame.n)
     n_ends = 1 if order.deviates else sum(map(any, chunk.outside))
     is_long = math.prod(frame.shape(chunk.shape)) > most // (64 if order.deviates else 4)
