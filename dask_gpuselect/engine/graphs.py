@@ -34,6 +34,7 @@ from dask_gpuselect.engine.source import (
     merged,
     nested,
     rebuilt,
+    some_layers,
     steps_of,
     without_turn,
 )
@@ -113,16 +114,10 @@ def each_chunk(
         if is_alone and _can_be_joined(reader, graph, made):
             made = _joined(reader, made)
             above = above - {reader.output} | graph.dependencies[reader.output]
-            graph = _without(graph, reader.output)
+            graph = some_layers(graph, [each for each in graph.layers if each != reader.output])
     else:
         made = tasks_of_each(function, name, x.numblocks, pairs[::2], **arguments)
     return objects(extended(graph, name, made, above), name, x.numblocks)
-
-
-def _without(graph: Graph, name: str) -> Graph:
-    """Remove the layer of that name from a graph."""
-    layers = {each: layer for each, layer in graph.layers.items() if each != name}
-    return Graph(layers, {each: graph.dependencies[each] for each in layers})
 
 
 def _can_be_joined(reader: Blockwise, graph: Graph, taker: Blockwise) -> bool:
@@ -257,7 +252,8 @@ def _entrance(
     assert isinstance(name, str)
     declared = layer.io_deps[name]
     assert isinstance(declared, Declared)
-    return source, _without(x.dask, x.name), task.func, declared
+    graph = some_layers(x.dask, [each for each in x.dask.layers if each != x.name])
+    return source, graph, task.func, declared
 
 
 # --- Reductions ---------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from dask_gpuselect.engine.source import DaskArray
 
 
@@ -76,8 +78,13 @@ def joined(
 ) -> Any:
     """Join a grid of blocks, in C order, to one block, along the last axis first.
 
-    ``join(blocks, axis)`` joins some of them along an axis.
+    ``join(blocks, axis)`` joins some of them along an axis. NumPy's arrays are copied once.
     """
+    if len(blocks) > 1 and {type(block) for block in blocks} == {np.ndarray}:
+        nested: Any = blocks
+        for n in reversed(grid):
+            nested = [nested[i : i + n] for i in range(0, len(nested), n)]
+        return np.block(nested[0])
     for axis, n in reversed(list(enumerate(grid))):
         if n > 1:
             blocks = [join(blocks[i : i + n], axis) for i in range(0, len(blocks), n)]

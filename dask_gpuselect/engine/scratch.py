@@ -41,6 +41,7 @@ from dask_gpuselect.engine.graphs import (
 )
 from dask_gpuselect.engine.grid import column, columns, joined
 from dask_gpuselect.engine.source import (
+    Apart,
     Companion,
     DaskArray,
     Key,
@@ -608,11 +609,10 @@ def _columns(x: DaskArray, axes: tuple[int, ...], written: str, ready: str) -> d
 
 def _places(x: DaskArray, axes: tuple[int, ...]) -> list[Box]:
     """List the places of the chunks in a column, along the reduced axes."""
-    along = []
-    for axis in range(x.ndim):
-        stops = list(itertools.accumulate(x.chunks[axis]))
-        each = [slice(b - n, b) for n, b in zip(x.chunks[axis], stops, strict=True)]
-        along.append(each if axis in axes else [slice(None)])
+    along = [
+        [slice(run.start, run.stop) for run in _runs(sizes)] if axis in axes else [slice(None)]
+        for axis, sizes in enumerate(x.chunks)
+    ]
     return list(itertools.product(*along))
 
 
@@ -665,12 +665,10 @@ def joined_tiles(
     name = f"{label}-{tokenize(answer.name, counts)}"
     runs = [_runs(each) for each in counts]
     tasks: dict[Key, Task] = {}
-    for place in itertools.product(*(range(len(each)) for each in runs)):
-        some = [runs[axis][i] for axis, i in enumerate(place)]
+    for place, some in zip(indices_of(runs), itertools.product(*runs), strict=True):
         given = List(*(TaskRef((answer.name, *index)) for index in itertools.product(*some)))
-        grid = tuple(map(len, some))
-        key = (name, *place)
-        tasks[key] = Task(key, Step("reduce", quietly(joined)), given, grid, join)
+        key, about = (name, *place), (given, tuple(map(len, some)), join)
+        tasks[key] = Apart(key, Step("reduce", quietly(joined)), *about)
     graph = extended(answer.dask, name, tasks, {answer.name})
     chunks = tuple(
         tuple(sum(sizes[i] for i in run) for run in each)
@@ -680,6 +678,6 @@ def joined_tiles(
 
 
 def _runs(counts: Sequence[int]) -> list[range]:
-    """List the numbers of the tiles of each block, along an axis."""
+    """List the numbers of the tiles of each block, or the places of each chunk, along an axis."""
     stops = itertools.accumulate(counts)
     return [range(stop - n, stop) for n, stop in zip(counts, stops, strict=True)]

@@ -166,6 +166,17 @@ def calls(task: Any, names: Collection[str]) -> bool:
     return is_called_so and getattr(function, "__module__", "") in HOMES
 
 
+class Apart(Task):
+    """A task that dask fuses with no other, so that what it takes is freed before the next one.
+
+    Otherwise a block that is joined from tiles, and then copied by dask for the caller, would be in
+    memory three times: in tiles, joined and copied.
+    """
+
+    __slots__ = ()
+    block_fusion = True
+
+
 class DoneOnce(MaterializedLayer):
     """Tasks that no load copies: all loads, and the user's own work, share their results."""
 
@@ -187,6 +198,12 @@ def extended(
     layer = tasks if isinstance(tasks, Layer) else MaterializedLayer(tasks, annotations)
     layers = {**graph.layers, name: layer}
     return HighLevelGraph(layers, {**graph.dependencies, name: dependencies})
+
+
+def some_layers(graph: Graph, names: Iterable[str]) -> Graph:
+    """Return a graph with some of the layers of another."""
+    layers = {name: graph.layers[name] for name in names}
+    return Graph(layers, {name: graph.dependencies[name] for name in layers})
 
 
 def graph_of(tasks: Mapping[Key, Any]) -> Graph:
@@ -296,8 +313,7 @@ def in_one_task_each(copy: DaskArray, x: DaskArray) -> DaskArray:
     if any(_is_slice(task, tasks) for task in tasks.values()):
         return copy
     others = set().union(*(dependencies[name] for name in own)).difference(own)
-    remaining = {name: layer for name, layer in layers.items() if name not in own}
-    graph = Graph(remaining, {name: dependencies[name] for name in remaining})
+    graph = some_layers(copy.dask, [name for name in layers if name not in own])
     joined = {key: _in_one(key, tasks) for key in wanted}
     graph = extended(graph, copy.name, joined, others)
     return DaskArray(graph, copy.name, copy.chunks, meta=copy._meta)
@@ -342,10 +358,7 @@ def nested(task: GraphNode, inner: dict[Key, Any], key: Key) -> Any:
 
 def in_place(x: DaskArray) -> Graph:
     """Return the graph of the layers of an array that no load copies."""
-    names, _ = divide(x)
-    layers, dependencies = x.dask.layers, x.dask.dependencies
-    layers = {name: layers[name] for name in names}
-    return Graph(layers, {name: dependencies[name] for name in names})
+    return some_layers(x.dask, divide(x)[0])
 
 
 class Source(DaskArray):

@@ -48,6 +48,7 @@ def layers_of(x: Any) -> dict[str, Any]:
 NAMES: dict[str, Callable[[], bool]] = {
     "Task.func, .args": lambda: TASK.func is np.add and TASK.args[1] == 2,
     "Task.dependencies": lambda: TASK.dependencies == {"a"},
+    "Task.block_fusion": lambda: TASK.block_fusion is False,
     "Task.data_producer": lambda: TASK.data_producer is True,
     "Task.substitute": lambda: TASK.substitute({"a": "c"}, key="d").dependencies == {"c"},
     "a task in a task": lambda: TASK.substitute({"a": DataNode("a", 1)}, key="b")() == 3,

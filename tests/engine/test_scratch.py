@@ -192,6 +192,13 @@ def test_a_tile_has_room_for_the_answers() -> None:
     assert of_windows.task_bytes == 8 * len(windows) * 4_800  # a block of the answer
 
 
+def test_tiles_are_freed_before_dask_copies_the_answer() -> None:
+    """Two axes of tiles are joined by one copy, so an answer is in memory twice; it was 3 times."""
+    with limited("0.5 MB", scratch_limit="1 GB"):
+        lazy = quantile(maps(60), np.linspace(0, 1, 300), axis=0)
+        assert peak_of(lazy.compute, scheduler="sync") < 2.5 * lazy.nbytes
+
+
 def test_a_column_has_room_for_the_answers() -> None:
     """A task takes at most the limit for many windows, where all of them took 20 times as much."""
     windows = {i: np.arange(max(i - 2, 0), i + 3) for i in range(118)}
@@ -219,12 +226,7 @@ def test_a_setting_says_from_how_many_loads_on_columns_are_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "setting",
-    [
-        {"scratch_directory": False},
-        {"scratch_limit": 0},
-        {"scratch_limit": "19 MB"},
-    ],
+    "setting", [{"scratch_directory": False}, {"scratch_limit": 0}, {"scratch_limit": "19 MB"}]
 )
 def test_where_a_disk_is_not_allowed_or_full_passes_are_taken(setting: dict[str, Any]) -> None:
     with limited("0.5 MB", **setting):
