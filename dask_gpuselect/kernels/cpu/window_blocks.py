@@ -318,27 +318,20 @@ def _walk(given: Any, walk: Any, ranks_of: Any, outs: Any, find: Any) -> None:
             out += first // step[a] * of_out[a]
         layout = start, own, size, strides, of_block
         ranks[:] = 64 * (words.size - 1)
-        n = _gather(given, layout, buffers, places)
+        n, is_whole = _gather(given, layout, buffers, places)
         side = _sort(buffers, places, digits, n)
         for i in range(n):
             ranks[places[side, i]] = i
-        is_whole = n == _reached(own, size)
         block_of = buffers[side], buffers[1 - side], ranks, words, n, is_whole
         find(block_of, (own, of_out, walk), ranks_of, out, shape[0] * n_out, outs)
 
 
 @called_by_kernels
-def _reached(own: Any, size: Any) -> Any:
-    """Count the elements that the windows of a block reach."""
-    n = 1
-    for a in range(size.size):
-        n *= own[a] + size[a] - 1
-    return n
-
-
-@called_by_kernels
 def _gather(given: Any, layout: Any, buffers: Any, places: Any) -> Any:
-    """Copy the valid elements of a block with their places in it; return their number."""
+    """Copy the valid elements of a block with their places in it.
+
+    Return how many there are, and whether all are valid.
+    """
     start, own, size, strides, of_block = layout
     d = size.size
     n_rows = 1
@@ -356,7 +349,7 @@ def _gather(given: Any, layout: Any, buffers: Any, places: Any) -> Any:
             place += i * of_block[a]
         row_of = first, length, place, of_block[d - 1]
         n = _gather_row(given, row_of, buffers, places, n)
-    return n
+    return n, n == n_rows * length
 
 
 @called_by_kernels

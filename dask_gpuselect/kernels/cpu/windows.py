@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied, each_array, values_of
-from dask_gpuselect.kernels.compiling import called_by_kernels, kernel_of, until_compiled
+from dask_gpuselect.kernels.compiling import kernel_of, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu import (
     window_blocks,
@@ -336,12 +336,6 @@ def _known(counts: NDArray[Any]) -> NDArray[Any]:
     return counts[:1] if 0 in counts.strides else counts
 
 
-def _words(chunk: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the elements of a chunk as unsigned words."""
-    values = values_of(chunk).astype(dtype.newbyteorder("="), copy=False)
-    return np.ascontiguousarray(values).view(f"u{dtype.itemsize}")
-
-
 def _has_missing(values: Any, dtype: np.dtype[Any]) -> bool:
     """Return whether there are NaN or NaT among values; the largest would be one."""
     return bool(dtype.kind in "fmM" and values.size and (most := values.max()) != most)
@@ -354,7 +348,8 @@ def _lacks(chunk: Any, dtype: np.dtype[Any]) -> bool:
 
 def _keys(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None, bool]:
     """Return the keys of a chunk, with the last of NaN, its mask, and whether there are NaN."""
-    words = _words(chunk, dtype)
+    values = values_of(chunk).astype(dtype.newbyteorder("="), copy=False)
+    words = np.ascontiguousarray(values).view(f"u{dtype.itemsize}")
     keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
     if dtype.kind in "bu":
         return words, keeps, False
@@ -394,29 +389,25 @@ def _kind_of(dtype: np.dtype[Any]) -> tuple[int, Any, Any]:
     return coding, sign, infinity
 
 
-@called_by_kernels
-def _key_of(word: Any, kind: Any, sign: Any) -> Any:
-    """Return the key of a word, as `radix.keys_of` has them; not of NaN.
+@kernel_of("u8 u4 u2 u1")
+def _to_keys(words: t.Values, kind: int, sign: t.Value, infinity: t.Value, keys: t.Out) -> Any:
+    """Write keys of words, as `radix.keys_of` has them; return whether the last of all is there.
 
     `kind` is 0 for integers, 1 for floats, and more for dates.
     """
-    if kind == 0:
-        return word ^ sign
-    if kind == 1:
-        key = ~word if word & sign else word | sign
-        return sign if word == sign else key
-    return (word ^ sign) + (word | ~word)  # minus one
-
-
-@kernel_of("u8 u4 u2 u1")
-def _to_keys(words: t.Values, kind: int, sign: t.Value, infinity: t.Value, keys: t.Out) -> Any:
-    """Write keys of words, as `radix.keys_of` has them; return whether the last of all is there."""
     as_word = keys.dtype.type
     largest = as_word(0)
     last = as_word(~largest)  # which Numba takes for a wider integer
     for i in range(words.size):
-        is_nan = kind == 1 and (words[i] & ~sign) > infinity
-        keys[i] = last if is_nan else _key_of(words[i], kind, sign)
+        word = words[i]
+        if kind == 0:
+            keys[i] = word ^ sign
+        elif kind > 1:
+            keys[i] = (word ^ sign) + (word | ~word)  # minus one
+        elif word & ~sign > infinity:
+            keys[i] = last
+        else:
+            keys[i] = ~word if word & sign and word != sign else word | sign
         largest = as_word(max(largest, keys[i]))
     return largest == last
 
