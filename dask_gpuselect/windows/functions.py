@@ -155,7 +155,7 @@ def rolling(
     check_data(x, "x")
     check_known(nodata, "nodata")
     ndim = x.ndim if hasattr(x, "ndim") else np.ndim(x)
-    keys, sizes = None, window.tolist() if isinstance(window, np.ndarray) else window
+    keys, sizes = None, window.tolist() if type(window) is np.ndarray else window
     if type(window) is dict:
         keys, sizes = tuple(window), tuple(window.values())
     given = keys, sizes, axis, center, min_periods, boundary, closed, step
