@@ -155,7 +155,8 @@ def rolling(
     check_data(x, "x")
     check_known(nodata, "nodata")
     ndim = x.ndim if hasattr(x, "ndim") else np.ndim(x)
-    keys, sizes = None, window.tolist() if type(window) is np.ndarray else window
+    sizes: Any = window
+    keys, sizes = None, sizes.tolist() if type(sizes) is np.ndarray else sizes
     if type(window) is dict:
         keys, sizes = tuple(window), tuple(window.values())
     given = keys, sizes, axis, center, min_periods, boundary, closed, step
