@@ -192,6 +192,18 @@ room = Room()
 """The `Room` of this process."""
 
 
+class Hold:
+    """A reservation of bytes that lasts as long as this object."""
+
+    def __init__(self, n: int) -> None:
+        finalize(self, room.give_back, n)
+
+    @classmethod
+    def of(cls, n: int, limit: float) -> Hold | None:
+        """Reserve `n` bytes; return None if there is no room."""
+        return cls(n) if room.take(n, limit) else None
+
+
 @dataclass(frozen=True)
 class Limits:
     """Limits of what may be cached, in memory and on disk.
@@ -219,7 +231,7 @@ def _log_unwritable(directory: str, error: str) -> None:
     logger.warning(message, directory, error)
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Cached(Arrays):
     """Cached tally of a chunk at guessed brackets, from the first load.
 
@@ -229,8 +241,8 @@ class Cached(Arrays):
         Brackets that were guessed.
     tally : Tally or CellTally
         Tally of the chunk at these brackets; without candidates if they are on disk.
-    n_bytes : int
-        Bytes of `room` that the candidates in memory take, as long as this object lasts.
+    hold : Hold or None
+        Reservation for the candidates in memory.
     spilled : tuple of Spilled
         The columns of the candidates, if they are on disk.
     sums : Moments or None
@@ -241,13 +253,10 @@ class Cached(Arrays):
 
     brackets: Brackets
     tally: Any
-    n_bytes: int
+    hold: Hold | None
     spilled: tuple[Spilled, ...] = ()
     sums: Moments | None = None
     marks: Marks = field(default_factory=lambda: NO_MARKS)
-
-    def __post_init__(self) -> None:
-        finalize(self, room.give_back, self.n_bytes)
 
     @classmethod
     def of(cls, brackets: Brackets, tally: Tally | CellTally, limits: Limits) -> Self | None:
@@ -255,9 +264,8 @@ class Cached(Arrays):
 
         Candidates that do not fit into memory are written to disk.
         """
-        n_bytes = tally.candidate_bytes
-        if room.take(n_bytes, limits.of_process()):
-            return cls(brackets, tally, n_bytes)
+        if hold := Hold.of(tally.candidate_bytes, limits.of_process()):
+            return cls(brackets, tally, hold)
         if limits.spill is None:
             return None
         columns = tally.columns()
@@ -270,7 +278,7 @@ class Cached(Arrays):
             _log_unwritable(directory, error.strerror or str(error))
             return None
         rest = tally.with_columns([column[:0] for column in columns])
-        return cls(brackets, rest, 0, spilled)
+        return cls(brackets, rest, None, spilled)
 
     def whole(self) -> Any:
         """Return the tally with its candidates."""
@@ -284,6 +292,5 @@ class Cached(Arrays):
 
 def _brought(brackets: Brackets, tally: Any, sums: Moments | None, marks: Marks) -> Cached:
     """Make the cache of a tally that came from another process, even beyond the limit."""
-    n_bytes = tally.candidate_bytes
-    room.take(n_bytes, np.inf)
-    return Cached(brackets, tally, n_bytes, sums=sums, marks=marks)
+    hold = Hold.of(tally.candidate_bytes, np.inf)
+    return Cached(brackets, tally, hold, sums=sums, marks=marks)

@@ -36,7 +36,7 @@ from dask.base import tokenize
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, settings
 from dask_gpuselect.engine.boards import Cached, Limits, board
-from dask_gpuselect.engine.marks import marks_of
+from dask_gpuselect.engine.marks import NO_MARKS, marks_of
 from dask_gpuselect.engine.partials import Gathered, Proven, gathered, how_gathered, sums_of
 from dask_gpuselect.engine.questions import ArrayQuestion, Question
 from dask_gpuselect.engine.reads import ChunkPlace, Reader, Reads, task_if_needed
@@ -270,10 +270,9 @@ def _first(
         cached = Cached.of(guess.brackets, tally, limits)
     if cached is None:
         return FirstPartial(cuts, None, own)
-    cached.sums = sums_of(chunk, cached.brackets, dtype, question.measures.sums)
-    if is_marked:
-        cached.marks = marks_of([chunk], ordered=False)
-    return FirstPartial(cuts, cached, own)
+    sums = sums_of(chunk, cached.brackets, dtype, question.measures.sums)
+    marks = marks_of([chunk], ordered=False) if is_marked else NO_MARKS
+    return FirstPartial(cuts, replace(cached, sums=sums, marks=marks), own)
 
 
 def room_for(expected: float) -> int:
