@@ -23,7 +23,7 @@ from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.boxplot.questions import BoxQuestion
 from dask_gpuselect.boxplot.summary import Boxplot, BoxSource
 from dask_gpuselect.engine.asking import Asking, ask_each, by_group
-from dask_gpuselect.engine.groups import Grouped
+from dask_gpuselect.engine.groups import Grouped, data_of
 from dask_gpuselect.engine.resident import fit_one_device
 from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.maths.boxes import Rule
@@ -196,7 +196,7 @@ def describe_boxplot(
         as_accompanied(array, its_where, nodata, its_weights, axis)
         for array, its_where, its_weights in zip(arrays, *companions, strict=True)
     ]
-    is_lazy = any(isinstance(_data_of(each), DaskArray) for each in described)
+    is_lazy = any(isinstance(data_of(each), DaskArray) for each in described)
     about: dict[str, Any] = {"omits_nan": nan_policy == "omit", "weighs": weights is not None}
     askings = [by_group(_asking(each, axis, rule, is_lazy=is_lazy, **about)) for each in described]
     sources = [
@@ -219,16 +219,12 @@ def _asking(array: Any, axis: Axis, rule: Rule, *, is_lazy: bool, **about: Any) 
     return Asking(array, BoxQuestion.of(rule, dtype, stays=stays, **about), axes)
 
 
-def _data_of(array: Any) -> Any:
-    return array.array if isinstance(array, Grouped) else array
-
-
 LANE_BYTES = 72  # of the box of a lane on a device, besides its fliers
 
 
 def _may_stay(array: Any, axes: tuple[int, ...], rule: Rule) -> bool:
     """Return whether the boxes of all lanes, or of their groups, and the chunks fit one device."""
-    x, n_groups = _data_of(array), array.grouping.n_groups if isinstance(array, Grouped) else 1
+    x, n_groups = data_of(array), array.grouping.n_groups if isinstance(array, Grouped) else 1
     if not isinstance(x, DaskArray):
         return False
     sizes = [size for axis, size in enumerate(x.shape) if axis not in axes]

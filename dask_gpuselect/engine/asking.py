@@ -21,7 +21,7 @@ from dask_gpuselect.engine import loads, shuffles
 from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.companions import accompanied, as_lazy, as_one_lane
 from dask_gpuselect.engine.group_elements import GroupedElements, GroupsOfAll
-from dask_gpuselect.engine.groups import Grouped, GroupedLanes, Grouping
+from dask_gpuselect.engine.groups import Grouped, GroupedLanes, Grouping, data_of
 from dask_gpuselect.engine.lane_plans import with_labels
 from dask_gpuselect.engine.lanes import ask_lanes
 from dask_gpuselect.engine.now import answer_lanes_now, answer_now, answer_once_now
@@ -242,8 +242,7 @@ def ask_once(a: Any, question: OneLoadQuestion, label: str) -> Any:
 def _described(chosen: Plan, given: Asking, asking: Asking) -> Plan:
     """Add to a plan what the array is, and the bytes of labels: `asking` has them packed."""
     is_grouped = isinstance(given.array, Grouped)
-    array = given.array.array if is_grouped else given.array
-    chosen = described(chosen, array)
+    chosen = described(chosen, data_of(given.array))
     chosen = replace(chosen, shuffle=shuffles.described(asking.array))
     if not is_grouped or asking.grouping is None:
         return chosen

@@ -219,6 +219,11 @@ class Grouped:
         return self.array.dtype
 
 
+def data_of(array: Any) -> Any:
+    """Return the array of a `Grouped`, and any other array as it is."""
+    return array.array if isinstance(array, Grouped) else array
+
+
 @dataclass(frozen=True, eq=False)
 class Piece:
     """The elements of one group in every lane; or of several groups of all elements, as lanes.

@@ -22,7 +22,7 @@ from dask_gpuselect.arguments import (
 )
 from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.asking import Asking, ask, ask_each, unfolded
-from dask_gpuselect.engine.groups import Grouped
+from dask_gpuselect.engine.groups import data_of
 from dask_gpuselect.engine.plans import Plan, explained
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.cuts import FloatArray
@@ -662,7 +662,7 @@ def explain(
     reads of all chunks          1,280 at most
     time                         about 1 to 2 × x.sum(), if reading dominates
     """  # noqa: E501
-    array = a.array if isinstance(a, Grouped) else a
+    array = data_of(a)
     if not isinstance(array, DaskArray):
         kind = type(array).__name__
         raise TypeError(
