@@ -159,13 +159,9 @@ class DeviationQuestion(Question, LaneQuestion):
 
     def finish(self, resolved: ResolvedMedian, sums: Moments | None) -> NDArray[Any]:
         del sums
-        answer: NDArray[Any] = self.scaled(resolved[1])
+        median, deviation = resolved
+        answer: NDArray[Any] = _finished(deviation, median, self)
         return answer
-
-    def scaled(self, deviation: Any) -> Any:
-        """Divide a deviation by the scale as SciPy does, in the dtype of the result."""
-        with np.errstate(all="ignore"):
-            return deviation / self.scale
 
     def _deviation(self, median: NDArray[Any], brackets: Brackets, tally: Tally) -> NDArray[Any]:
         """Return the median of the distances from a known median."""
@@ -292,7 +288,7 @@ def _distances(
 
 
 def _from_own(chunk: Any, centres: Any, dtype: np.dtype[Any]) -> Any:
-    """Return the distance of each element from the centre of its group: there may be no group."""
+    """Return the distance of each element from the centre of its group, if there is any group."""
     if not len(centres):
         return kernels.deviations(chunk, centres.dtype.type(0), dtype)
     centres = in_kind(centres, values_of(chunk))
