@@ -91,14 +91,19 @@ def each_array(chunk: Any, function: Callable[[Array], Array]) -> Any:
     return replace(chunk, values=function(chunk.values), **arrays)
 
 
+def kept(values: Array, keeps: Array) -> Array:
+    """Copy the elements of a CuPy array that a mask keeps."""
+    words = values.view(f"u{values.dtype.itemsize}")  # CuPy takes denormal float32 for zeros
+    return words[keeps].view(values.dtype)
+
+
 def kept_there(chunk: Any) -> Array | None:
     """Copy the elements of a CuPy array that its mask keeps; None for any other chunk."""
     if not (isinstance(chunk, Accompanied) and is_cupy(chunk.values)):
         return None
     if chunk.keeps is None or len(chunk.companions) > 1:
         return None
-    words = chunk.values.view(f"u{chunk.dtype.itemsize}")  # CuPy takes denormal float32 for zeros
-    return words[chunk.keeps].view(chunk.dtype)
+    return kept(chunk.values, chunk.keeps)
 
 
 def _received(values: Array, few: dict[str, tuple[Array, tuple[int, ...]]]) -> Accompanied:

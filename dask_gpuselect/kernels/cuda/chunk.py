@@ -8,7 +8,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.companions import Accompanied, Several, parts_of, values_of
+from dask_gpuselect.kernels.companions import Accompanied, Several, kept, parts_of, values_of
 from dask_gpuselect.kernels.cuda.launch import Array, launch
 from dask_gpuselect.kernels.cuda.source import KEEPS, Defined
 from dask_gpuselect.kernels.reference.at_once import quotients
@@ -101,7 +101,7 @@ def n_unmasked(chunk: Elements) -> int:
 
 def compressed(chunk: Elements) -> Array:
     """Return the unmasked elements: a copy if there is a mask."""
-    return chunk.values[chunk.keeps] if isinstance(chunk, Accompanied) else chunk
+    return kept(chunk.values, chunk.keeps) if isinstance(chunk, Accompanied) else chunk
 
 
 def as_selected(values: Array) -> Array:
@@ -135,19 +135,36 @@ _widened = cupy.ElementwiseKernel(
 )
 
 
-_distance = cupy.ElementwiseKernel(
-    "T x, T centre",
-    "T y",
-    "y = isfinite(centre) ? distance(x, centre) : T(0)",
-    "dask_gpuselect_distance",
-    preamble="""
+EXACT = """
     __device__ float distance(float a, float b) {
         float difference;
         asm("sub.rn.f32 %0, %1, %2;" : "=f"(difference) : "f"(a), "f"(b));
         return __uint_as_float(__float_as_uint(difference) & 0x7fffffffu);
     }
     __device__ double distance(double a, double b) { return fabs(a - b); }
-    """,
+    __device__ float quotient(float a, float b) {
+        float result;
+        asm("div.rn.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+        return result;
+    }
+    __device__ double quotient(double a, double b) { return a / b; }
+"""
+"""Operations on floats that keep subnormal float32, which CuPy itself takes for zeros."""
+
+
+_distance = cupy.ElementwiseKernel(
+    "T x, T centre",
+    "T y",
+    "y = isfinite(centre) ? distance(x, centre) : T(0)",
+    "dask_gpuselect_distance",
+    preamble=EXACT,
+)
+_quotient = cupy.ElementwiseKernel(
+    "T x, T centre, T scale",
+    "T y",
+    "y = isfinite(centre) ? quotient(x, scale) : centre - centre",
+    "dask_gpuselect_quotient",
+    preamble=EXACT,
 )
 
 
@@ -165,22 +182,6 @@ def distances_from(chunk: Array, centre: Any, dtype: np.dtype[Any]) -> Array:
         return cupy.where(cupy.isfinite(centre), distances, dtype.type(0))
     wide = as_float64(chunk) if dtype.itemsize == 8 else chunk.astype(dtype, copy=False)
     return _distance(wide, centre)
-
-
-_quotient = cupy.ElementwiseKernel(
-    "T x, T centre, T scale",
-    "T y",
-    "y = isfinite(centre) ? quotient(x, scale) : centre - centre",
-    "dask_gpuselect_quotient",
-    preamble="""
-    __device__ float quotient(float a, float b) {
-        float result;
-        asm("div.rn.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
-        return result;
-    }
-    __device__ double quotient(double a, double b) { return a / b; }
-    """,
-)
 
 
 def quotients_from(distances: Array, centre: Array, scale: float) -> Array:

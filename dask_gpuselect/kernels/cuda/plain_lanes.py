@@ -10,7 +10,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.companions import MOST_STACKED, ChunkColumn
+from dask_gpuselect.kernels.companions import MOST_STACKED, ChunkColumn, kept
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.chunk import as_float64
 from dask_gpuselect.kernels.cuda.lane_stack import LaneStack, wanted_of
@@ -74,7 +74,7 @@ def answers_of_few(
     answers = cupy.empty((question.n_answers, n_lanes), question.dtype)
     masks = [None] * n_lanes if keeps is None else keeps.reshape(n_lanes, n)
     for i, (lane, mask) in enumerate(zip(chunk.reshape(n_lanes, n), masks, strict=True)):
-        some = lane if mask is None else lane[mask]
+        some = lane if mask is None else kept(lane, mask)
         own = answer_only_lane(some, question) if some.size else None
         if own is None:
             return None

@@ -686,7 +686,7 @@ def lane_kernel(
             if in_vectors and group == 1:
                 vector = ("WORDS", 16 // dtype.itemsize)
                 kernel = kernel._replace(defined=(*kernel.defined[:-1], vector))
-            elif is_ordered:
+            elif is_ordered and group > 1:  # one thread sorts its lane in any case
                 kernel = kernel._replace(defined=(*kernel.defined, ("ORDERED", 1)))
             if kernel.shared + STATIC <= shared:
                 return kernel
