@@ -18,42 +18,6 @@ struct Counts {
     i64 *n_valid, *n_missing, *below, *before, *inside, *upto;
 };
 
-// Place p of a lane whose runs are merged is key p % RUN of thread p / RUN.
-__device__ __forceinline__ Key key_in(const Key* keys, int place) {
-    return keys[place % RUN * PITCH + place / RUN];
-}
-
-// Merge the sorted runs of a lane in pairs. Each thread makes the keys of its own places, which it
-// finds by a binary search in both runs. Selecting a hundred ranks one by one would take many times as
-// many comparisons.
-__device__ __forceinline__ void merge_runs(const Key* keys, Key* mine, const Group& group) {
-#pragma unroll 1
-    for (int width = 1; width < GROUP; width *= 2) {
-        int start = group.me / (2 * width) * (2 * width), n = width * RUN;
-        int place = (group.me - start) * RUN;
-        const Key *a = keys + start, *b = a + width;
-        group.sync();
-        int i = first_not(max(place - n, 0), min(place, n), [&](int at) {
-            return key_in(a, at) <= key_in(b, place - 1 - at);
-        });
-        int j = place - i;
-        Key of_a = i < n ? key_in(a, i) : LARGEST, of_b = j < n ? key_in(b, j) : LARGEST;
-        Key merged[RUN];
-#pragma unroll
-        for (int k = 0; k < RUN; ++k) {
-            bool takes_a = of_a <= of_b;
-            merged[k] = takes_a ? of_a : of_b;
-            int next = takes_a ? ++i : ++j;
-            Key key = next < n ? key_in(takes_a ? a : b, next) : LARGEST;
-            of_a = takes_a ? key : of_a, of_b = takes_a ? of_b : key;
-        }
-        group.sync();
-#pragma unroll
-        for (int k = 0; k < RUN; ++k) mine[k * PITCH] = merged[k];
-    }
-    group.sync();
-}
-
 static_assert(RUNS == 1, "a thread has one run");
 
 // Shared memory: that of lanes_select.
@@ -78,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
             counts.n_valid[lane] = n_valid, counts.n_missing[lane] = stack.n - n_valid;
         }
         if constexpr (PASS == 0 && GROUP > 1) {
-            merge_runs(group.all, mine, group);
+            merge_runs(group);
             n_own = min(max((int)n_valid - me * RUN, 0), RUN);
         }
 #pragma unroll 1
@@ -122,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
                 for (int j = me; j < brackets.n_ranks; j += GROUP) {
                     u32 rank = before + (u32)((u64)j * last / (u64)max(brackets.n_ranks - 1, 1));
                     rank = min(rank, n_valid ? n_valid - 1 : 0);  // arbitrary where nothing is inside
-                    Key key = key_in(group.all, rank);
+                    Key key = *in_order(group.all, rank);
                     if (is_lane) elements[entry * brackets.n_ranks + j] = word_of(key);
                 }
             }
