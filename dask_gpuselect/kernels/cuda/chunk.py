@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied, Several, kept, parts_of, values_of
-from dask_gpuselect.kernels.cuda.launch import Array, launch
+from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device
 from dask_gpuselect.kernels.cuda.source import KEEPS, Defined
 from dask_gpuselect.kernels.reference.at_once import quotients
 from dask_gpuselect.maths.keys import selection_dtype
@@ -79,6 +79,17 @@ def _aligned_keeps(chunk: Accompanied, pointer: int) -> Array:
     moved = cupy.empty(keeps.size + 16, np.bool_)[-head % 16 :][: keeps.size]
     moved[...] = keeps
     return moved
+
+
+def layout_in_order(array: Array) -> Any:
+    """Return where the elements of an array lie in C order, for `place_of` of ``elements.cuh``.
+
+    None if they are contiguous. `Chunk.of` would order the elements by their strides.
+    """
+    if array.flags.c_contiguous:
+        return None
+    strides = (stride // array.itemsize for stride in array.strides)
+    return on_device(np.array([array.ndim, *array.shape, *strides], np.int64))
 
 
 def masked(chunk: Elements) -> Defined:

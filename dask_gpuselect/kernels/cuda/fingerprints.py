@@ -9,7 +9,7 @@ import cupy
 import numpy as np
 
 from dask_gpuselect.kernels.cpu.fingerprints import MASK, mixed
-from dask_gpuselect.kernels.cuda.chunk import Chunk
+from dask_gpuselect.kernels.cuda.chunk import Chunk, layout_in_order
 from dask_gpuselect.kernels.cuda.launch import Array, launch
 
 WORD = np.dtype(np.uint64)
@@ -86,22 +86,10 @@ def summed(start: int, columns: Sequence[Array]) -> PendingFingerprint:
         launch(last.dtype, "mark_elements", *Chunk.of(last)[:3], None, words)
     elif last.size:
         hashes = cupy.zeros(last.size, np.uint64)
-        for column in others:
-            launch(column.dtype, "mark_elements", *_in_c_order(column), hashes, None)
-        launch(last.dtype, "mark_elements", *_in_c_order(last), hashes, words)
+        for column, sums in zip(columns, (*(None for _ in others), words), strict=True):
+            given = column, column.size, layout_in_order(column), hashes, sums
+            launch(column.dtype, "mark_elements", *given)
     return PendingFingerprint(start, 0, words)
-
-
-def _in_c_order(column: Array) -> tuple[Any, ...]:
-    """Describe the layout of an array in C order, for kernels that read a `Chunk`.
-
-    `Chunk.of` would order the elements by their strides.
-    """
-    layout = None
-    if not column.flags.c_contiguous:
-        strides = [stride // column.dtype.itemsize for stride in column.strides]
-        layout = cupy.asarray(np.array([column.ndim, *column.shape, *strides], np.int64))
-    return column, column.size, layout
 
 
 def ended(all_begun: Sequence[PendingFingerprint]) -> list[int]:

@@ -7,6 +7,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from dask_gpuselect.kernels.cuda.chunk import layout_in_order
 from dask_gpuselect.kernels.cuda.launch import Array, coded, launch, on_device
 from dask_gpuselect.kernels.reference import labels as reference
 from dask_gpuselect.maths import labels as labels_
@@ -70,15 +71,7 @@ def _codes(
 ) -> Array:
     """Start the kernel that finds the codes of labels."""
     codes = cupy.empty(labels.shape, dtype)
-    given = labels, labels.size, _layout_of(labels), keeps, table, least, size, codes
+    given = labels, labels.size, layout_in_order(labels), keeps, table, least, size, codes
     if labels.size:
         launch(labels.dtype, "label_codes", *given, defined=coded(codes))
     return codes
-
-
-def _layout_of(labels: Array) -> Any:
-    """Return where labels lie, for `place_of` of ``elements.cuh``; None if they are contiguous."""
-    if labels.flags.c_contiguous:
-        return None
-    strides = (stride // labels.itemsize for stride in labels.strides)
-    return on_device(np.array([labels.ndim, *labels.shape, *strides], np.int64))

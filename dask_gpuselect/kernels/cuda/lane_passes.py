@@ -267,7 +267,7 @@ def _sums(parts: Sequence[Any], names: Sequence[str], facts: Array | None = None
         (out.size, out.data.ptr, *(each.data.ptr for each in table))
         for out, table in zip(sums, tables, strict=True)
     ]
-    records, most = _as_record(addresses), max(out.size for out in sums)
+    records, most = on_device(np.array(addresses, np.uint64)), max(out.size for out in sums)
     if most:
         given = records, len(names), len(parts), facts
         launch(np.dtype(np.int64), "reports_sum", *given, n_threads=most)
@@ -288,13 +288,7 @@ def _records(columns: Sequence[tuple[Any, ...]]) -> tuple[Array, list[Array]]:
         [each.data.ptr if hasattr(each, "dtype") else each or 0 for each in column]
         for column in refs
     ]
-    return _as_record(addresses), [each for column in refs for each in column]
-
-
-def _as_record(words: Sequence[Sequence[int]]) -> Array:
-    """Copy rows of addresses and sizes to the device."""
-    table = np.array(words, np.uint64)
-    return on_device(table.reshape(-1).view(f"V{table.nbytes}"))
+    return on_device(np.array(addresses, np.uint64)), [each for column in refs for each in column]
 
 
 def _measurable(parts: Sequence[Array]) -> tuple[LaneStack, source.LaneKernel] | None:

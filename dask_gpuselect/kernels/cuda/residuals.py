@@ -61,8 +61,7 @@ def _begun(
     totals = cupy.zeros(2 + n_ends + n_ends * n_sums + blocks * (1 + n_sums))
     counts, at_ends, of_blocks = cupy.split(totals, np.cumsum([2 + n_ends, n_ends * n_sums]))
     places, rows = cupy.empty(most, np.int64), cupy.empty((most, 1 + p))
-    device_numbers = on_device(numbers.view(f"V{numbers.nbytes}"))
-    given = (x, y, len(x), device_numbers, n_ends, with_sums, most)
+    given = (x, y, len(x), on_device(numbers), n_ends, with_sums, most)
     out = (counts, at_ends, of_blocks, places, rows)
     launch(dtype, "rows_tally", *given, *out, blocks=blocks, defined=defined)
     return totals, places, rows
