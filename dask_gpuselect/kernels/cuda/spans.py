@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import cupy
@@ -28,6 +27,7 @@ from dask_gpuselect.kernels.cuda.only_lane import BOX_RESULTS
 from dask_gpuselect.kernels.cuda.source import cut_for
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally, extremes_of
+from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.moments import Moments
 
@@ -78,30 +78,34 @@ def merged(parts: Sequence[Tally]) -> Tally:
 
 def tally_on_device(values: Elements, brackets: Brackets, most: int) -> Tally | None:
     """Count elements at the ends, with candidates on the device; None if more than `most`."""
+    if len(brackets.ends) <= source.MOST_ENDS + 1:
+        return _tally_few(values, brackets, most)[0]
+    some, others = split(brackets, source.MOST_ENDS)
+    first = tally_on_device(values, some, most)
+    second = first and tally_on_device(values, others, most - len(first.candidates))
+    return first and second and joined(first, second)
+
+
+def split(brackets: Brackets, k: int) -> tuple[Brackets, Brackets]:
+    """Split brackets behind k ends; the last of these is counted again, where the others begin."""
     ends, wanted = brackets.ends, brackets.wanted
-    parts: list[Tally] = []
-    for start, stop in pairwise([*range(0, max(len(ends), 1), source.MOST_ENDS), len(ends)]):
-        # The last end of the group before is counted again: it is where the first cell begins.
-        first = max(start - 1, 0)
-        cells = wanted[first : stop + 1].copy()
-        cells[0] &= start == 0
-        cells[-1] &= stop == len(ends)
-        part, _ = _tally_few(values, Brackets(ends[first:stop], cells), most)
-        if part is None:
-            return None
-        most -= len(part.candidates)
-        parts.append(
-            part if start == 0 else replace(part, below=part.below[1:], upto=part.upto[1:])
-        )
-    if len(parts) == 1:
-        return parts[0]
-    elements = cupy.concatenate([part.candidates.elements for part in parts])
-    return replace(
-        parts[0],
-        below=np.concatenate([part.below for part in parts]),
-        upto=np.concatenate([part.upto for part in parts]),
-        candidates=DeviceCandidates(elements),
-    )
+    cells = np.append(wanted[:k], False), np.append(False, wanted[k:])
+    return Brackets(ends[:k], cells[0]), Brackets(ends[k - 1 :], cells[1])
+
+
+def joined(first: Tally, second: Tally) -> Tally:
+    """Join the tallies of two parts that `split` made; the candidates stay on the device."""
+    elements = [each.candidates.elements for each in (first, second)]
+    made: dict[str, Any] = {"candidates": DeviceCandidates(cupy.concatenate(elements))}
+    names = ["below", "upto"]
+    if first.weights is not None:
+        made["weights"] = cupy.concatenate([first.weights, second.weights])
+        names += ["weight_below", "weight_upto"]
+    for name in names:
+        columns = getattr(first, name), getattr(second, name)[1:]
+        is_exact = isinstance(columns[0], ExactSums)
+        made[name] = (ExactSums.joined if is_exact else np.concatenate)(columns)
+    return replace(first, **made)
 
 
 def tally_and_sums(

@@ -68,36 +68,6 @@ __device__ __forceinline__ Weighed weighed(Held held) {
 #endif
 }
 
-// The segment of an element: twice the number of ends below it, and one more if it equals the next.
-__device__ __forceinline__ int segment_of(Value value, const Value* ends, int n_ends) {
-    int first = first_not(0, n_ends, [&](int end) { return is_less_than(ends[end], value); });
-    return 2 * first + (first < n_ends && is_equal_to(ends[first], value));
-}
-
-// Gather the elements in some of the open cells between the ends, with their weights, in any order.
-// There is room for all. `wanted` has a byte for each cell.
-extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_taken(
-    const Word* values, const Weight* weights, i64 n, const Value* ends, int n_ends,
-    const unsigned char* wanted, Value* taken, Weight* their_weights, u64 room, u64* n_taken
-) {
-    for (i64 start = (i64)blockIdx.x * WEIGH_THREADS; start < n; start += all_threads()) {
-        i64 i = start + threadIdx.x;
-        Value value = 0;
-        bool takes = false;
-        if (i < n) {
-            value = value_of(values[i]);
-            int segment = segment_of(value, ends, n_ends);
-            takes = segment % 2 == 0 && wanted[segment / 2];
-        }
-        u32 holders = __ballot_sync(ALL_LANES, takes);
-        if (holders == 0) continue;
-        u64 at = reserved(n_taken, __popc(holders)) + n_before(holders);
-        if (!takes || at >= room) continue;
-        taken[at] = value;
-        their_weights[at] = weights[i];
-    }
-}
-
 // --- All in one read ------------------------------------------------------------------------------
 
 // The weight in the dtype that is returned.

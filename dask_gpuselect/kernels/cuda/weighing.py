@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -33,6 +32,7 @@ from dask_gpuselect.kernels.cuda.source import (
     most_rounded_ends,
     weighing,
 )
+from dask_gpuselect.kernels.cuda.spans import joined, split
 from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import elements_of, even_positions, heavy_cells
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
@@ -280,24 +280,10 @@ def _tallied(given: AsRead, brackets: Brackets, most: int) -> tuple[Tally | None
 
 def _tallied_twice(given: AsRead, brackets: Brackets, most: int) -> tuple[Tally | None, int]:
     """Tally at each half of the ends, which are too many for one read; see `_tallied`."""
-    ends, wanted, k = brackets.ends, brackets.wanted, len(brackets.ends) // 2
-    # The last end of the first half is also the first of the second, whose cells begin there.
-    cells = np.append(wanted[:k], False), np.append(False, wanted[k:])
-    halves = (Brackets(*each) for each in zip((ends[:k], ends[k - 1 :]), cells, strict=True))
+    halves = split(brackets, len(brackets.ends) // 2)
     (first, n_masked), (second, _) = (_tallied(given, each, most) for each in halves)
-    if first is None or second is None:
-        return None, n_masked
-    elements = [each.candidates.elements for each in (first, second)]
-    joined: dict[str, Any] = {
-        "candidates": DeviceCandidates(cupy.concatenate(elements)),
-        "weights": cupy.concatenate([first.weights, second.weights]),
-    }
-    for name in ("below", "upto", "weight_below", "weight_upto"):
-        columns = getattr(first, name), getattr(second, name)[1:]
-        is_exact = isinstance(columns[0], ExactSums)
-        joined[name] = (ExactSums.joined if is_exact else np.concatenate)(columns)
-    is_few = len(joined["weights"]) <= most
-    return replace(first, **joined) if is_few else None, n_masked
+    tallied = first and second and joined(first, second)
+    return tallied if tallied and len(tallied.candidates) <= most else None, n_masked
 
 
 def _segments(given: AsRead, ends: Any, unit: int) -> tuple[IntArray, IntArray]:
@@ -544,14 +530,9 @@ def _taken(
     values: Array, weights: Array, ends: NDArray[Any], wanted: NDArray[np.bool_], size: int
 ) -> tuple[Array, Array]:
     """Gather the elements in the wanted cells, `size` in all, and their weights."""
-    taken, their_weights = cupy.empty(size, values.dtype), cupy.empty(size, weights.dtype)
-    if size:
-        count = cupy.zeros(1, np.uint64)
-        of_ends = (cupy.asarray(ends), len(ends), cupy.asarray(wanted))
-        given, room = AsRead.of(values, weights), (taken, their_weights, size, count)
-        arrays = given.values, given.weights, given.size
-        given.launch("weigh_taken", *arrays, *of_ends, *room)
-    return taken, their_weights
+    tallied, _ = _tallied(AsRead.of(values, weights), Brackets(ends, wanted), size)
+    assert tallied is not None
+    return tallied.candidates.elements, tallied.weights
 
 
 def _most_ends(values: Array) -> int:
