@@ -32,25 +32,6 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_keys(
     }
 }
 
-// Convert keys back to elements.
-extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_values(
-    const u64* keys, i64 n, Word* words
-) {
-#pragma unroll 4
-    for (i64 i = own_thread(); i < n; i += all_threads()) words[i] = word_of((Key)keys[i]);
-}
-
-// Count the sorted elements up to each of some numbers of groups, from 0 on.
-extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_stops(
-    const u64* keys, const u32* numbers, i64 n, int n_numbers, i64* stops
-) {
-    for (i64 i = own_thread(); i < n_numbers; i += all_threads()) {
-        stops[i] = first_not((i64)0, n, [&](i64 place) {
-            return (i64)(numbers ? numbers[place] : keys[place] >> 32) <= i;
-        });
-    }
-}
-
 // Find the pivots of runs, one thread for each. A run begins at its `start`, and its pivots are at even
 // ranks from its least to its largest key; `first` is the number of its first pivot. For each pivot,
 // write its key, how many keys of the run are below it and up to it, and whether it differs from the

@@ -102,11 +102,10 @@ class Keys:
 
     def stops(self, n: int) -> IntArray:
         """Count the sorted elements whose number is below 1, 2, ..., n."""
-        counts = cupy.empty(n, np.int64)
-        if n:
-            given = self.keys, self.numbers, len(self), n, counts
-            launch(self.dtype, "groups_stops", *given, n_threads=n)
-        return np.asarray(counts.get())
+        table, numbers = self.numbers, cupy.arange(1, n + 1, dtype=np.uint32)
+        if table is None:
+            table, numbers = self.keys, numbers.astype(np.uint64) << np.uint64(32)
+        return np.asarray(cupy.searchsorted(table, numbers).get())
 
     def elements_at(self, places: IntArray) -> NDArray[Any]:
         """Return the elements at some places of ordered keys, on the host."""
@@ -292,13 +291,8 @@ def gathered_ahead(
     if not (n_ends and how["shared"] and is_worth and size + expected <= n // 2):
         return None
     sample = keys_of(parts, n_groups, size / n).ordered()
-    n_cells = (n_ends + 1) * n_groups
-    fields: list[Any] = [("shares", np.float64, shares.shape)]
-    fields += [("totals", np.uint64, (1 + 2 * n_cells + n_groups,)), ("wanted", np.bool_, n_cells)]
-    fields += [("first", np.int32, n_groups + 1), ("ends", _key_of(dtype), n_ends * n_groups)]
-    record = np.dtype(fields, align=True)
-    start, stop = (offsets(record)[name] for name in ("totals", "wanted"))
-    sheet = on_device(shares, stop - start, room=record.itemsize - stop)
+    record = _sheet_of(dtype, n_ends * n_groups, n_groups, len(shares))
+    sheet = on_device(shares, record.itemsize - shares.nbytes)
     at, taken = places_in(sheet, record), Keys.room(room, dtype)
     given = sample.keys, sample.numbers, len(sample), n_groups, at["shares"], len(shares), WIDTH
     fences = (0.0, 1) if isinstance(whis, tuple) else (whis, 0)
@@ -308,13 +302,14 @@ def gathered_ahead(
         "defined": (("PIECES", pieces_of(dtype)),),
     }
     launch(dtype, "groups_guess", *given, *fences, *into, blocks=n_groups, **made)
-    brackets = at["ends"], at["first"], at["wanted"], n_groups, n_ends * n_groups, at["totals"]
-    _start_tally(parts, brackets, taken, how)
-    copy = copied_ahead(sheet[start : stop + n_cells])
+    _start_tally(parts, at, (n_groups, n_ends * n_groups), taken, how)
+    start = offsets(record)["wanted"]
+    copy = copied_ahead(sheet[start:])
 
     def wait() -> Gathered | None:
         host = copy()
-        sums, wanted = host[: stop - start].view(np.int64), host[stop - start :].view(np.bool_)
+        n_cells, of_sums = (n_ends + 1) * n_groups, offsets(record)["totals"] - start
+        sums, wanted = host[of_sums:].view(np.int64), host[:n_cells].view(np.bool_)
         if sums[0] > room:
             return None
         counts = sums[1:-n_groups].reshape(2, n_groups, -1).transpose(1, 2, 0)
@@ -369,26 +364,40 @@ def _tallied(
     dtype, n_groups, n_ends = _dtype(parts), brackets.n_slots, len(brackets.ends)
     n_cells = n_ends + n_groups
     taken = Keys.room(room, dtype)
-    ends = to_keys(brackets.ends).astype(_key_of(dtype))
-    fields: list[Any] = [("ends", ends.dtype, (n_ends,)), ("first", np.int32, (n_groups + 1,))]
-    fields += [("wanted", np.bool_, (n_cells,)), ("totals", np.uint64, (0,))]
-    tables = np.zeros((), np.dtype(fields, align=True))
-    tables["ends"], tables["first"], tables["wanted"] = ends, brackets.first_end, brackets.wanted
-    sheet = on_device(tables, 8 * (1 + 2 * n_cells + n_groups))
+    tables = np.zeros((), _sheet_of(dtype, n_ends, n_groups))
+    tables["first"], tables["wanted"] = brackets.first_end, brackets.wanted
+    tables["ends"] = to_keys(brackets.ends)
+    sheet = on_device(tables)
     at = places_in(sheet, tables.dtype)
-    of_brackets = at["ends"], at["first"], at["wanted"], n_groups, n_ends, at["totals"]
     # A binary search among the ends of one group takes so many steps.
     steps = int(np.diff(brackets.first_end).max(initial=0)).bit_length()
-    _start_tally(parts, of_brackets, taken, _tally_memory(dtype, n_groups, n_ends, steps))
-    sums = sheet[tables.itemsize :].get().view(np.int64)
+    how = _tally_memory(dtype, n_groups, n_ends, steps)
+    _start_tally(parts, at, (n_groups, n_ends), taken, how)
+    sums = sheet[offsets(tables.dtype)["totals"] :].get().view(np.int64)
     n_candidates = int(sums[0])
     counts = sums[1 : 1 + 2 * n_cells].reshape(2, n_cells).T
     candidates = taken.taken(slice(n_candidates)) if n_candidates <= room else None
     return counts, sums[1 + 2 * n_cells :], candidates, n_candidates
 
 
-def _start_tally(parts: Parts, brackets: tuple[Any, ...], taken: Keys, how: dict[str, Any]) -> None:
-    """Start to count elements at brackets, and to gather candidates as far as there is room."""
+def _sheet_of(dtype: np.dtype[Any], n_ends: int, n_groups: int, n_shares: int = 0) -> np.dtype[Any]:
+    """Return the dtype of what `groups_guess` and `groups_tally` read and write."""
+    n_cells = n_ends + n_groups
+    key = f"u{key_size(dtype)}"  # Key of ``elements.cuh``
+    fields: list[Any] = [("shares", np.float64, (n_shares,)), ("ends", key, (n_ends,))]
+    fields += [("first", np.int32, (n_groups + 1,)), ("wanted", np.bool_, (n_cells,))]
+    fields += [("totals", np.uint64, (1 + 2 * n_cells + n_groups,))]
+    return np.dtype(fields, align=True)
+
+
+def _start_tally(
+    parts: Parts, at: dict[str, Any], sizes: tuple[int, int], taken: Keys, how: dict[str, Any]
+) -> None:
+    """Start to count elements at brackets, and to gather candidates as far as there is room.
+
+    `at` are the places of a sheet, and `sizes` the numbers of groups and of ends.
+    """
+    brackets = at["ends"], at["first"], at["wanted"], *sizes, at["totals"]
     into = taken.keys, taken.numbers, len(taken)
     for values, codes in parts:
         if values.size:
@@ -400,11 +409,6 @@ def _start_tally(parts: Parts, brackets: tuple[Any, ...], taken: Keys, how: dict
 def _tally_memory(dtype: np.dtype[Any], n_groups: int, n_ends: int, steps: int) -> dict[str, Any]:
     """Return how a tally is started of groups with less than ``2**steps`` ends each."""
     return _memory(groups_memory(dtype, n_groups, n_ends, steps), steps)
-
-
-def _key_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of the keys of elements, Key of ``elements.cuh``."""
-    return np.dtype(f"u{key_size(dtype)}")
 
 
 def _dtype(parts: Parts) -> np.dtype[Any]:

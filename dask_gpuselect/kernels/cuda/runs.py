@@ -24,6 +24,7 @@ from dask_gpuselect.kernels.cuda.moments import (
     rounded_moments,
     start_moments_of_groups,
 )
+from dask_gpuselect.kernels.cuda.ordering import elements_of as elements_of_keys
 from dask_gpuselect.kernels.cuda.weighing import (
     AsRead,
     in_bands,
@@ -77,10 +78,8 @@ class SortedRuns(Runs):
 
     @cached_property
     def values(self) -> Array:
-        keys, values = self.keys.keys, cupy.empty(self.keys.keys.size, self.dtype)
-        if keys.size:
-            launch(self.dtype, "groups_values", keys, keys.size, values)
-        return values
+        words = self.keys.keys.astype(f"u{self.dtype.itemsize}")
+        return elements_of_keys(words, self.dtype)
 
     def find(self, run: IntArray, values: NDArray[Any], upto: NDArray[np.bool_]) -> IntArray:
         wanted = to_keys(values)
