@@ -29,9 +29,6 @@ __device__ __forceinline__ Key slot_start(u32 slot) { return Key(slot) << MANTIS
 // A slot for each number of binary digits; those of negative numbers come before, in reverse.
 constexpr u32 ZERO = KIND == SIGNED ? BITS : 0;  // the slot of zero
 constexpr u32 SLOTS = KIND == SIGNED ? 2 * BITS : BITS + 1;
-__device__ __forceinline__ u32 n_digits(Key key) {
-    return KEY_BITS - (KEY_BITS == 64 ? __clzll((i64)key) : __clz((int)key));
-}
 __device__ __forceinline__ u32 slot_of(Key key) {
     if (KIND == UNSIGNED) return n_digits(key);
     return key & SIGN ? ZERO + n_digits(key ^ SIGN) : ZERO - 1 - n_digits(SIGN - 1 - key);
@@ -79,8 +76,6 @@ __device__ int n_less(const Key* sorted, int size, Key key) {
 __device__ int n_up_to(const Key* sorted, int size, Key key) {
     return key == ~Key(0) ? size : n_less(sorted, size, key + 1);
 }
-
-__device__ u32 n_binary_digits(u64 number) { return 64 - __clzll((i64)number); }
 
 // The last key of a bucket: the last bucket of a window may reach beyond the slot.
 __device__ Key last_of_bucket(u32 slot, Key edge, u32 shift) {
@@ -152,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(CHOOSE_THREADS) choose(
         }
         u32 share = 1 + (u32)((u64)(to - from) * aim / size);
         u64 length = end - begin;  // the length minus one
-        int shift = max((int)n_binary_digits(length) - (int)n_binary_digits(share), 0);
+        int shift = max((int)n_digits(length) - (int)n_digits(share), 0);
         if (length >> shift >= share) ++shift;
         u32 count = (u32)(length >> shift) + 1;
         windows[slot] = Window::make(slot, begin, is_narrow, count, shift).bits;

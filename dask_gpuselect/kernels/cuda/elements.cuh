@@ -143,6 +143,12 @@ __device__ __forceinline__ bool is_equal_to(Value a, Value b) {
 #endif
 }
 
+// --- Numbers --------------------------------------------------------------------------------------
+
+// Count the binary digits of a number.
+__device__ __forceinline__ u32 n_digits(u32 number) { return 32 - __clz((int)number); }
+__device__ __forceinline__ u32 n_digits(u64 number) { return 64 - __clzll((i64)number); }
+
 // --- Searches -------------------------------------------------------------------------------------
 
 // Find the first of the places [first, last) for which a condition does not hold, or `last`. It holds
@@ -208,6 +214,12 @@ union Loaded {
     uint4 vectors[N / VECTOR];
     Word words[N];
     __device__ Loaded() {}
+};
+
+// Some items side by side, which are loaded and stored together, by at most 16 bytes.
+template <class Item, int N>
+struct alignas(N * sizeof(Item) < 16 ? N * sizeof(Item) : 16) Together {
+    Item items[N];
 };
 
 // A byte for each element: 1 if the mask keeps it.

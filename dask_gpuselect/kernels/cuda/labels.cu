@@ -5,11 +5,6 @@
 // Labels that a thread loads, and codes that it stores, at once: at least 16 bytes of labels.
 constexpr int LABELS_EACH = sizeof(Word) < 4 ? 16 / sizeof(Word) : 4;
 
-template <class Item>
-struct alignas(LABELS_EACH * sizeof(Item) < 16 ? LABELS_EACH * sizeof(Item) : 16) LabelVector {
-    Item items[LABELS_EACH];
-};
-
 // Find the code of each label, which `table` has from the label `least` on; -1 for all others, and for
 // labels that are not in the mask `keeps`, if there is one. Without a table, codes are the distances from
 // `least`. Labels that are not contiguous have a layout.
@@ -25,9 +20,9 @@ extern "C" __global__ void __launch_bounds__(USUAL_THREADS) label_codes(
         if (!is_some || place >= (u64)size) return Code(-1);
         return (Code)(table ? __ldg(table + place) : (int)place);
     };
-    typedef LabelVector<Word> Labels;
-    typedef LabelVector<Code> Codes;
-    typedef LabelVector<Keep> Mask;
+    typedef Together<Word, LABELS_EACH> Labels;
+    typedef Together<Code, LABELS_EACH> Codes;
+    typedef Together<Keep, LABELS_EACH> Mask;
     bool is_aligned = !layout && (u64)labels % sizeof(Labels) == 0 && (u64)keeps % sizeof(Mask) == 0;
     i64 n_vectors = is_aligned && (u64)codes % sizeof(Codes) == 0 ? n / LABELS_EACH : 0;
     for (i64 i = own_thread(); i < n_vectors; i += all_threads()) {

@@ -61,14 +61,7 @@ extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments_of_groups(
 #pragma unroll
         for (int k = 0; k < SUMS_EACH; ++k) place[k] = group[k] < 0 ? 0 : atomicAdd(counts + group[k], 1u);
         __syncthreads();
-        if (warp == 0) {
-            for (u32 first = 0, before = 0; first < n_groups; first += 32) {
-                u32 number = first + lane < n_groups ? counts[first + lane] : 0, upto = sum_upto(number);
-                if (first + lane < n_groups) starts[first + lane] = before + upto - number;
-                before += __shfl_sync(ALL_LANES, upto, 31);
-            }
-        }
-        __syncthreads();
+        prefix_sum(counts, starts, n_groups);
 #pragma unroll
         for (int k = 0; k < SUMS_EACH; ++k) {
             if (group[k] >= 0) tile[starts[group[k]] + place[k]] = own[k];

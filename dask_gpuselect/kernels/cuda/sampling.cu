@@ -29,12 +29,11 @@ extern "C" __global__ void __launch_bounds__(TALLY_THREADS) sample(
 extern "C" __global__ void __launch_bounds__(SELECT_THREADS) kept_number(
     const Word* mask, i64 n, u64* total
 ) {
-    u64 number = 0;
+    u32 number = 0;
     take_all<SELECT_THREADS, 4 * VECTOR>(mask, n, nullptr, nullptr, [&](Word word, bool is_present) {
         number += is_present && word != 0;
     });
-    u64 of_warp = total_over_warp(number);
-    if (threadIdx.x % 32 == 0 && of_warp) atomicAdd(total, of_warp);
+    add_over_warp(total, number);
 }
 
 // Convert keys to the ends of brackets, so that the tally follows without the host. `spans` points to

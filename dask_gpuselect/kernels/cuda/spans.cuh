@@ -157,10 +157,18 @@ struct Tally {
     }
 
     __device__ __forceinline__ void empty_stage() {
+        empty_stage([&](Value value) {
+            return SPANS_ARE == ANY ? is_wanted(value, 0, n_ends) : !is_at_an_end(value);
+        });
+    }
+
+    // Look at the staged elements, and append those that are candidates.
+    template <class IsCandidate>
+    __device__ __forceinline__ void empty_stage(IsCandidate is_candidate) {
         u32 kept = stage;
         for (u32 staged = stage; staged < top; staged += ROW) {
             Value value = Place{staged}.load();
-            if (SPANS_ARE == ANY ? is_wanted(value) : !is_at_an_end(value)) {
+            if (is_candidate(value)) {
                 Place{kept}.store(value);
                 kept += ROW;
             }
@@ -185,8 +193,10 @@ struct Tally {
         return is_at_end != 0;
     }
 
-    __device__ __forceinline__ bool is_wanted(Value value) {
-        int cell = ends_below(value);
+    // Count an element that at least `first` and at most `last` ends are below; return whether it is a
+    // candidate.
+    __device__ __forceinline__ bool is_wanted(Value value, int first, int last) {
+        int cell = first_not(first, last, [&](int end) { return is_less_than(ends[end], value); });
         bool is_end = cell < n_ends && is_equal_to(ends[cell], value);
         atomicAdd(&segments[2 * cell + is_end], 1u);
         return !is_end && wanted[cell];
@@ -209,15 +219,6 @@ struct Tally {
             in_cell -= at_high[s];
         }
         add_over_warp(&totals[first + first % 2], (u32)in_cell);
-    }
-
-    __device__ __forceinline__ int ends_below(Value value) const {
-        return ends_below(value, 0, n_ends);
-    }
-
-    // The number of ends below an element that is between two of them.
-    __device__ __forceinline__ int ends_below(Value value, int first, int last) const {
-        return first_not(first, last, [&](int end) { return is_less_than(ends[end], value); });
     }
 
     // One reservation for a warp; neighbouring lanes write neighbouring elements.
@@ -258,10 +259,7 @@ __device__ __forceinline__ Rung rung_of(Value value) {
 }
 #else
 typedef u32 Rung;
-__device__ __forceinline__ Rung rung_of(Value value) {
-    u32 bits = __float_as_uint(sum_of(value, 0.0f));
-    return bits ^ ((u32)((int)bits >> 31) | 0x80000000u);
-}
+__device__ __forceinline__ Rung rung_of(Value value) { return key_of_float(value); }
 #endif
 
 struct Placed : Tally {
@@ -277,11 +275,9 @@ struct Placed : Tally {
 
     static constexpr u32 IS_STAGED = 0x80000000u;
 
-    __device__ __forceinline__ void start(
-        const Value* spans, const int* its_segments, const Value* all_ends,
-        const unsigned char* are_wanted, int number, u64* totals, Value* out, u64 room
-    ) {
-        Tally::start(spans, its_segments, all_ends, are_wanted, number, totals, out, room);
+    template <class... Given>
+    __device__ __forceinline__ void start(Given... given) {
+        Tally::start(given...);
         u32 behind = (u32)(wanted + n_ends + 1 - scratch);  // not an address: the compiler must know
         table = (u32*)(scratch + (behind + 3) / 4 * 4);     // that the table is in shared memory
         Value first = ends[0], last = ends[n_ends - 1];
@@ -291,7 +287,7 @@ struct Placed : Tally {
         steps = (Value)1 / step;  // 0 or infinite if ends are far apart or one
 #else
         origin = rung_of(first);
-        shift = max((int)n_digits_of(rung_of(last) - origin) - TABLE_BITS, 0);
+        shift = max((int)n_digits(rung_of(last) - origin) - TABLE_BITS, 0);
         origin -= min(origin, (Rung)1 << shift);  // so that what is below has a step without ends
 #endif
         for (int i = threadIdx.x; i < TABLE_SIZE; i += TALLY_THREADS) table[i] = 0;
@@ -301,10 +297,6 @@ struct Placed : Tally {
         __syncthreads();
         if (threadIdx.x < 32) sum_table();
         __syncthreads();
-    }
-
-    __device__ static u32 n_digits_of(Rung rung) {
-        return sizeof(Rung) == 8 ? 64 - __clzll((i64)rung) : 32 - __clz((int)rung);
     }
 
     // Never smaller for a larger value, which is all that the table needs; NaN gets any.
@@ -355,24 +347,11 @@ struct Placed : Tally {
         if (__any_sync(ALL_LANES, n_staged() > STAGE - PER_THREAD)) empty_placed();
     }
 
-    // Count the staged elements, and append the candidates among them.
     __device__ __forceinline__ void empty_placed() {
-        u32 kept = stage;
-        for (u32 staged = stage; staged < top; staged += ROW) {
-            Value value = Place{staged}.load();
+        empty_stage([&](Value value) {
             u32 between = table[step_of(value)];
-            int cell = ends_below(value, between & 0xffff, between >> 16 & 0x7fff);
-            bool is_end = cell < n_ends && is_equal_to(ends[cell], value);
-            atomicAdd(&segments[2 * cell + is_end], 1u);
-            if (!is_end && wanted[cell]) {
-                Place{kept}.store(value);
-                kept += ROW;
-            }
-        }
-        top = kept;
-        __syncwarp();
-        append(n_staged());
-        top = stage;
+            return is_wanted(value, between & 0xffff, between >> 16 & 0x7fff);
+        });
     }
 
     __device__ __forceinline__ void finish(int, u64* totals) {

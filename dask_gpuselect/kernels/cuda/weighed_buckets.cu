@@ -103,12 +103,7 @@ __device__ __forceinline__ void add_up(u32* tables) {
             u32* at = tables + k * CLASSES + i;
             u32 upto = *at;
             if (k % (LIMBS + 1) == LIMBS && i % 2) upto = min(upto, 1u);
-#pragma unroll
-            for (int by = 1; by < 32; by *= 2) {
-                u32 other = __shfl_up_sync(ALL_LANES, upto, by);
-                upto += me >= by ? other : 0;
-            }
-            *at = upto += before;
+            *at = upto = before + sum_upto(upto);
             before = __shfl_sync(ALL_LANES, upto, 31);
         }
     }

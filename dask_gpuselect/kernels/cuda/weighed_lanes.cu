@@ -256,16 +256,8 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, 4) reach_ends(
         });
         ends.finish();
         // The first thread of a warp takes places for the fliers of all.
-        u32 n_upto = ends.n_beyond;
-        const int me = threadIdx.x % 32;
-#pragma unroll
-        for (int by = 1; by < 32; by *= 2) {
-            u32 before = __shfl_up_sync(ALL_LANES, n_upto, by);
-            n_upto += me >= by ? before : 0;
-        }
-        u32 n_all = __shfl_sync(ALL_LANES, n_upto, 31);
-        i64 place = n_all && me == 0 ? atomicAdd(fliers.n, (u64)n_all) : 0;
-        place = __shfl_sync(ALL_LANES, place, 0) + n_upto - ends.n_beyond;
+        u32 n_upto = sum_upto(ends.n_beyond);
+        i64 place = reserved(fliers.n, __shfl_sync(ALL_LANES, n_upto, 31)) + n_upto - ends.n_beyond;
 #pragma unroll 1
         for (; marks; marks &= marks - 1) {
             i64 begin = (__ffsll(marks) - 1) * stretch;

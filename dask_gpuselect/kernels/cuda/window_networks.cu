@@ -255,40 +255,17 @@ struct Reached {
 };
 
 // Answers side by side, and as they are written together.
-template <int BYTES>
-struct Vector;
-template <>
-struct Vector<1> {
-    typedef unsigned char Type;
-};
-template <>
-struct Vector<2> {
-    typedef unsigned short Type;
-};
-template <>
-struct Vector<4> {
-    typedef u32 Type;
-};
-template <>
-struct Vector<8> {
-    typedef u64 Type;
-};
-template <>
-struct Vector<16> {
-    typedef uint4 Type;
-};
-constexpr int WIDE = SIDE * sizeof(Answer);
-typedef Vector<WIDE % 16 == 0 ? 16 : WIDE>::Type Written;
+typedef Together<Answer, SIDE> Written;
 union Answers {
     Answer each[SIDE];
-    Written vectors[sizeof(Answer) * SIDE / sizeof(Written)];
+    Written together;
+    u32 word;
     __device__ __forceinline__ Answers() {}
 
     // Write the first n of them.
     __device__ __forceinline__ void write(Answer* to, int n) const {
-        if (n >= SIDE && (u64)to % sizeof(Written) == 0) {
-#pragma unroll
-            for (int i = 0; i < sizeof vectors / sizeof(Written); ++i) ((Written*)to)[i] = vectors[i];
+        if (n >= SIDE && (u64)to % alignof(Written) == 0) {
+            *(Written*)to = together;
             return;
         }
 #pragma unroll
@@ -373,7 +350,7 @@ extern "C" __global__ void __launch_bounds__(NETWORK_THREADS) window_networks(
                 Answers found;
 #if IS_WORD
                 Item even = chosen_of[0][k][0], odd = chosen_of[SETS - 1][k][0];
-                found.vectors[0] = SIGNS ^ (BITS == 8 ? __byte_perm(even, odd, 0x6240) : even);
+                found.word = SIGNS ^ (BITS == 8 ? __byte_perm(even, odd, 0x6240) : even);
 #endif
 #pragma unroll
                 for (int side = 0; side < SIDE && (!IS_WORD || has_none); ++side) {
