@@ -143,9 +143,9 @@ OTHERS = {
     *("weighed_lanes.cu", "weighed_shares.cu", "weighed_sorts.cu", "weighed_buckets.cu"),
 }
 OF_SPANS: tuple[Defined, ...] = tuple(
-    (("SPANS", n), ("SPANS_ARE", kind)) for n in SPANS for kind in SPANS_ARE.values()
+    (("SPANS", n), ("SPANS_ARE", SPANS_ARE[kind])) for n in SPANS for kind in ("ends", "cells")
 )
-OF_MANY: Defined = (("PLACED", 1), ("SPANS_ARE", SPANS_ARE["any"]))
+OF_MANY: Defined = (("SPANS_ARE", SPANS_ARE["placed"]),)
 MADE: dict[str, tuple[Defined, ...]] = {
     "tally": (*OF_SPANS, OF_MANY),
     "groups_tally": ((("IN_SHARED", 0),), (("IN_SHARED", 1),)),

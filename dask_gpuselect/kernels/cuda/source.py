@@ -194,7 +194,7 @@ def record(file: str, struct: str, **sizes: int) -> np.dtype[Any]:
 
 Defined = tuple[tuple[str, Any], ...]
 """Additional definitions with which a source is compiled: numbers, or text of its language."""
-SPANS_ARE = {"ends": 0, "cells": 1, "any": 2}  # as in ``spans.cuh``
+SPANS_ARE = {"ends": 0, "cells": 1, "placed": 2}  # as in ``spans.cuh``
 SPACES = {"none": 0, "value": 1, "key": 2, "log": 3}  # as in ``measures.cu``
 KEEPS: Defined = (("KEEPS", 1),)
 """Definition for chunks with a mask."""
@@ -202,7 +202,7 @@ KEEPS: Defined = (("KEEPS", 1),)
 
 USUAL = {
     **dict.fromkeys(("KEEPS", "SPANS_ARE", "SPACE", "WHOLE", "IN_PARTS", "LISTED"), 0),
-    **dict.fromkeys(("PLACED", "KEYED", "IN_SHARED", "NARROW", "IN_PAIRS", "MEANS", "WEIGHTED"), 0),
+    **dict.fromkeys(("KEYED", "IN_SHARED", "NARROW", "IN_PAIRS", "MEANS", "WEIGHTED"), 0),
     **dict.fromkeys(("IN_UNITS", "ALONE", "ORDERED"), 0),
     **{"SPANS": 1, "PIECES": 3, "WINDOW": 256, "ONLY_MOST": MOST_RANKS, "END_STEPS": 2},
 }

@@ -1,4 +1,4 @@
-// Load 2; see ``spans.cuh``. With PLACED, SPANS is 1 and SPANS_ARE is ANY.
+// Load 2; see ``spans.cuh``.
 
 #include "spans.cuh"
 

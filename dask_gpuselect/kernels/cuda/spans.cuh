@@ -3,8 +3,7 @@
 // A span is a run of wanted cells with the ends around them, or an end that stands alone. What lies
 // in no span is only compared and counted, in registers. The elements of spans, a few per cent, are
 // staged in shared memory, a column for each thread, until a warp has enough of them to look at
-// together: it tells ends from candidates, and appends those to the output. Spans of more than one
-// cell take longer: each of their elements is counted in its cell, or at its end.
+// together: it tells ends from candidates, and appends those to the output. A span has one cell, or all.
 
 constexpr int PER_THREAD = sizeof(Word) == 8 ? 8 : 16;
 constexpr u32 TABLE_SIZE = 1u << TABLE_BITS;
@@ -35,7 +34,7 @@ struct Place {
 // Defined before this text: SPANS, for how many spans the kernel is made, and SPANS_ARE, what these are.
 constexpr int ENDS = 0;    // single ends: all is counted in registers
 constexpr int CELLS = 1;   // single ends, or single cells with the ends they have
-constexpr int ANY = 2;
+#define PLACED (SPANS_ARE == 2)  // one span of everything, whose cells are found by a table: see `Placed`
 
 struct Tally {
     // The spans [low, high], and how many elements are below, in, and at the ends of each. Floats
@@ -74,7 +73,7 @@ struct Tally {
         candidates = out;
         most = room;
         n_found = totals + SPANS + 1;
-        if (SPANS_ARE == ANY) {
+        if (PLACED) {
             for (int i = threadIdx.x; i < n_ends; i += TALLY_THREADS) ends[i] = all_ends[i];
             for (int i = threadIdx.x; i < 2 * n_ends + 1; i += TALLY_THREADS) segments[i] = 0;
             for (int i = threadIdx.x; i < n_ends + 1; i += TALLY_THREADS) wanted[i] = are_wanted[i];
@@ -96,20 +95,10 @@ struct Tally {
     __device__ __forceinline__ void finish(int n_spans, u64* totals) {
         if (SPANS_ARE != ENDS) empty_stage();
         add_over_warp(&totals[SPANS], (u32)n_missing);
-        u64* in_segments = totals + SPANS + 2;
 #pragma unroll
         for (int s = 0; s < SPANS; ++s) {
             add_over_warp(&totals[s], (u32)below[s]);
-            if (SPANS_ARE != ANY && s < n_spans) add_segments(s, in_segments);
-        }
-        if (SPANS_ARE == ANY) add_all_segments(in_segments);
-    }
-
-    // The counts of the block in every segment.
-    __device__ __forceinline__ void add_all_segments(u64* in_segments) {
-        __syncthreads();
-        for (int i = threadIdx.x; i < 2 * n_ends + 1; i += TALLY_THREADS) {
-            if (segments[i]) atomicAdd(&in_segments[i], (u64)segments[i]);
+            if (s < n_spans) add_segments(s, totals + SPANS + 2);
         }
     }
 
@@ -124,22 +113,17 @@ struct Tally {
             poison = value * 0 + poison;
             if (!present[e]) value = __int_as_float(0x7fffffff);
 #endif
-            float n_begun = 0, n_ended = 0;  // spans; NaN is neither below nor in any
+            float is_wanted = 0;  // NaN is neither below a span nor in one
 #pragma unroll
             for (int s = 0; s < SPANS; ++s) {
                 float is_below = is_less(value, low[s]), is_up_to = is_at_most(value, high[s]);
                 if (KIND != FLOATING && !present[e]) is_below = is_up_to = 0;
+                float is_in = is_up_to - is_below;
                 below[s] += is_below;
-                if (SPANS_ARE == ANY) {
-                    n_begun += is_below;
-                    n_ended += is_up_to;
-                } else {
-                    float is_in = is_up_to - is_below;
-                    in[s] += is_in;
-                    n_ended += is_in * is_staged[s];
-                }
+                in[s] += is_in;
+                is_wanted += is_in * is_staged[s];
             }
-            if (SPANS_ARE != ENDS && n_begun != n_ended) {
+            if (SPANS_ARE != ENDS && is_wanted != 0) {
                 Place{top}.store(value);
                 top += ROW;
             }
@@ -157,9 +141,7 @@ struct Tally {
     }
 
     __device__ __forceinline__ void empty_stage() {
-        empty_stage([&](Value value) {
-            return SPANS_ARE == ANY ? is_wanted(value, 0, n_ends) : !is_at_an_end(value);
-        });
+        empty_stage([&](Value value) { return !is_at_an_end(value); });
     }
 
     // Look at the staged elements, and append those that are candidates.
@@ -191,15 +173,6 @@ struct Tally {
             if (segments_of[2 * s + 1] % 2) is_at_end |= __float_as_uint(is_high);
         }
         return is_at_end != 0;
-    }
-
-    // Count an element that at least `first` and at most `last` ends are below; return whether it is a
-    // candidate.
-    __device__ __forceinline__ bool is_wanted(Value value, int first, int last) {
-        int cell = first_not(first, last, [&](int end) { return is_less_than(ends[end], value); });
-        bool is_end = cell < n_ends && is_equal_to(ends[cell], value);
-        atomicAdd(&segments[2 * cell + is_end], 1u);
-        return !is_end && wanted[cell];
     }
 
     // The counts in the span's segments.
@@ -241,11 +214,10 @@ struct Tally {
 // The same of so many ends that comparing with each span would take longer than finding the cell of
 // each element: a table of `TABLE_SIZE` even steps from below the first end to beyond the last. Most
 // steps have no end, so all of their elements are in one cell, and are counted by one look. The others,
-// and those that may be wanted, are staged, and found by a search among the ends of their step. One span
-// of everything.
+// and those that may be wanted, are staged, and found by a search among the ends of their step.
 //
-// Defined before this text: PLACED (1: count this way), and KEYED (1: the steps of floats are even in
-// their bits, which suits ends of all magnitudes; 0: in their values).
+// Defined before this text: KEYED (1: the steps of floats are even in their bits, which suits ends of all
+// magnitudes; 0: in their values).
 #define BY_VALUE (KIND == FLOATING && !KEYED)
 
 // An unsigned integer that is never smaller for a larger value, and the same for equal ones.
@@ -350,13 +322,20 @@ struct Placed : Tally {
     __device__ __forceinline__ void empty_placed() {
         empty_stage([&](Value value) {
             u32 between = table[step_of(value)];
-            return is_wanted(value, between & 0xffff, between >> 16 & 0x7fff);
+            int first = between & 0xffff, last = between >> 16 & 0x7fff;
+            int cell = first_not(first, last, [&](int end) { return is_less_than(ends[end], value); });
+            bool is_end = cell < n_ends && is_equal_to(ends[cell], value);
+            atomicAdd(&segments[2 * cell + is_end], 1u);
+            return !is_end && wanted[cell];
         });
     }
 
     __device__ __forceinline__ void finish(int, u64* totals) {
         empty_placed();
-        add_all_segments(totals + SPANS + 2);
+        __syncthreads();
+        for (int i = threadIdx.x; i < 2 * n_ends + 1; i += TALLY_THREADS) {
+            if (segments[i]) atomicAdd(&totals[SPANS + 2 + i], (u64)segments[i]);
+        }
         if (threadIdx.x == 0) atomicAdd(&totals[SPANS], (u64)segments[2 * n_ends + 1]);
     }
 };

@@ -135,7 +135,7 @@ def _tally_few(
     layout, sheet = _sheet_of(brackets)
     n, form = n_unmasked(values), None
     wanted = np.empty(0, np.int64) if ranks is None else ranks(n)
-    is_located = layout.kind in ("cells", "placed") and len(wanted) <= most_selected()
+    is_located = layout.kind != "ends" and len(wanted) <= most_selected()
     n_ranks = len(wanted) if is_located else 0
     sheet["ranks"][:n_ranks] = wanted[:n_ranks]
     if is_summed:
@@ -195,8 +195,8 @@ def room_for(most: int, values: Elements) -> Array:
 def _sheet_of(brackets: Brackets) -> tuple[Layout, Any]:
     """Make spans of brackets, and a sheet that describes them to a kernel."""
     ends = brackets.ends
-    spans = _spans(brackets)
-    layout = layout_of(ends.dtype, spans, len(ends), _kind(brackets, spans))
+    spans, kind = _spans(brackets)
+    layout = layout_of(ends.dtype, spans, len(ends), kind)
     sheet = blank_sheet(layout)
     sheet["ends"], sheet["wanted"] = ends, brackets.wanted
     for bounds, (first, last) in zip(sheet["bounds"], spans, strict=False):
@@ -224,19 +224,17 @@ def start_tally(
     condition = "is_in_vain" if form is None else "form"
     places = [at[name] for name in ("bounds", "segments", "ends", "wanted", condition)]
     outs = (len(layout.spans), layout.n_ends, at["below"], candidates, candidates.size)
-    is_placed = layout.kind == "placed"
-    kind = source.SPANS_ARE["any" if is_placed else layout.kind]
-    made = (
-        *(("SPANS", layout.room), ("SPANS_ARE", kind), ("PLACED", int(is_placed))),
-        *masked(values),
-    )
+    kind = source.SPANS_ARE[layout.kind]
+    made = (("SPANS", layout.room), ("SPANS_ARE", kind), *masked(values))
     name = "tally"
     into: tuple[Any, ...] = ()
     if form is not None:
         name, sums = "gather_and_sum", device_sheet.data.ptr + layout.dtype.itemsize
         into = (at["top"], np.uint64(sums), np.uint64(sums + 8 * N_DIGITS))
         made = (("PIECES", form.pieces), ("KEYED", int(form.is_keyed)), *made)
-    memory = source.tally_memory(dtype, layout.n_ends) + is_placed * (4 + (4 << source.TABLE_BITS))
+    memory = source.tally_memory(dtype, layout.n_ends)
+    if layout.kind == "placed":
+        memory += 4 + (4 << source.TABLE_BITS)
     for part in parts_of(values):  # which add to the same counts and sums
         arguments = (*Chunk.of(part), *places, *outs, *into)
         launch(dtype, name, *arguments, shared=memory, defined=made)
@@ -270,30 +268,21 @@ def tally_of(sheet: Any, layout: Layout, candidates: Array, size: int) -> Tally 
     return Tally(below, below + inside[1::2], gathered, size - n_missing, n_missing)
 
 
-def _spans(brackets: Brackets) -> tuple[Span, ...]:
-    """Return runs of segments, wanted cells and ends, that are counted as one each.
+def _spans(brackets: Brackets) -> tuple[tuple[Span, ...], str]:
+    """Return runs of segments, wanted cells and ends, that are counted as one each, and their kind.
 
-    If there are more than a few, one run has all segments.
-
-    Segment 2j is cell j, and segment 2j + 1 is end j.
+    Segment 2j is cell j, and segment 2j + 1 is end j. One run has all segments if there are more
+    than a few, or if some has several cells.
     """
-    n_segments = 2 * len(brackets.ends) + 1
-    counted = np.ones(n_segments + 2, np.bool_)
+    n_ends = len(brackets.ends)
+    counted = np.ones(2 * n_ends + 3, np.bool_)
     counted[1:-1:2] = brackets.wanted
     counted[[0, -1]] = False
     borders = np.flatnonzero(counted[1:] != counted[:-1]).reshape(-1, 2)
     spans = tuple((int(first), int(stop) - 1) for first, stop in borders)
-    return spans if len(spans) <= source.FEW_SPANS else ((0, n_segments - 1),)
-
-
-def _kind(brackets: Brackets, spans: tuple[Span, ...]) -> str:
-    """Return the kind of the kernel that can tell the segments of these spans apart."""
-    if not brackets.wanted.any() and len(spans) == len(brackets.ends):
-        return "ends"
-    if all(last - first <= 1 + first % 2 for first, last in spans):
-        return "cells"
-    is_one = len(brackets.ends) > 1 and spans == ((0, 2 * len(brackets.ends)),)
-    return "placed" if is_one else "any"
+    if len(spans) > source.FEW_SPANS or any(last - first > 1 + first % 2 for first, last in spans):
+        return ((0, 2 * n_ends),), "placed"
+    return spans, "cells" if brackets.wanted.any() else "ends"
 
 
 class Layout(NamedTuple):
