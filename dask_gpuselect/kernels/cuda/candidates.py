@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import cupy
@@ -11,11 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.cuda import source
-from dask_gpuselect.kernels.cuda.chunk import distances_from
 from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_device
-from dask_gpuselect.kernels.cuda.ordering import counts_at
-from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.maths.candidates import SIDES, Candidates, Counts, Sort
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.keys import from_keys
 
@@ -23,56 +17,6 @@ from dask_gpuselect.maths.keys import from_keys
 # Selecting 6 of 2^24 float32 took 0.25 ms, sorting 0.53. The crossover was not measured.
 FEW_PLACES = 48
 SELECTION = source.record("candidates.cu", "Selection")
-
-
-@dataclass(frozen=True, eq=False)
-class DeviceCandidates(Candidates):
-    """Candidates on a device, in ascending order or not."""
-
-    known: Mapping[int, Any] = field(default_factory=dict)
-    """Elements that are selected already, by their places."""
-
-    def elements_at(self, places: IntArray) -> NDArray[Any]:
-        """Return the elements at the given places of the sorted candidates, on the host.
-
-        Scratch: 0.1 MB; for more than `FEW_PLACES`, what sorting takes.
-        """
-        if self.is_ordered:
-            return reference.elements_at(self.elements, places)
-        if all(place in self.known for place in places.tolist()):
-            return np.array([self.known[place] for place in places.tolist()], self.dtype)
-        few = np.unique(places)
-        if few.size > FEW_PLACES:
-            return self.ordered().elements_at(places)
-        return _select(self.elements, few)[np.searchsorted(few, places)]
-
-    def on_host(self) -> NDArray[Any]:
-        """Return all candidates, in no particular order."""
-        return np.asarray(self.elements.get())
-
-    def counts(self, values: NDArray[Any]) -> Counts:
-        """Count the elements below, and up to, each of some values.
-
-        Reads the elements once for every `source.MOST_MARKS` values, unless they are sorted.
-        """
-        if self.is_ordered:
-            below, upto = (reference.places_of(self.elements, values, side) for side in SIDES)
-            return below, upto
-        size = source.MOST_MARKS
-        starts = range(0, max(len(values), 1), size)
-        parts = [counts_at(self.elements, values[start : start + size]) for start in starts]
-        below, upto = map(np.concatenate, zip(*parts, strict=True))
-        return below, upto
-
-    def distances(self, centre: Any) -> DeviceCandidates:
-        return DeviceCandidates(distances_from(self.elements, centre, centre.dtype))
-
-    def with_more(self, elements: NDArray[Any]) -> DeviceCandidates:
-        more = on_device(elements).view(self.dtype)
-        return DeviceCandidates(cupy.concatenate([self.elements, more]))
-
-    def ordered(self, by: Sort = cupy.sort) -> DeviceCandidates:
-        return self if self.is_ordered else DeviceCandidates(by(self.elements), is_ordered=True)
 
 
 def most_selected() -> int:
@@ -99,7 +43,7 @@ def _start_few(elements: Array, places: IntArray) -> Array:
     return device_sheet
 
 
-def _select(elements: Array, places: IntArray) -> NDArray[Any]:
+def select(elements: Array, places: IntArray) -> NDArray[Any]:
     """Select the elements at some places of the sorted array.
 
     Reads the array once for each digit of the keys: 3 times for elements of 4 bytes, 6 for 8.

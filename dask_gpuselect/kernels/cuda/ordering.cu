@@ -54,29 +54,6 @@ __device__ __forceinline__ u32 counted(u32* counts, u32 its) {
     return __shfl_sync(ALL_LANES, before, 0) + lane;
 }
 
-// Count the elements of each class; `taken` as for `deal`.
-extern "C" __global__ void __launch_bounds__(DEAL_THREADS) deal_counts(
-    const Word* chunk, i64 n, const i64* layout, const Key* marks, u32 room, u32 n_marks, u64* taken
-) {
-    extern __shared__ __align__(16) unsigned char scratch[];
-    Key* own_marks = (Key*)scratch;
-    u32* counts = (u32*)(own_marks + room);
-    u32 n_classes = 2 * n_marks + 2;
-    for (u32 i = threadIdx.x; i < room; i += DEAL_THREADS) own_marks[i] = marks[i];
-    for (u32 i = threadIdx.x; i < n_classes; i += DEAL_THREADS) counts[i] = 0;
-    __syncthreads();
-    for (i64 start = (i64)blockIdx.x * DEAL_THREADS; start < n; start += all_threads()) {
-        i64 i = start + threadIdx.x;
-        bool is_in = i < n;
-        Key key = sorted_key(is_in ? element(chunk, layout, i) : Word(0));
-        counted(counts, is_in ? class_of(key, own_marks, room, n_marks) : NO_CLASS);
-    }
-    __syncthreads();
-    for (u32 c = threadIdx.x; c < n_classes; c += DEAL_THREADS) {
-        if (counts[c]) atomicAdd(taken + c * DEAL_APART, (u64)counts[c]);
-    }
-}
-
 // --- Dealing --------------------------------------------------------------------------------------
 
 constexpr int DEAL_TILE = DEAL_THREADS * DEAL_EACH;

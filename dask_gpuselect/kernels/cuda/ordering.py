@@ -124,43 +124,23 @@ class KeyBuffers(NamedTuple):
         return np.clip(pieces, 0, len(self.arrays) - 1)
 
 
-def counts_at(values: Array, marks: NDArray[Any]) -> tuple[IntArray, IntArray]:
-    """Count the elements, in any order, below and up to each of some marks, in one read.
-
-    The marks are at most `source.MOST_MARKS`, ascending and distinct.
-    """
-    keys = radix.keys_of(marks, np.dtype(values.dtype))
-    counts = _classes(values, keys)
-    stops = np.cumsum(counts)
-    return (stops - counts)[1::2][: len(marks)], stops[1::2][: len(marks)]
-
-
-def _classes(values: Array, marks: NDArray[Any], rooms: IntArray | None = None) -> IntArray:
-    """Count the elements, or keys, of each class that the marks make.
-
-    If rooms are given, the keys between marks are written there.
-    """
+def _classes(values: Array, marks: NDArray[Any], rooms: IntArray) -> IntArray:
+    """Count the elements, or keys, of each class; write those between the marks to their rooms."""
     if not values.size:
         return np.zeros(2 * len(marks) + 2, np.int64)
     dtype = np.dtype(values.dtype)
     room = 1 << len(marks).bit_length()  # more than the number of marks, a power of two
-    n_rooms = 0 if rooms is None else len(rooms)
-    layout = _sheet(np.dtype(f"u{source.key_size(dtype)}"), room, n_rooms)
+    layout = _sheet(np.dtype(f"u{source.key_size(dtype)}"), room, len(rooms))
     sheet = np.zeros((), layout)
     sheet["marks"] = np.iinfo(f"u{dtype.itemsize}").max
     sheet["marks"][: len(marks)] = marks
-    if rooms is not None:
-        sheet["rooms"] = rooms
+    sheet["rooms"] = rooms
     device_sheet = on_device(sheet)
     at = places_in(device_sheet, layout)
     taken = cupy.zeros((2 * len(marks) + 2, source.DEAL_APART), np.uint64)
     given = (*Chunk.of(values)[:3], at["marks"], room, len(marks), taken)
-    if rooms is None:
-        memory = source.deal_counts_memory(dtype, room, len(marks))
-        launch(dtype, "deal_counts", *given, shared=memory)
-    else:
-        memory = source.deal_memory(dtype, room, len(marks))
-        launch(dtype, "deal", *given, at["rooms"], shared=memory)
+    memory = source.deal_memory(dtype, room, len(marks))
+    launch(dtype, "deal", *given, at["rooms"], shared=memory)
     return np.asarray(taken.get()[:, 0].astype(np.int64))
 
 

@@ -20,7 +20,6 @@ from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.candidates import (
     FEW_PLACES,
     SELECTION,
-    DeviceCandidates,
     most_selected,
     select_few,
     start_selection,
@@ -39,6 +38,7 @@ from dask_gpuselect.kernels.cuda.only_box import box_of, most_listed
 from dask_gpuselect.kernels.cuda.only_lane import MOST_READ, wanted_of
 from dask_gpuselect.kernels.cuda.source import digits
 from dask_gpuselect.kernels.cuda.spans import (
+    DeviceCandidates,
     Layout,
     TallyForm,
     blank_sheet,

@@ -361,11 +361,6 @@ def deal_memory(dtype: np.dtype[Any], room: int, n_marks: int) -> int:
     return tile + room * key_size(dtype) + n_classes * 16
 
 
-def deal_counts_memory(dtype: np.dtype[Any], room: int, n_marks: int) -> int:
-    """Return the shared bytes of a block of `deal_counts`: marks and counts."""
-    return room * key_size(dtype) + 4 * (2 * n_marks + 2)
-
-
 REACH_WORDS, REACH_GROUP = 64, 512
 """Words of 4 bytes of a thread for keys and rounded weights, and threads of a lane, at most."""
 

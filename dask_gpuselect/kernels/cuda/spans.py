@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import parts_of
 from dask_gpuselect.kernels.cpu import spans as cpu
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.candidates import (
+    FEW_PLACES,
     SELECTION,
-    DeviceCandidates,
     most_selected,
+    select,
     selected,
     start_selection,
 )
-from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, Elements, masked, n_unmasked, on_host
+from dask_gpuselect.kernels.cuda.chunk import (
+    FEW,
+    Chunk,
+    Elements,
+    distances_from,
+    masked,
+    n_unmasked,
+    on_host,
+)
 from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device, places_in
 from dask_gpuselect.kernels.cuda.moments import N_DIGITS, N_SUMS, moments, moments_of
 from dask_gpuselect.kernels.cuda.only_lane import BOX_RESULTS
 from dask_gpuselect.kernels.cuda.source import cut_for
-from dask_gpuselect.maths.candidates import Candidates
+from dask_gpuselect.kernels.reference import selection as reference
+from dask_gpuselect.maths.candidates import SIDES, Candidates, Counts, Sort
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.keys import selection_dtype
@@ -36,6 +47,57 @@ WORTH_MOVING = 1 << 16
 
 Span = tuple[int, int]
 """The first and the last segment of a run that is counted as one; see `_spans`."""
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceCandidates(Candidates):
+    """Candidates on a device, in ascending order or not."""
+
+    known: Mapping[int, Any] = field(default_factory=dict)
+    """Elements that are selected already, by their places."""
+
+    def elements_at(self, places: IntArray) -> NDArray[Any]:
+        """Return the elements at the given places of the sorted candidates, on the host.
+
+        Scratch: 0.1 MB; for more than `FEW_PLACES`, what sorting takes.
+        """
+        if self.is_ordered:
+            return reference.elements_at(self.elements, places)
+        if all(place in self.known for place in places.tolist()):
+            return np.array([self.known[place] for place in places.tolist()], self.dtype)
+        few = np.unique(places)
+        if few.size > FEW_PLACES:
+            return self.ordered().elements_at(places)
+        return select(self.elements, few)[np.searchsorted(few, places)]
+
+    def on_host(self) -> NDArray[Any]:
+        """Return all candidates, in no particular order."""
+        return np.asarray(self.elements.get())
+
+    def counts(self, values: NDArray[Any]) -> Counts:
+        """Count the elements below, and up to, each of some values.
+
+        Reads the elements once for every `source.MOST_ENDS` values, unless they are sorted.
+        """
+        if self.is_ordered:
+            below, upto = (reference.places_of(self.elements, values, side) for side in SIDES)
+            return below, upto
+        nothing = Brackets(
+            values.astype(self.dtype, copy=False), np.zeros(len(values) + 1, np.bool_)
+        )
+        tallied = tally_on_device(self.elements, nothing, 0)
+        assert tallied is not None
+        return tallied.below, tallied.upto
+
+    def distances(self, centre: Any) -> DeviceCandidates:
+        return DeviceCandidates(distances_from(self.elements, centre, centre.dtype))
+
+    def with_more(self, elements: NDArray[Any]) -> DeviceCandidates:
+        more = on_device(elements).view(self.dtype)
+        return DeviceCandidates(cupy.concatenate([self.elements, more]))
+
+    def ordered(self, by: Sort = cupy.sort) -> DeviceCandidates:
+        return self if self.is_ordered else DeviceCandidates(by(self.elements), is_ordered=True)
 
 
 def tally(values: Elements, brackets: Brackets, most: int) -> Tally | None:

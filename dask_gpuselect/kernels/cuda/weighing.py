@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu.weighing import moments_of_tables
-from dask_gpuselect.kernels.cuda.candidates import DeviceCandidates
 from dask_gpuselect.kernels.cuda.chunk import FEW, as_float64
 from dask_gpuselect.kernels.cuda.launch import (
     Array,
@@ -32,7 +31,7 @@ from dask_gpuselect.kernels.cuda.source import (
     most_rounded_ends,
     weighing,
 )
-from dask_gpuselect.kernels.cuda.spans import joined, split
+from dask_gpuselect.kernels.cuda.spans import DeviceCandidates, joined, split
 from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import elements_of, even_positions, heavy_cells
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
