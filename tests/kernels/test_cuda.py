@@ -313,8 +313,8 @@ def of_lanes(dtype: str, arch: str) -> Sources:
         kernel = lane_kernel(kind, n, shared, most_runs=1, **how)
         if kernel is None:
             continue
-        for what in range(4):
-            yield "passes_of_lanes", (("ANSWER", 0), ("PASS", what), *kernel.defined)
+        for is_tally in range(2):
+            yield "passes_of_lanes", (("ANSWER", 0), ("IS_TALLY", is_tally), *kernel.defined)
         for in_parts in (0, 1) if n < 400 else (0,):
             yield "boxes_of_lanes", (("IN_PARTS", in_parts), *box_kernel(kind, kernel).defined)
     for name in ("long_lanes", "answers_of_tally"):

@@ -1,9 +1,9 @@
-// Lanes that are read in parts: the cuts of a part, its counts at brackets, and its elements inside
+// Lanes that are read in parts: the cuts of a part, or its counts at brackets and its elements inside
 // these. The elements go where a previous count has made room for them, or, if few can be inside, to a
 // row for each bracket.
 //
-// Defined before this text, besides the definitions for lanes.cuh and lane_runs.cuh: PASS (0: cuts, 1:
-// counts, 2: candidates, 3: counts, and candidates in rows).
+// Defined before this text, besides the definitions for lanes.cuh and lane_runs.cuh: IS_TALLY (0: cuts, 1:
+// counts and candidates).
 
 #include "lane_runs.cuh"
 
@@ -11,7 +11,7 @@
 struct Brackets {
     const Word *low, *high;
     int n_questions;
-    int n_ranks;  // number of cuts; or the number of candidates that a row has room for
+    int n_ranks;  // number of cuts; or the number of candidates that a row has room for: 0 to count only
 };
 
 struct Counts {
@@ -38,10 +38,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
         fetch(stack, rows, first_lane, group, n_kept);
         u32 n_valid = without_missing(group, rows.n, n_kept);
         int n_own = n_kept[0];
-        if (PASS != 2 && is_lane && me == 0) {
+        if (is_lane && me == 0) {
             counts.n_valid[lane] = n_valid, counts.n_missing[lane] = stack.n - n_valid;
         }
-        if constexpr (PASS == 0 && GROUP > 1) {
+        if constexpr (!IS_TALLY && GROUP > 1) {
             merge_runs(group);
             n_own = min(max((int)n_valid - me * RUN, 0), RUN);
         }
@@ -54,23 +54,17 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
             int from = is_all ? 0 : n_upto(mine, 0, n_own, low);
             int to = is_all ? n_own : n_below(mine, 0, n_own, high);
             u32 below = 0, before = from, below_high = to, upto = 0;
-            if (PASS & 1) {
+            if (IS_TALLY) {
                 below = n_below(mine, 0, from, low);
                 upto = n_upto(mine, to, n_own, high);
             }
             __syncwarp();
-            if constexpr (PASS == 2) {
-                u32 n_all, place = group.sum_before(max(to - from, 0), n_all);
-                if (!is_lane) continue;
-                Word* its_elements = elements + starts[entry];
-                for (int i = from; i < to; ++i) its_elements[place++] = word_of(mine[i * PITCH]);
-                continue;
-            }
-            if constexpr (PASS == 3) {
+            if constexpr (IS_TALLY) {
                 // If a bracket has more elements than it can have, the chunk has changed. They are left
                 // out, and the counts tell.
-                u32 n_all, place = group.sum_before(max(to - from, 0), n_all), room = brackets.n_ranks;
-                Word* its_elements = elements + entry * room;
+                u32 n_all, place = group.sum_before(max(to - from, 0), n_all);
+                u32 room = starts ? ~0u : brackets.n_ranks;
+                Word* its_elements = elements + (starts ? starts[entry] : entry * room);
                 for (int i = from; i < to && is_lane; ++i, ++place) {
                     if (place < room) its_elements[place] = word_of(mine[i * PITCH]);
                 }
@@ -78,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
             before = group.sum(before), below_high = group.sum(below_high);
             u32 n_inside = below_high > before ? below_high - before : 0;
             if (is_lane && me == 0) counts.before[entry] = before, counts.inside[entry] = n_inside;
-            if constexpr (PASS & 1) {
+            if constexpr (IS_TALLY) {
                 below = group.sum(below), upto = group.sum(upto);
                 if (is_lane && me == 0) counts.below[entry] = below, counts.upto[entry] = upto;
             } else {

@@ -32,15 +32,13 @@ from dask_gpuselect.maths.lane_cuts import (
 )
 from dask_gpuselect.maths.sizes import tally_room
 
-CUTS, COUNTED, CANDIDATES, ROWS = range(4)
-"""Results of a launch; PASS of ``lane_passes.cu``."""
 BRACKETS, COUNTS = (source.record("lane_passes.cu", name) for name in ("Brackets", "Counts"))
 KNOWN, FACTS = (source.record("lane_reports.cuh", name) for name in ("Known", "Facts"))
 
 
-def pass_of(result: int) -> source.Defined:
-    """Return the definitions for a launch with some result."""
-    return (("ANSWER", 0), ("PASS", result))
+CUTS: source.Defined = (("ANSWER", 0), ("IS_TALLY", 0))
+TALLY: source.Defined = (("ANSWER", 0), ("IS_TALLY", 1))
+"""Definitions for the results of ``lane_passes.cu``."""
 
 
 @with_companions(reference.cuts)
@@ -59,7 +57,7 @@ def cuts(parts: Sequence[Array], brackets: LaneBrackets | None, m: int) -> Any:
     counts = _counts(stack.n_lanes, n_questions, "n_valid", "n_missing", "before", "inside")
     ends = _ends_of(brackets, stack.dtype)
     record = filled(BRACKETS, **ends, n_questions=n_questions, n_ranks=m)
-    stack.start(kernel, record, filled(COUNTS, **counts), None, pivots, defined=pass_of(CUTS))
+    stack.start(kernel, record, filled(COUNTS, **counts), None, pivots, defined=CUTS)
     n_valid, n_missing, n_before, n_inside = counts.values()
     return LaneCuts(pivots, pivots, n_inside, n_before, n_valid, n_missing)
 
@@ -82,17 +80,13 @@ def tally(parts: Sequence[Array], brackets: LaneBrackets) -> Any:
     ends = _ends_of(brackets, stack.dtype)
     record = filled(BRACKETS, **ends, n_questions=n_questions, n_ranks=room or 0)
     where, inside = filled(COUNTS, **counts), counts["inside"].ravel()
-    if room is not None:
-        candidates = cupy.empty((inside.size, room), stack.dtype)
-        stack.start(kernel, record, where, None, candidates, defined=pass_of(ROWS))
-    else:
-        nothing = cupy.empty(0, stack.dtype)
-        stack.start(kernel, record, where, None, nothing, defined=pass_of(COUNTED))
+    candidates = cupy.empty((inside.size, room or 0), stack.dtype)
+    stack.start(kernel, record, where, None, candidates, defined=TALLY)
+    if room is None:
         stops = cupy.cumsum(inside)
         candidates = cupy.empty(int(stops[-1]), stack.dtype)
         if candidates.size:
-            starts, made = stops - inside, pass_of(CANDIDATES)
-            stack.start(kernel, record, where, starts, candidates, defined=made)
+            stack.start(kernel, record, where, stops - inside, candidates, defined=TALLY)
     n_valid, n_missing, below, n_before, n_inside, upto = counts.values()
     return LaneTally(below, n_before, n_inside, upto, candidates, n_valid, n_missing)
 
