@@ -190,6 +190,9 @@ struct Counts {
     u32* own;
 
     __device__ __forceinline__ void start() {
+        __shared__ i64 places[GROUPS_HELD];
+        __shared__ u32 held[GROUPS_HELD];
+        first_places = places, own = held;
         for (int i = threadIdx.x; i < GROUPS_HELD; i += GROUPS_THREADS) first_places[i] = -1, own[i] = 0;
         __syncthreads();
     }
@@ -280,9 +283,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
     first = own_first, wanted = own_wanted;
     const GroupEnds of_groups = {own_ends, own_first, n_groups};
 #else
-    __shared__ i64 first_places[GROUPS_HELD];
-    __shared__ u32 own[GROUPS_HELD];
-    Counts counts = {totals + 1, first_places, own};
+    Counts counts = {totals + 1};
     const GroupEnds of_groups = {ends, first};
 #endif
     counts.start();
@@ -361,9 +362,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_words(
     extern __shared__ u64 memory[];
     Counts counts = {(u32*)memory, n_groups * n_words};
 #else
-    __shared__ i64 first_places[GROUPS_HELD];
-    __shared__ u32 own[GROUPS_HELD];
-    Counts counts = {totals, first_places, own};
+    Counts counts = {totals};
 #endif
     counts.start();
 #pragma unroll 4

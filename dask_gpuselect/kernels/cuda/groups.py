@@ -286,7 +286,8 @@ def gathered_ahead(
     if tops is not None:
         room += int(BEYOND_ROOM * n)
     # With so many groups that the tally's tables exceed shared memory, sorting all is as fast.
-    how = _tally_memory(dtype, n_groups, n_ends * n_groups, n_ends.bit_length())
+    steps = n_ends.bit_length()
+    how = _memory(groups_memory(dtype, n_groups, n_ends * n_groups, steps), steps)
     is_worth = n * dtype.itemsize >= WORTH_GUESSING + n_groups * WORTH_OF_GROUP
     if not (n_ends and how["shared"] and is_worth and size + expected <= n // 2):
         return None
@@ -371,7 +372,7 @@ def _tallied(
     at = places_in(sheet, tables.dtype)
     # A binary search among the ends of one group takes so many steps.
     steps = int(np.diff(brackets.first_end).max(initial=0)).bit_length()
-    how = _tally_memory(dtype, n_groups, n_ends, steps)
+    how = _memory(groups_memory(dtype, n_groups, n_ends, steps), steps)
     _start_tally(parts, at, (n_groups, n_ends), taken, how)
     sums = sheet[offsets(tables.dtype)["totals"] :].get().view(np.int64)
     n_candidates = int(sums[0])
@@ -404,11 +405,6 @@ def _start_tally(
             given = values, codes, values.size, *brackets, *into
             defined = *how["defined"], *coded(codes)
             launch(taken.dtype, "groups_tally", *given, shared=how["shared"], defined=defined)
-
-
-def _tally_memory(dtype: np.dtype[Any], n_groups: int, n_ends: int, steps: int) -> dict[str, Any]:
-    """Return how a tally is started of groups with less than ``2**steps`` ends each."""
-    return _memory(groups_memory(dtype, n_groups, n_ends, steps), steps)
 
 
 def _dtype(parts: Parts) -> np.dtype[Any]:

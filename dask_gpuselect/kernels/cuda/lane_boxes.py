@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_gpuselect.kernels.companions import ChunkColumn
 from dask_gpuselect.kernels.cuda import source
-from dask_gpuselect.kernels.cuda.lane_stack import LaneStack, wanted_of
+from dask_gpuselect.kernels.cuda.lane_stack import LaneStack, marked_lanes, wanted_of
 from dask_gpuselect.kernels.cuda.launch import Array, filled, launch, most_shared
 from dask_gpuselect.kernels.cuda.moments import moments_of_rows
 from dask_gpuselect.kernels.cuda.plain_lanes import TILE
@@ -120,10 +120,7 @@ def drawn_by(rule: Rule, *, omits_nan: bool = True) -> Any:
 
 def _sum_again(stack: LaneStack, columns: dict[str, Array]) -> None:
     """Compute the means and deviations that are unsure, from exact sums in digits."""
-    unsure = cupy.flatnonzero(columns["is_unsure"])
-    step = max(1, TILE // stack.n)
-    for start in range(0, len(unsure), step):
-        lanes = unsure[start : start + step]
+    for lanes in marked_lanes(columns["is_unsure"], stack.n, TILE):
         rows = cupy.concatenate([part.rows(lanes) for part in stack.parts], axis=1)
         moments = moments_of_rows(rows.astype(selection_dtype(rows.dtype), copy=False))
         for name, numbers in zip(("mean", "deviation"), moments.mean_and_std(), strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -84,6 +84,13 @@ def _even(dimensions: list[tuple[int, int]]) -> tuple[int, int] | None:
         if wide != size * stride:
             return None
     return math.prod(size for size, _ in dimensions), dimensions[-1][1] if dimensions else 0
+
+
+def marked_lanes(flags: Array, n: int, most: int) -> Iterator[Array]:
+    """Yield numbers of flagged lanes of n elements, those of about `most` elements together."""
+    lanes, step = cupy.flatnonzero(flags), max(1, most // n)
+    for start in range(0, len(lanes), step):
+        yield lanes[start : start + step]
 
 
 class LaneStack(NamedTuple):

@@ -20,7 +20,7 @@ from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, unstretc
 from dask_gpuselect.kernels.cuda import plain_lanes, source
 from dask_gpuselect.kernels.cuda.chunk import as_float64, floating
 from dask_gpuselect.kernels.cuda.lane_boxes import FLIERS_SHARE, drawn_by
-from dask_gpuselect.kernels.cuda.lane_stack import Part, parts_in_three
+from dask_gpuselect.kernels.cuda.lane_stack import Part, marked_lanes, parts_in_three
 from dask_gpuselect.kernels.cuda.launch import Array, blocks_at_once, launch, most_shared, on_device
 from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.weighing import as_weights
@@ -365,10 +365,7 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
         upper = answers[[place_of.get((q, True), place_of[q, False]) for q in wanted.q]].T
     is_any_unsure, is_any_other = flags.get().tolist()
     if is_any_unsure:
-        unsure = cupy.flatnonzero(is_unsure)
-        step = max(SORTED_AGAIN // table.n, 1)
-        for first in range(0, len(unsure), step):
-            some = unsure[first : first + step]
+        for some in marked_lanes(is_unsure, table.n, SORTED_AGAIN):
             rows = _some(table, layout, some)
             exact = _sorted(rows, wanted) or _decided(rows, wanted)
             for mine, right in zip((lower, upper), (exact.lower, exact.upper), strict=True):
@@ -520,10 +517,8 @@ def _decide_ends(
 ) -> None:
     """Replace the numbers that sums of floats cannot round, by integers on the host."""
     q, rule = known
-    unsure, kind = cupy.flatnonzero(is_unsure), selection_dtype(table.values.dtype)
-    step = max(1, plain_lanes.TILE // table.n)
-    for start in range(0, len(unsure), step):
-        lanes = unsure[start : start + step]
+    kind = selection_dtype(table.values.dtype)
+    for lanes in marked_lanes(is_unsure, table.n, plain_lanes.TILE):
         values, weights = (each.get() for each in _some(table, layout, lanes).rows)
         own = np.stack(rule.fences(q[:, lanes].get()))
         some = SortedLanes.weighed(values.astype(kind, copy=False), weights)
