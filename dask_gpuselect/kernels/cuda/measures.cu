@@ -14,40 +14,18 @@ __device__ __forceinline__ Key told_key(Word word) {
 #endif
 }
 
-// A visit that takes the elements that are not missing, and counts the others.
-template <class Add>
-struct Valid {
-    Add add;
-    u32 n_missing;
-
-    template <int N>
-    __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
-        if (!is_present) return;
-        bool is_any = false;
-#pragma unroll
-        for (int e = 0; e < N; ++e) is_any |= is_special(words[e]);
-        if (!is_any) {
-#pragma unroll
-            for (int e = 0; e < N; ++e) add(words[e]);
-            return;
-        }
-        for (int e = 0; e < N; ++e) {
-            if (is_missing(value_of(words[e]))) ++n_missing;
-            else add(words[e]);
-        }
-    }
-
-    __device__ __forceinline__ void pause() {}
-};
-
 // Hand every element that is not missing to `add`, and count the others.
 template <class Add>
 __device__ __forceinline__ void add_valid(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u64* n_missing, Add add
 ) {
-    Valid<Add> visit = {add, 0};
-    visit_all<MEASURE_THREADS, EACH>(chunk, n, layout, keeps, visit);
-    add_over_warp(n_missing, visit.n_missing);
+    u32 number = 0;
+    take_all<MEASURE_THREADS, EACH>(chunk, n, layout, keeps, [&](Word word, bool is_present) {
+        bool missing = is_missing(value_of(word));
+        number += is_present && missing;
+        if (is_present && !missing) add(word);
+    });
+    add_over_warp(n_missing, number);
 }
 
 // --- Distances ----------------------------------------------------------------------------------
