@@ -101,9 +101,7 @@ def answers_of_masked(
         return None
     stack.record["parts"]["keeps"][: len(keeps)] = [each.data.ptr for each in keeps]
     stack.record["has_missing"] = flags.data.ptr + 2 * flags.itemsize
-    answers, refs = _begun(stack, 0, flags, question)
-    has_missing = _read(question, flags)[2]
-    del refs
+    answers, (*_, has_missing) = _answered(stack, 0, flags, question)
     return answers, has_missing
 
 
@@ -114,9 +112,8 @@ def _answers(column: ChunkColumn, question: LaneOrder) -> Array | None:
     if n >= 1 << 31:
         return None
     flags = cupy.zeros(2, np.uint32)
-    answers, refs = _begun(stack, 0 if dtype.kind == "f" else n, flags, question)
-    all_missing, too_wide = _read(question, flags)
-    del refs
+    first_v = 0 if dtype.kind == "f" else n
+    answers, (all_missing, too_wide) = _answered(stack, first_v, flags, question)
     if too_wide:
         return None
     if all_missing and (values := _values_if_missing(question, dtype)) is not None:
@@ -126,19 +123,18 @@ def _answers(column: ChunkColumn, question: LaneOrder) -> Array | None:
     return answers
 
 
-def _begun(
+def _answered(
     stack: LaneStack, first_v: int, flags: Array, question: LaneOrder
-) -> tuple[Array, tuple[Array, ...]]:
-    """Start the kernels for lanes of at least `first_v` valid elements; return the answers.
-
-    Also returns arrays that must live until the answers are there.
-    """
+) -> tuple[Array, list[bool]]:
+    """Answer a question for lanes of at least `first_v` valid elements; see `_read` for flags."""
     wanted, refs = wanted_of(question, first_v, stack.n)
     answers = cupy.empty((question.n_answers, stack.n_lanes), question.dtype)
     for kernel, how in _kernels(stack, question):
         made = source.answered(question)
         stack.start(kernel, wanted, *how, answers, flags, defined=made)
-    return answers, refs
+    known = _read(question, flags)
+    del refs  # which the kernels read until then
+    return answers, known
 
 
 def _kernels(
