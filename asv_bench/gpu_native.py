@@ -100,7 +100,8 @@ def started(call: Callable[[], Any]) -> set[str]:
     prepared = launch._prepared
 
     def noted(dtype: Any, name: str, *args: Any) -> Any:
-        names.add(source.kernels()[name].file.removesuffix(".cu"))
+        file, *_ = source.kernels()[name]
+        names.add(file.removesuffix(".cu"))
         return prepared(dtype, name, *args)
 
     launch._prepared = noted  # type: ignore[assignment]

@@ -221,7 +221,7 @@ def of_network(size: Shape, dtype: str, masks: Any) -> tuple[Any, ...]:
     sides, own = (Piecewise.of(Sides((3, 0)), 64),) * 2, np.dtype(dtype)
     question = WindowQuestion((0.5,), "linear", True, own, np.dtype(float), np.dtype(float))
     made: Any = networks(sides, Frame(size, (1, 1)), question, own, is_masked=bool(masks))
-    return ("DEVIATES", 0), *made.defined
+    return ("DEVIATES", 0), *made[2]
 
 
 def of_windows(dtype: str, arch: str) -> Sources:
@@ -248,13 +248,13 @@ def test_tiles_of_windows_fit_a_block(padded: Shape, size: Shape, itemsize: int)
             assert size == (10_001,)
             assert shared < 200_000
             continue
-        assert tiles.shared + STATIC <= shared
-        about, defined = tiles.record, dict(tiles.defined)
+        _, about, defined, how = tiles
+        assert how["shared"] + STATIC <= shared
         assert about["n_elements"] <= about["size"]
         assert about["axes"]["n_windows"] == np.prod(frame.shape(padded))
         assert (about["outs"] * about["tiles"] >= about["axes"]["shape"][: len(size)]).all()
-        assert defined["TILE_THREADS"] % 32 == 0
-        assert defined["RUNS"] * max(size) == frame.n
+        assert dict(defined)["TILE_THREADS"] % 32 == 0
+        assert dict(defined)["RUNS"] * max(size) == frame.n
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "u1"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import cupy
 import numpy as np
@@ -53,7 +53,7 @@ def _answer_masked(column: ChunkColumn, question: LaneOrder) -> Array:
         pair = plain_lanes.answers_of_masked(column.as_type(wide), keeps, among)
         if pair is not None and not any(among.noted) and (question.skips_missing or not pair[1]):
             return pair[0].astype(question.dtype, copy=False)
-    return _answers(column, Blanked.of(column, wide), question)
+    return _answers(column, *_blanked(column, wide), question)
 
 
 def _masked_boxes(
@@ -71,11 +71,11 @@ def _masked_boxes(
     wide = _floating(column)
     if wide is None:
         return None
-    blanked = Blanked.of(column, wide)
-    has_missing = blanked.has_missing()
+    blanked, is_any_missing = _blanked(column, wide)
+    has_missing = is_any_missing()
     if has_missing and not omits_nan:
         return None
-    boxes = lane_boxes.box_lanes(blanked.column, question, rule, omits_nan=True)
+    boxes = lane_boxes.box_lanes(blanked, question, rule, omits_nan=True)
     if boxes is None or (dtype.kind != "f" and not bool(boxes.n_valid.all())):
         return None
     elements = ("least", "most", "low", "high", "fliers")
@@ -97,10 +97,10 @@ def _masked_answers_and_ends(
     (chunks, dtype, axes), wide = column, _floating(column)
     if wide is None:
         return host.answers_and_ends(column, question, bounds_of, most)
-    blanked = Blanked.of(column, wide)
-    answers = _answers(column, blanked, question).get().astype(np.float64)
+    blanked, is_any_missing = _blanked(column, wide)
+    answers = _answers(column, blanked, is_any_missing, question).get().astype(np.float64)
     bounds = np.stack(bounds_of(answers))
-    ends = plain_lanes.lane_ends(parts_of(blanked.column), bounds, most)
+    ends = plain_lanes.lane_ends(parts_of(blanked), bounds, most)
     n_left_out = _counted([~_keeps(chunk) for chunk in chunks], axes).get()
     ends = replace(ends, n_missing=ends.n_missing - n_left_out, n_left_out=n_left_out)
     return answers, ends if dtype.kind == "f" else _of_integers(ends, selection_dtype(dtype))
@@ -117,12 +117,13 @@ def _answer_masked_groups(
     wide = _floating(column)
     if wide is None:
         return None
-    blanked, rows, among = Blanked.of(column, wide), places(), _AmongFloats(question, wide)
-    answers = plain_lanes.answer_group_lanes(blanked.column, among, lambda: rows)
+    (blanked, is_any_missing), rows = _blanked(column, wide), places()
+    among = _AmongFloats(question, wide)
+    answers = plain_lanes.answer_group_lanes(blanked, among, lambda: rows)
     if answers is None:
         return None
     is_any_none = any(among.noted) or not all(map(len, rows))
-    if (is_any_none or not question.skips_missing) and blanked.has_missing():
+    if (is_any_none or not question.skips_missing) and is_any_missing():
         return None
     if is_any_none:
         none, nothing = np.zeros(1, np.int64), np.zeros((1, question.n_answers), column.dtype)
@@ -154,35 +155,27 @@ def _keeps(chunk: Accompanied) -> Array:
     return cupy.ones(chunk.shape, bool) if chunk.keeps is None else chunk.keeps
 
 
-class Blanked(NamedTuple):
-    """A column with NaN for the elements that masks leave out.
+def _blanked(column: ChunkColumn, wide: np.dtype[Any]) -> tuple[ChunkColumn, Callable[[], bool]]:
+    """Return a column with NaN for the elements that masks leave out.
 
-    Parameters
-    ----------
-    column : ChunkColumn
-    flags : list of (cupy.ndarray of one uint32, or None)
-        Not 0 if an element of the chunk that takes part is NaN. None if the chunk has no mask.
+    Also return a function that finds out whether an element that takes part is NaN.
     """
+    pairs = [_blanked_chunk(chunk, wide) for chunk in column.chunks]
 
-    column: ChunkColumn
-    flags: list[Array | None]
-
-    @classmethod
-    def of(cls, column: ChunkColumn, wide: np.dtype[Any]) -> Blanked:
-        pairs = [_blanked(chunk, wide) for chunk in column.chunks]
-        return cls(
-            ChunkColumn([pair[0] for pair in pairs], wide, column.axes), [*(p[1] for p in pairs)]
-        )
-
-    def has_missing(self) -> bool:
-        """Return whether an element that takes part is NaN."""
+    def is_any_missing() -> bool:
         return any(
             any_true(cupy.isnan(values)) if flag is None else bool(flag.get()[0])
-            for values, flag in zip(self.column.chunks, self.flags, strict=True)
+            for values, flag in pairs
         )
 
+    return ChunkColumn([values for values, _ in pairs], wide, column.axes), is_any_missing
 
-def _blanked(chunk: Accompanied, wide: np.dtype[Any]) -> tuple[Array, Array | None]:
+
+def _blanked_chunk(chunk: Accompanied, wide: np.dtype[Any]) -> tuple[Array, Array | None]:
+    """Return a chunk with NaN for what its mask leaves out, and a flag on the device.
+
+    The flag is not 0 if an element that takes part is NaN. It is None if the chunk has no mask.
+    """
     values = chunk.values.astype(wide, copy=False)
     if chunk.keeps is None:
         return values, None
@@ -196,13 +189,18 @@ def _blanked(chunk: Accompanied, wide: np.dtype[Any]) -> tuple[Array, Array | No
     return filled, flag
 
 
-def _answers(column: ChunkColumn, blanked: Blanked, question: LaneOrder) -> Array:
+def _answers(
+    column: ChunkColumn,
+    blanked: ChunkColumn,
+    is_any_missing: Callable[[], bool],
+    question: LaneOrder,
+) -> Array:
     chunks, dtype, axes = column
-    values = blanked.column.chunks
+    values = blanked.chunks
     among = _AmongFloats(question, np.dtype(values[0].dtype))
-    answers = plain_lanes.answer_lanes(blanked.column, among)
+    answers = plain_lanes.answer_lanes(blanked, among)
     is_any_none = len(answers) > 0 and any_true(cupy.isnan(answers[:1]))
-    if not (len(answers) and (is_any_none or blanked.has_missing())):
+    if not (len(answers) and (is_any_none or is_any_missing())):
         return answers.astype(question.dtype, copy=False)
     n_unmasked = _counted([_keeps(chunk) for chunk in chunks], axes)
     n_valid = _counted([each == each for each in values], axes)

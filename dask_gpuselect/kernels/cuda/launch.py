@@ -167,14 +167,14 @@ def _prepared(
         kernel.max_dynamic_shared_size_bytes = shared
     # The driver needs a context. A thread that only took memory from a pool may have none.
     cupy.cuda.Device(device).use()
-    head = kernels()[name]
+    _, stated, types = kernels()[name]
     known = definitions(dtype, sizes_of(dtype, device), defined)
-    threads = int(known.get(head.threads) or head.threads)
+    threads = int(known.get(stated) or stated)
     occupancy = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
     each = occupancy(kernel.kernel.ptr, threads, shared)
     attribute = cupy.cuda.runtime.cudaDevAttrMultiProcessorCount
     at_once = int(each * cupy.cuda.runtime.deviceGetAttribute(attribute, device))
-    return _Kernel(kernel, threads, at_once, tuple(map(_type_of, head.types)))
+    return _Kernel(kernel, threads, at_once, tuple(map(_type_of, types)))
 
 
 NUMBERS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import accumulate, compress
 from typing import Any, NamedTuple
@@ -40,8 +40,8 @@ from dask_gpuselect.kernels.cuda.source import digits
 from dask_gpuselect.kernels.cuda.spans import (
     DeviceCandidates,
     Layout,
-    TallyForm,
     blank_sheet,
+    form_of,
     layout_of,
     room_for,
     start_located,
@@ -126,8 +126,9 @@ def pilot(values: Elements, size: int, ranks: RanksOf) -> tuple[Brackets, Tally 
     plan = _plan(ranks, n, size, selection_dtype(np.dtype(values.dtype))) if size else None
     guess = None if plan is None else _pilot_on_device(values, n, size, plan)
     brackets, tally = guess or _guessed(values, n, size, ranks)
-    if tally is not None and n_brackets > MANY and not isinstance(tally.candidates, ManyCandidates):
-        tally = replace(tally, candidates=ManyCandidates(tally.candidates.elements))
+    if tally is not None and n_brackets > MANY:
+        assert isinstance(tally.candidates, DeviceCandidates)
+        tally = tally if tally.candidates.select_many else _to_select_many(tally)
     return brackets, tally
 
 
@@ -149,38 +150,37 @@ def _sample_for(n_brackets: int, n: int) -> int:
     return min(int((n_brackets * n / 2) ** (2 / 3)), n // 4)
 
 
-@dataclass(frozen=True)
-class ManyCandidates(DeviceCandidates):
-    """Candidates on a device among which many places are wanted, maybe with a sorted sample."""
+def _to_select_many(tally: Tally, sample: Array | None = None) -> Tally:
+    """Let candidates be selected at many places by a sample of them, which may be there, sorted."""
+    select = partial(_select_many, sample)
+    return replace(tally, candidates=DeviceCandidates(tally.candidates.elements, select_many=select))
 
-    sample: Array | None = None
 
-    def elements_at(self, places: IntArray) -> NDArray[Any]:
-        """Select the elements at the places, among the few that a sample of the candidates leaves.
+def _select_many(sample: Array | None, candidates: Array, places: IntArray) -> NDArray[Any] | None:
+    """Select the elements at the places, among the few that a sample of the candidates leaves.
 
-        Reads the candidates once. Scratch: the sample, three times, and those few.
-        """
-        wanted = np.unique(places)
-        n = len(self)
-        if wanted.size <= most_selected() or n < WORTH_NARROWING:
-            return super().elements_at(places)
-        is_apart = np.diff(wanted) > 1  # neighbours, as of a quantile, share a bracket
-        first, last = wanted[np.append(True, is_apart)], wanted[np.append(is_apart, True)]
-        size = _sample_for(len(first), n) if self.sample is None else self.sample.size
-        first, last = ((each * (size / n)).astype(np.int64) for each in (first, last))
-        plan = _planned(*pilot_bracket(first, last, size), wanted[:0], size, self.dtype)
-        about = self.elements, n, size
-        guess = None if plan is None else _pilot_on_device(*about, plan, self.sample)
-        if guess is None:
-            return super().elements_at(places)
-        brackets, tally = guess
-        if wanted.size > FEW_PLACES:
-            elements = tally.candidates.elements
-            elements.sort()  # in place: `cupy.sort` takes a copy
-            tally = replace(tally, candidates=DeviceCandidates(elements, is_ordered=True))
-        if not are_gathered(brackets, tally, wanted).all():
-            return super().elements_at(places)
-        return order_statistics(brackets, tally, wanted)[np.searchsorted(wanted, places)]
+    Reads the candidates once. Scratch: the sample, three times, and those few. None if they are too
+    few to be worth it, or if the sample misleads.
+    """
+    wanted, n = np.unique(places), candidates.size
+    if wanted.size <= most_selected() or n < WORTH_NARROWING:
+        return None
+    is_apart = np.diff(wanted) > 1  # neighbours, as of a quantile, share a bracket
+    first, last = wanted[np.append(True, is_apart)], wanted[np.append(is_apart, True)]
+    size = _sample_for(len(first), n) if sample is None else sample.size
+    first, last = ((each * (size / n)).astype(np.int64) for each in (first, last))
+    plan = _planned(*pilot_bracket(first, last, size), wanted[:0], size, candidates.dtype)
+    guess = None if plan is None else _pilot_on_device(candidates, n, size, plan, sample)
+    if guess is None:
+        return None
+    brackets, tally = guess
+    if wanted.size > FEW_PLACES:
+        elements = tally.candidates.elements
+        elements.sort()  # in place: `cupy.sort` takes a copy
+        tally = replace(tally, candidates=DeviceCandidates(elements, is_ordered=True))
+    if not are_gathered(brackets, tally, wanted).all():
+        return None
+    return order_statistics(brackets, tally, wanted)[np.searchsorted(wanted, places)]
 
 
 def _pilot_on_device(
@@ -230,9 +230,8 @@ def _pilot_on_device(
         return None
     bounds = sheet["bounds"][: len(layout.spans)].ravel()
     ends = sheet["ends"].copy() if is_placed else bounds[plan.is_end]
-    elements = tally.candidates.elements
-    if ahead is not None and plan.n_ahead <= elements.size:
-        tally = replace(tally, candidates=ManyCandidates(elements, sample=ahead))
+    if ahead is not None and plan.n_ahead <= len(tally.candidates):
+        tally = _to_select_many(tally, ahead)
     return _without_repeated(Brackets(ends, plan.wanted), tally)
 
 
@@ -344,13 +343,13 @@ def guess_and_sums(
     chosen = copied_ahead(device_sheet[form_at : form_at + 4].view(np.int32))
     candidates = room_for(most, values)
     start = partial(start_tally, values, layout, device_sheet, candidates)
-    likely = TallyForm(pieces, dtype.kind != "f")
+    likely = form_of(pieces, is_keyed=dtype.kind != "f")
     start(likely)
-    number = int(chosen()[0])
-    if number == 0:
+    form = int(chosen()[0])
+    if form == 0:
         return None
-    if number != likely.number:
-        start(TallyForm(number // 2, bool(number % 2)))
+    if form != likely:
+        start(form)
     start_located(candidates, layout, device_sheet, plan.n_ranks)
     if plan.wanted is not None:
         _start_box(candidates, plan, device_sheet, guess.rule.whis)

@@ -143,20 +143,15 @@ def with_included(file: str) -> dict[str, str]:
     return texts | {file: INCLUDE.sub("", text)}
 
 
-class Head(NamedTuple):
-    """File, threads of a block and types of the parameters of a kernel, as its source has them."""
-
-    file: str
-    threads: str
-    types: tuple[str, ...]
-
-
 @cache
-def kernels() -> dict[str, Head]:
-    """Return the heads of all kernels by their names."""
+def kernels() -> dict[str, tuple[str, str, tuple[str, ...]]]:
+    """Return file, threads of a block and types of the parameters of all kernels, by their names.
+
+    They are as the sources of the kernels have them.
+    """
     names = sorted(each.name for each in files(PACKAGE).iterdir() if each.name.endswith(".cu"))
     return {
-        name: Head(file, threads, tuple(re.findall(r"\s*(.*?)\s*\w+(?:,|$)", parameters)))
+        name: (file, threads, tuple(re.findall(r"\s*(.*?)\s*\w+(?:,|$)", parameters)))
         for file in names
         for threads, name, parameters in KERNEL.findall(with_included(file)[file])
     }
@@ -223,7 +218,8 @@ def source(name: str, dtype: np.dtype[Any], sizes: Sizes, more: Defined = ()) ->
     the kernels of ``spans.cu``.
     """
     defined = definitions(dtype, sizes, more).items()
-    texts = with_included("elements.cuh") | with_included(kernels()[name].file)
+    file, *_ = kernels()[name]
+    texts = with_included("elements.cuh") | with_included(file)
     text = "".join(texts.values())
     alone = KERNEL.sub(lambda match: match[0] if match[2] == name else "", text)
     return "".join([*(f"#define {name} {value}\n" for name, value in defined), alone])
@@ -282,25 +278,14 @@ def tally_memory(dtype: np.dtype[Any], n_ends: int) -> int:
     return staged * TALLY_THREADS * value_size + (n_ends + 1) * (value_size + 9)
 
 
-class Weighing(NamedTuple):
-    """Say how `weigh_once` is compiled and started, for elements and weights of some dtypes.
-
-    `copies` is the number of counts and sums that a block has of each segment.
-    """
-
-    threads: int
-    copies: int
-    shared: int
-    defined: Defined
-
-
 @lru_cache(1 << 10)
 def weighing(
     dtype: np.dtype[Any], weights: np.dtype[Any], n_ends: int, shared: int, *, is_rounded: bool
-) -> Weighing | None:
+) -> tuple[int, int, Defined] | None:
     """Choose how `weigh_once` counts at so many ends; None if they need too much shared memory.
 
-    `shared` is the number of bytes that a block can have.
+    `shared` is the number of bytes that a block can have. Returns the number of counts and sums
+    that a block has of each segment, its bytes of shared memory, and what is defined.
     """
     is_own = n_ends <= FEW_ENDS and not is_rounded
     threads = ONCE_THREADS if is_own else WEIGH_THREADS
@@ -315,7 +300,7 @@ def weighing(
     if n_bytes + STATIC > shared:
         return None
     defined = ("ALONE", int(is_own)), ("IN_UNITS", int(is_rounded)), ("ONCE_THREADS", threads)
-    return Weighing(threads, copies, n_bytes, defined)
+    return copies, n_bytes, defined
 
 
 def most_rounded_ends(dtype: np.dtype[Any], shared: int) -> int:

@@ -55,12 +55,17 @@ class DeviceCandidates(Candidates):
 
     known: Mapping[int, Any] = field(default_factory=dict)
     """Elements that are selected already, by their places."""
+    select_many: Callable[[Array, IntArray], NDArray[Any] | None] | None = None
+    """Function from the elements and many places to what a sort puts there, or to None."""
 
     def elements_at(self, places: IntArray) -> NDArray[Any]:
         """Return the elements at the given places of the sorted candidates, on the host.
 
         Scratch: 0.1 MB; for more than `FEW_PLACES`, what sorting takes.
         """
+        found = None if self.select_many is None else self.select_many(self.elements, places)
+        if found is not None:
+            return found
         if self.is_ordered:
             return reference.elements_at(self.elements, places)
         if all(place in self.known for place in places.tolist()):
@@ -195,15 +200,14 @@ def _tally_few(
 ) -> tuple[Tally | None, IntArray]:
     """Tally an array at few ends; return the tally, and the digits of sums if it is summed."""
     layout, sheet = _sheet_of(brackets)
-    n, form = n_unmasked(values), None
+    n, form = n_unmasked(values), 0
     wanted = np.empty(0, np.int64) if ranks is None else ranks(n)
     is_located = layout.kind != "ends" and len(wanted) <= most_selected()
     n_ranks = len(wanted) if is_located else 0
     sheet["ranks"][:n_ranks] = wanted[:n_ranks]
     if is_summed:
         pieces, sheet["top"] = cut_for(brackets.ends, np.dtype(values.dtype))
-        form = TallyForm(pieces, layout.kind == "placed")
-        sheet["form"] = form.number
+        form = sheet["form"] = form_of(pieces, is_keyed=layout.kind == "placed")
     device_sheet = on_device(sheet, 8 * N_SUMS * is_summed)
     candidates = room_for(most, values)
     start_tally(values, layout, device_sheet, candidates, form)
@@ -230,23 +234,13 @@ def sums_behind(host: Any, layout: Layout) -> IntArray:
     return sums
 
 
-class TallyForm(NamedTuple):
-    """The form of the kernel that counts and sums elements.
+def form_of(pieces: int, *, is_keyed: bool) -> int:
+    """Return the number of the form of the kernel that counts and sums elements.
 
-    Parameters
-    ----------
-    pieces : int
-        Number of pieces into which elements are cut.
-    is_keyed : bool
-        Whether the table of many ends has steps that are even in the bits of floats.
+    `pieces` is the number of pieces into which elements are cut. `is_keyed` says whether the table
+    of many ends has steps that are even in the bits of floats.
     """
-
-    pieces: int
-    is_keyed: bool
-
-    @property
-    def number(self) -> int:
-        return 2 * self.pieces + self.is_keyed
+    return 2 * pieces + is_keyed
 
 
 def room_for(most: int, values: Elements) -> Array:
@@ -274,26 +268,27 @@ def start_tally(
     layout: Layout,
     device_sheet: Array,
     candidates: Array,
-    form: TallyForm | None = None,
+    form: int = 0,
 ) -> None:
     """Start the kernel.
 
-    With a form it also sums the elements, if the sheet has the same one; the sums need room behind
-    the sheet.
+    With a form of `form_of` it also sums the elements, if the sheet has the same one; the sums need
+    room behind the sheet.
     """
     dtype = np.dtype(values.dtype)
     at = places_in(device_sheet, layout.dtype)
-    condition = "is_in_vain" if form is None else "form"
+    condition = "form" if form else "is_in_vain"
     places = [at[name] for name in ("bounds", "segments", "ends", "wanted", condition)]
     outs = (len(layout.spans), layout.n_ends, at["below"], candidates, candidates.size)
     kind = source.SPANS_ARE[layout.kind]
     made = (("SPANS", layout.room), ("SPANS_ARE", kind), *masked(values))
     name = "tally"
     into: tuple[Any, ...] = ()
-    if form is not None:
+    if form:
         name, sums = "gather_and_sum", device_sheet.data.ptr + layout.dtype.itemsize
         into = (at["top"], np.uint64(sums), np.uint64(sums + 8 * N_DIGITS))
-        made = (("PIECES", form.pieces), ("KEYED", int(form.is_keyed)), *made)
+        pieces, is_keyed = divmod(form, 2)
+        made = (("PIECES", pieces), ("KEYED", is_keyed), *made)
     memory = source.tally_memory(dtype, layout.n_ends)
     if layout.kind == "placed":
         memory += 4 + (4 << source.TABLE_BITS)

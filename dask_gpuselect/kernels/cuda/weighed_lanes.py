@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import cupy
 import numpy as np
@@ -58,7 +60,10 @@ def answer_lanes(column: ChunkColumn, question: Any) -> Array | None:
     large, or small, as float64 can be. Raises if all valid elements of a lane have weight 0.
     """
     reached = _reached_or_sorted(column, question.wanted)
-    return None if reached is None else _answers(reached.lanes, question, is_plain=reached.is_plain)
+    if reached is None:
+        return None
+    _, lanes, is_plain = reached
+    return _answers(lanes, question, is_plain=is_plain)
 
 
 def box_lanes(
@@ -103,19 +108,13 @@ def box_lanes(
     )
 
 
-class _Reached(NamedTuple):
-    """The elements that answer every lane, and whether all lanes have elements and miss none.
+def _reached_or_sorted(
+    column: ChunkColumn, wanted: WantedQuantiles
+) -> tuple[Weighed, Lanes, bool] | None:
+    """Join chunks, and find the elements that answer each lane; None as for `answer_lanes`.
 
-    The columns of `lanes` are contiguous.
+    Also returns whether all lanes have elements and miss none. The columns of lanes are contiguous.
     """
-
-    table: Weighed
-    lanes: Lanes
-    is_plain: bool
-
-
-def _reached_or_sorted(column: ChunkColumn, wanted: WantedQuantiles) -> _Reached | None:
-    """Join chunks, and find the elements that answer each lane; None as for `answer_lanes`."""
     chunks, dtype, axes = column
     table = None if dtype.kind in "mM" else Weighed.of(chunks, axes)
     if table is None:
@@ -130,7 +129,7 @@ def _reached_or_sorted(column: ChunkColumn, wanted: WantedQuantiles) -> _Reached
         lanes, is_plain = reached
     if not is_plain and any_true(lanes.n_missing < 0):
         raise ValueError(NOT_FINITE)
-    return _Reached(table, lanes, is_plain)
+    return table, lanes, is_plain
 
 
 def _answers(lanes: Lanes, question: Any, *, is_plain: bool) -> Array:
@@ -174,8 +173,9 @@ def _in_dtype(values: Array, dtype: np.dtype[Any]) -> Array:
     return values.astype(dtype, copy=False)
 
 
-class Weighed(NamedTuple):
-    """The lanes of some chunks together.
+@dataclass(frozen=True, eq=False)
+class Weighed:
+    """The lanes of some chunks together, and where they are in memory.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ class Weighed(NamedTuple):
 
     def without_mask(self) -> Weighed:
         """Weigh masked elements with -0.0. Scratch: a weight for each element."""
-        return self._replace(weights=_masked(self.weights, self.keeps), keeps=None)
+        return replace(self, weights=_masked(self.weights, self.keeps), keeps=None)
 
     @property
     def n(self) -> int:
@@ -241,6 +241,50 @@ class Weighed(NamedTuple):
             lanes_last(each, self.axes).reshape(-1, self.n) for each in (self.values, self.weights)
         )
         return values, weights
+
+    @cached_property
+    def parts(self) -> tuple[Part, Part, Part | None]:
+        """Places of the elements of lanes, of their weights, and of their mask, in memory."""
+        arrays = [self.values, self.weights, *([] if self.keeps is None else [self.keeps])]
+        values, weights, *keeps = (parts_in_three([each], self.axes)[0] for each in arrays)
+        return values, weights, keeps[0] if keeps else None
+
+    @property
+    def n_lanes(self) -> int:
+        n_outer, _, n_inner = self.parts[0].shape
+        return n_outer * n_inner
+
+    @property
+    def is_side_by_side(self) -> bool:
+        """True if neighbouring lanes are nearer to each other than rows are."""
+        values, _, _ = self.parts
+        outer, row, _ = values.strides
+        return values.shape[2] > 1 or row > outer
+
+    @property
+    def are_weights_common(self) -> bool:
+        outer, _, inner = self.parts[1].strides
+        return not (outer or inner)
+
+    def defined(self, kernel: source.LaneKernel, defined: source.Defined = ()) -> source.Defined:
+        return (*kernel.defined, *(() if self.keeps is None else source.KEEPS), *defined)
+
+    def start(self, kernel: source.LaneKernel, name: str, *arguments: Any, **how: Any) -> None:
+        """Start a kernel by its name. The first arguments are those of `arguments`."""
+        how["defined"] = self.defined(kernel, how.get("defined", ()))
+        kind = np.dtype(self.parts[0].chunk.dtype)
+        launch(kind, name, *arguments, shared=kernel.shared, **how)
+
+    def arguments(self, n_targets: int = 0, *how: float) -> tuple[Any, ...]:
+        """Return the first arguments of a kernel: elements, weights, mask, and `ReachLanes`."""
+        values, weights, keeps = self.parts
+        _, n, inner = values.shape
+        strides, mask = [*values.strides, *weights.strides, 0, 0, 0], None
+        if keeps is not None:
+            strides[6:], mask = keeps.strides, keeps.chunk.view(np.uint8)
+        sizes = self.n_lanes, inner, n, *strides, n_targets, *(how or (0.0, 1.0))
+        record = np.array([sizes], REACH_LANES)
+        return values.chunk, weights.chunk, mask, on_device(record)
 
 
 def _weights_of(chunk: Accompanied) -> tuple[Array, Any]:
@@ -264,54 +308,6 @@ def _masked(weights: Array, keeps: Array | None) -> Array:
     return weights if keeps is None else cupy.where(keeps, weights, weights.dtype.type(-0.0))
 
 
-class _Layout(NamedTuple):
-    """Places of the elements of lanes, of their weights, and of their mask, in memory."""
-
-    values: Part
-    weights: Part
-    keeps: Part | None
-
-    @classmethod
-    def of(cls, table: Weighed) -> _Layout:
-        arrays = [table.values, table.weights, *([] if table.keeps is None else [table.keeps])]
-        values, weights, *keeps = (parts_in_three([each], table.axes)[0] for each in arrays)
-        return cls(values, weights, keeps[0] if keeps else None)
-
-    @property
-    def n_lanes(self) -> int:
-        return self.values.shape[0] * self.values.shape[2]
-
-    @property
-    def is_side_by_side(self) -> bool:
-        """True if neighbouring lanes are nearer to each other than rows are."""
-        outer, row, _ = self.values.strides
-        return self.values.shape[2] > 1 or row > outer
-
-    @property
-    def are_weights_common(self) -> bool:
-        outer, _, inner = self.weights.strides
-        return not (outer or inner)
-
-    def defined(self, kernel: source.LaneKernel, defined: source.Defined = ()) -> source.Defined:
-        return (*kernel.defined, *(() if self.keeps is None else source.KEEPS), *defined)
-
-    def start(self, kernel: source.LaneKernel, name: str, *arguments: Any, **how: Any) -> None:
-        """Start a kernel by its name. The first arguments are those of `arguments`."""
-        how["defined"] = self.defined(kernel, how.get("defined", ()))
-        kind = np.dtype(self.values.chunk.dtype)
-        launch(kind, name, *arguments, shared=kernel.shared, **how)
-
-    def arguments(self, n_targets: int = 0, *how: float) -> tuple[Any, ...]:
-        """Return the first arguments of a kernel: elements, weights, mask, and `ReachLanes`."""
-        _, n, inner = self.values.shape
-        strides, mask = [*self.values.strides, *self.weights.strides, 0, 0, 0], None
-        if self.keeps is not None:
-            strides[6:], mask = self.keeps.strides, self.keeps.chunk.view(np.uint8)
-        sizes = self.n_lanes, inner, n, *strides, n_targets, *(how or (0.0, 1.0))
-        record = np.array([sizes], REACH_LANES)
-        return self.values.chunk, self.weights.chunk, mask, on_device(record)
-
-
 def _targets(wanted: WantedQuantiles, *, tells_passed: bool) -> list[tuple[float, bool]]:
     """List the shares to reach, and those to pass if the kernel can tell these from the former."""
     passes = wanted.method == "averaged_inverted_cdf" and tells_passed
@@ -325,15 +321,15 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
     None if there is no kernel for lanes so long, or for so many quantiles. Reads the elements once.
     Scratch: copies where lanes are not evenly spaced.
     """
-    layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
+    dtype = np.dtype(table.values.dtype)
     about = dtype, table.n, most_shared(cupy.cuda.Device().id)
-    how: dict[str, Any] = {"is_side_by_side": layout.is_side_by_side}
+    how: dict[str, Any] = {"is_side_by_side": table.is_side_by_side}
     is_mean = wanted.method == lane_weights.TYPE_7
     # Weights times this have a sum below 2**32.
     scale = max(2**32 - 2 * table.n, 1) / (table.n * table.largest)
     many = MANY_WIDE if dtype.itemsize == 8 else MANY[table.n > SHORT_UP_TO]
     if is_mean or len(wanted.q) >= many:
-        is_common = layout.are_weights_common
+        is_common = table.are_weights_common
         way, kernel = "sort_and_reach", source.sort_kernel(*about, **how, is_common=is_common)
     else:
         way, kernel = "reach_lanes", source.reach_kernel(*about, **how)
@@ -342,13 +338,13 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
         scale = 2.0 ** min(64 - math.frexp(table.largest)[1], 1000)
     if kernel is None:
         return None
-    n_lanes = layout.n_lanes
+    n_lanes = table.n_lanes
     n_valid, n_missing = cupy.empty((2, n_lanes), np.int64)
     is_unsure, flags = cupy.empty(n_lanes, np.bool_), cupy.zeros(2, np.uint32)
     results: list[Any] = [n_valid, n_missing, is_unsure, flags]
     made: dict[str, Any] = {"defined": (("MEANS", int(is_mean)),)}
     if way == "select_and_reach":
-        made["blocks"] = blocks_at_once(dtype, way, layout.defined(kernel, **made), kernel.shared)
+        made["blocks"] = blocks_at_once(dtype, way, table.defined(kernel, **made), kernel.shared)
         results.append(cupy.empty(made["blocks"] * kernel.lanes * table.n, np.uint16))
     targets = _targets(wanted, tells_passed=table.is_whole or way != "reach_lanes")
     narrow = np.float32 if wanted.dtype == np.float32 else np.float64
@@ -356,9 +352,9 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
     # Each thread adds so many weights one after the other, and its sum is merged ten times.
     each = -(-table.n // (kernel.threads // kernel.lanes))
     slack = 0.0 if table.is_whole else (each + 16) * 2.0**-52
-    given = layout.arguments(len(targets), slack, scale)
+    given = table.arguments(len(targets), slack, scale)
     records = on_device(np.array(targets, REACH_TARGET))
-    layout.start(kernel, way, *given, records, wanted.dtype.itemsize, answers, *results, **made)
+    table.start(kernel, way, *given, records, wanted.dtype.itemsize, answers, *results, **made)
     lower = upper = answers[: len(wanted.q)].T
     if wanted.method == "averaged_inverted_cdf":
         place_of = {target: place for place, target in enumerate(targets)}
@@ -366,17 +362,17 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
     is_any_unsure, is_any_other = flags.get().tolist()
     if is_any_unsure:
         for some in marked_lanes(is_unsure, table.n, SORTED_AGAIN):
-            rows = _some(table, layout, some)
+            rows = _some(table, some)
             exact = _sorted(rows, wanted) or _decided(rows, wanted)
             for mine, right in zip((lower, upper), (exact.lower, exact.upper), strict=True):
                 mine[some] = right
     return Lanes(lower, upper, n_valid, n_missing), not is_any_other
 
 
-def _some(table: Weighed, layout: _Layout, lanes: Array) -> Weighed:
+def _some(table: Weighed, lanes: Array) -> Weighed:
     """Copy some lanes, as a table with a row for each of them."""
-    values, weights, keeps = (part and part.rows(lanes) for part in layout)
-    rows = table._replace(values=values, weights=weights, keeps=keeps, axes=(1,))
+    values, weights, keeps = (part and part.rows(lanes) for part in table.parts)
+    rows = replace(table, values=values, weights=weights, keeps=keeps, axes=(1,))
     return rows.without_mask()
 
 
@@ -401,14 +397,14 @@ def _sorted(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
     element.
     """
     table = table.without_mask()
-    layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
-    given, n_lanes = layout.arguments(), layout.n_lanes
-    how: dict[str, Any] = {"is_side_by_side": layout.is_side_by_side}
+    dtype = np.dtype(table.values.dtype)
+    given, n_lanes = table.arguments(), table.n_lanes
+    how: dict[str, Any] = {"is_side_by_side": table.is_side_by_side}
     kernel = source.sort_kernel(dtype, table.n, most_shared(cupy.cuda.Device().id), **how)
     kind = floating(dtype)
     if kernel is not None:
         counts, places = cupy.empty((2, n_lanes), np.int64), cupy.empty((n_lanes, table.n), "u4")
-        layout.start(kernel, "sort_and_place", *given, places, *counts)
+        table.start(kernel, "sort_and_place", *given, places, *counts)
     elif kind is not None:
         kind = np.promote_types(kind, np.float32)
         tiles = zip(*(_order(tile, kind) for tile in _tiles(table)), strict=True)
@@ -423,10 +419,10 @@ def _sorted(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
     numbers = len(wanted.q), lane_weights.METHODS.index(wanted.method), wanted.dtype.itemsize == 8
     elements, weights, _, about = given
     arguments = elements, weights, about, places, counts[0], shares, *numbers
-    layout.start(source.SORTED_KERNEL, "reach_sorted", *arguments, lower, upper, means, is_unsure)
+    table.start(source.SORTED_KERNEL, "reach_sorted", *arguments, lower, upper, means, is_unsure)
     lanes = cupy.flatnonzero(is_unsure & (counts[0] > 0))
     if lanes.size:
-        exact = _decided(_some(table, layout, lanes), wanted)
+        exact = _decided(_some(table, lanes), wanted)
         for mine, right in zip((lower, upper), (exact.lower, exact.upper), strict=True):
             mine[:, lanes] = right.T
     answer_lower = lower.T
@@ -440,7 +436,7 @@ def _tiles(table: Weighed) -> Iterator[Weighed]:
     step = max(TILE // max(table.n, 1), 1)
     for start in range(0, max(len(rows[0]), 1), step):
         values, weights = (each[start : start + step] for each in rows)
-        yield table._replace(values=values, weights=weights, axes=(1,))
+        yield replace(table, values=values, weights=weights, axes=(1,))
 
 
 def _order(table: Weighed, kind: np.dtype[Any]) -> tuple[Array, Array]:
@@ -479,12 +475,11 @@ def _ends(table: Weighed, q: Array, rule: Rule) -> tuple[Array, Array, dict[str,
     Returns the numbers and the extremes of ``reach_ends``, a row for each, and the columns of
     fliers. The host waits once, and twice if more than a fifth of all elements are fliers.
     """
-    layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
-    n_lanes = layout.n_lanes
-    kernel = source.ends_kernel(table.n, n_lanes, is_side_by_side=layout.is_side_by_side)
+    dtype, n_lanes = np.dtype(table.values.dtype), table.n_lanes
+    kernel = source.ends_kernel(table.n, n_lanes, is_side_by_side=table.is_side_by_side)
     numbers, extremes = cupy.empty((5, n_lanes)), cupy.empty((4, n_lanes), dtype)
     is_unsure = cupy.empty(n_lanes, np.bool_)
-    given = layout.arguments()
+    given = table.arguments()
     bounds = q, len(q), drawn_by(rule)
     room = n_lanes * table.n // FLIERS_SHARE + 1
     ways = [(("IN_PAIRS", 1),), (("IN_PAIRS", 0),)]
@@ -495,7 +490,7 @@ def _ends(table: Weighed, q: Array, rule: Rule) -> tuple[Array, Array, dict[str,
         places = (*(each.data.ptr for each in fliers.values()), room, counter.data.ptr)
         record = on_device(np.array([places], FLIER_LIST))
         arguments = (*given, *bounds, record, numbers, extremes, is_unsure)
-        layout.start(kernel, "reach_ends", *arguments, defined=ways[0])
+        table.start(kernel, "reach_ends", *arguments, defined=ways[0])
         n, n_unsure = counter.tolist()
         if n > room:
             room = n
@@ -504,22 +499,18 @@ def _ends(table: Weighed, q: Array, rule: Rule) -> tuple[Array, Array, dict[str,
         else:
             del ways[0]
     if n_unsure:
-        _decide_ends(table, layout, (q, rule), numbers, is_unsure)
+        _decide_ends(table, (q, rule), numbers, is_unsure)
     return numbers, extremes, {name: each[:n].copy() for name, each in fliers.items()}
 
 
 def _decide_ends(
-    table: Weighed,
-    layout: _Layout,
-    known: tuple[Array, Rule],
-    numbers: Array,
-    is_unsure: Array,
+    table: Weighed, known: tuple[Array, Rule], numbers: Array, is_unsure: Array
 ) -> None:
     """Replace the numbers that sums of floats cannot round, by integers on the host."""
     q, rule = known
     kind = selection_dtype(table.values.dtype)
     for lanes in marked_lanes(is_unsure, table.n, plain_lanes.TILE):
-        values, weights = (each.get() for each in _some(table, layout, lanes).rows)
+        values, weights = (each.get() for each in _some(table, lanes).rows)
         own = np.stack(rule.fences(q[:, lanes].get()))
         some = SortedLanes.weighed(values.astype(kind, copy=False), weights)
         ends: Any = ends_of_sorted(some, own, 0)

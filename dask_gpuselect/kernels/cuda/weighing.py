@@ -26,7 +26,6 @@ from dask_gpuselect.kernels.cuda.launch import (
 from dask_gpuselect.kernels.cuda.source import (
     KEEPS,
     Defined,
-    Weighing,
     add_memory,
     most_rounded_ends,
     weighing,
@@ -320,8 +319,9 @@ def _weighed_at(
     wanted, *places = room or (None, None, None, 0)
     n_own = N_NUMBERS + 5 * n_segments
     totals = cupy.zeros(n_own + (not is_rounded) * TOTAL_DIGITS * n_segments, np.int64)
-    about = ends, n_ends, wanted, unit, way.copies, totals, *places
-    given.launch("weigh_once", *given, *about, more=way.defined, shared=way.shared)
+    copies, shared, defined = way
+    about = ends, n_ends, wanted, unit, copies, totals, *places
+    given.launch("weigh_once", *given, *about, more=defined, shared=shared)
     own = totals[:n_own].get()
     numbers: list[int] = own[:N_NUMBERS].tolist()
     if numbers[1]:
@@ -409,8 +409,8 @@ class AsRead(NamedTuple):
         """True if the weights are integers."""
         return bool(self.weights.dtype.kind == "i")
 
-    def way(self, n_ends: int, *, is_rounded: bool = False) -> Weighing | None:
-        """Choose how `weigh_once` counts at so many ends; None if it cannot."""
+    def way(self, n_ends: int, *, is_rounded: bool = False) -> tuple[int, int, Defined] | None:
+        """Choose how `weigh_once` counts at so many ends, as `weighing`; None if it cannot."""
         dtypes = selection_dtype(self.values.dtype), self.weights.dtype
         shared = most_shared(cupy.cuda.Device().id)
         return weighing(*dtypes, n_ends, shared, is_rounded=is_rounded)

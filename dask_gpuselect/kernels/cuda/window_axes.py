@@ -9,19 +9,12 @@ from typing import Any, NamedTuple
 from dask_gpuselect.kernels.cuda.source import Defined
 from dask_gpuselect.maths.windows import Frame, Piecewise, strides_of
 
+WindowKernel = tuple[str, Any, Defined, dict[str, int]]
+"""Name of a kernel of windows, a record that describes the windows, and how it is compiled.
 
-class WindowKernel(NamedTuple):
-    """A kernel of windows: how it is compiled and started.
-
-    `record` describes the windows, if the kernel pads the chunk as it reads. `n_threads` is the
-    number of threads with work; by default, there are as many as run at the same time.
-    """
-
-    name: str
-    record: Any
-    defined: Defined
-    shared: int = 0  # bytes
-    n_threads: int = 0
+The last item says how it is started: `shared` bytes of a block, or `n_threads` with work. By
+default, there are as many threads as run at the same time.
+"""
 
 
 class Axis(NamedTuple):

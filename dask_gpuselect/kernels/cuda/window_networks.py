@@ -89,7 +89,7 @@ def networks(
     runs = -(-made["axes"]["shape"][: len(axes)] // each_run)
     made["runs"][: len(axes)] = runs
     made["n_tasks"] = n_tasks = math.prod(runs.tolist())
-    return WindowKernel("window_networks", made, defined, n_threads=n_tasks)
+    return "window_networks", made, defined, {"n_threads": n_tasks}
 
 
 def _counted(rows: Any, run: int) -> tuple[list[int], list[int]]:

@@ -62,7 +62,7 @@ def tiling(
     )
     made = _record(axes, run, size, outs, n_runs, levels_of(size, itemsize))
     made["offsets"], made["lengths"] = offsets @ made["distances"], lengths
-    return WindowKernel("window_tiles", made, defined, memory)
+    return "window_tiles", made, defined, {"shared": memory}
 
 
 def _registers(n_runs: int) -> int:

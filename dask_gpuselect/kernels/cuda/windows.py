@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import cupy
 import numpy as np
@@ -26,7 +26,7 @@ from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.kernels.reference.windows import Bordered
 from dask_gpuselect.kernels.registry import backend_of
 from dask_gpuselect.maths.keys import are_float64
-from dask_gpuselect.maths.windows import Frame, Shape, Sides, WindowOrder, ranks_by_count
+from dask_gpuselect.maths.windows import Frame, Sides, WindowOrder, ranks_by_count
 
 padded = reference.bordered
 
@@ -56,12 +56,17 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     way = _way(chunk.padding, frame, order, dtype, *lacks, cupy.cuda.Device().id)
     if way is None:
         return _on_host(chunk, dtype, frame, order)
-    answers = cupy.empty(way.shape, order.dtype)
-    n_valid = cupy.empty(way.shape[1:], np.int32) if way.may_lack else None
-    flags = cupy.zeros(2, np.uint32) if way.may_be_wide else None
+    start, fixed, _ = way
+    shape = frame.shape(tuple(axis.size for axis in chunk.padding))
+    answers = cupy.empty((order.n_answers, *shape), order.dtype)
+    # Windows of too few elements have no NaN as answers, and are counted instead.
+    may_lack = order.dtype.kind != "f" and (chunk.is_masked or order.least > frame.n)
+    n_valid = cupy.empty(shape, np.int32) if may_lack else None
+    may_be_wide = order.mixes and dtype.kind in "iu" and dtype.itemsize == 8  # beyond 2**53
+    flags = cupy.zeros(2, np.uint32) if may_be_wide else None
     values = cupy.ascontiguousarray(values, dtype)
     mask = as_pointer(None if keeps is None else cupy.ascontiguousarray(keeps))
-    way.start((values, mask, *way.fixed, answers, as_pointer(n_valid), as_pointer(flags)))
+    start((values, mask, *fixed, answers, as_pointer(n_valid), as_pointer(flags)))
     if flags is not None and flags.get()[1]:
         return _on_host(chunk, dtype, frame, order)
     return order.finished(answers, n_valid, is_scaled=order.deviates)
@@ -75,33 +80,6 @@ def _on_host(chunk: Bordered, dtype: np.dtype[Any], frame: Frame, order: WindowO
     return like(kernels.answer(host, dtype, frame, order), chunk.values)
 
 
-class _Ready(NamedTuple):
-    """A kernel that is ready to answer windows of chunks of one shape.
-
-    Parameters
-    ----------
-    start : callable
-        What starts it with its arguments.
-    fixed : tuple
-        The arguments that are the same for all these chunks.
-    tables : tuple of arrays
-        What these hold the addresses of.
-    shape : tuple of int
-        Of the answers.
-    may_lack : bool
-        True if windows of too few elements have no NaN as answers, and are counted instead.
-    may_be_wide : bool
-        True if there may be integers beyond 2**53.
-    """
-
-    start: Callable[[tuple[Any, ...]], None]
-    fixed: tuple[Any, ...]
-    tables: tuple[Array, ...]
-    shape: Shape
-    may_lack: bool
-    may_be_wide: bool
-
-
 @lru_cache(maxsize=64)  # what it does takes longer than small windows
 def _way(
     padding: Any,
@@ -112,33 +90,29 @@ def _way(
     has_mask: bool,
     fill: Any,
     device: int,
-) -> _Ready | None:
-    """Prepare the kernel for windows of a chunk, if there is one."""
+) -> tuple[Callable[[tuple[Any, ...]], None], tuple[Any, ...], tuple[Array, ...]] | None:
+    """Prepare the kernel for windows of chunks of one shape, if there is one.
+
+    Returns a function that starts it with its arguments, those that are the same for all these
+    chunks, and the arrays whose addresses they hold.
+    """
     kernel = networks(padding, frame, order, dtype, is_masked=is_masked)
     if kernel is None:
         kernel = tiling(padding, frame, dtype.itemsize, most_shared(device))
     if kernel is None:
         return None
+    name, windows, own, how = kernel
     deviates = ("DEVIATES", int(order.deviates))
-    defined = (*answered(order), *(KEEPS if has_mask else ()), deviates, *kernel.defined)
-    start, taken = prepared(
-        dtype, kernel.name, defined, shared=kernel.shared, n_threads=kernel.n_threads
-    )
+    defined = (*answered(order), *(KEEPS if has_mask else ()), deviates, *own)
+    start, taken = prepared(dtype, name, defined, **how)
     lower, upper, weights = ranks_by_count(order, frame.n)
     tables = to_share((cupy.asarray(np.stack([lower, upper])), cupy.asarray(weights)))
     outside = np.asarray(0 if fill is None else fill).astype(dtype).view(f"u{dtype.itemsize}")
     asked = filled(
-        record(f"{kernel.name}.cu", "Asked"),
+        record(f"{name}.cu", "Asked"),
         **dict(zip(("ranks", "weights"), tables, strict=True)),
         **{"scale": order.scale, "fill": outside, "fills": fill is not None, "n": frame.n},
         **{"n_answers": order.n_answers, "mixes": order.mixes},
         **{"skips_missing": order.skips_missing, "least": max(order.least, 1)},
     )
-    return _Ready(
-        start,
-        taken((kernel.record, asked), first=2),
-        tables,
-        (order.n_answers, *frame.shape(tuple(axis.size for axis in padding))),
-        order.dtype.kind != "f" and (is_masked or order.least > frame.n),
-        bool(order.mixes) and dtype.kind in "iu" and dtype.itemsize == 8,
-    )
+    return start, taken((windows, asked), first=2), tables
