@@ -52,7 +52,7 @@ from dask_gpuselect.engine.plans import (
 from dask_gpuselect.engine.questions import LaneQuestion
 from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.resident import device_limit, fit_one_device
-from dask_gpuselect.engine.scratch import Carried, Disk, Scratch, disk, least_loads, tile_of
+from dask_gpuselect.engine.scratch import Carried, Scratch, disk, least_loads, tile_of
 from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.kernels.companions import MOST_STACKED
 from dask_gpuselect.maths.keys import selection_dtype
@@ -338,11 +338,12 @@ def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
     """
     x, lane_bytes = lanes.x, sum(lanes.chunks) * lanes.itemsize
     place, disk_bytes = _disk(lanes), Carried.by(x, lanes.axes).n_bytes(x)
-    if place is None or lane_bytes > limit or disk_bytes > place.room:
+    where, room = place or (None, -1.0)
+    if lane_bytes > limit or disk_bytes > room:
         return None
     # Several for each thread, as far as they are worth a task.
     most = lanes.n_lanes * (lane_bytes + lanes.answer_bytes) // COLUMNS
-    if place.plan == "scratch":
+    if where is not None:
         most = min(most, max(LOCAL_TILE, RUN_BYTES * sum(lanes.chunks)))
     most = min(limit, TILE, max(most, SHARE_BYTES))
     tile = tile_of(x, lanes.axes, most // (lane_bytes + lanes.answer_bytes))
@@ -352,18 +353,18 @@ def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
     shared = (each for each in x.companions if {*lanes.other_axes} <= {*each.stretched})
     shared_bytes = sum(lanes.chunks) * sum(each.dtype.itemsize for each in shared)
     return LanePlan(
-        place.plan,
+        "p2p" if where is None else "scratch",
         1,
         task_bytes,
-        shared_bytes if place.plan == "scratch" else 0,
-        scratch=Scratch(tile, most, place.where, int(disk_bytes), task_bytes),
+        0 if where is None else shared_bytes,
+        scratch=Scratch(tile, most, where, int(disk_bytes), task_bytes),
         disk_bytes=int(disk_bytes),
         why=f"passes would take {loads}" if loads else "passes find no answer",
     )
 
 
-def _disk(lanes: _Lanes) -> Disk | None:
-    """Find the disk that columns may be written to; None if they may not."""
+def _disk(lanes: _Lanes) -> tuple[str | None, float] | None:
+    """Find the disk that columns may be written to, as `disk` does; None if they may not."""
     is_written = lanes.may_write and not (lanes.is_one_lane or lanes.x.is_in_memory)
     return disk() if is_written else None
 
@@ -371,9 +372,11 @@ def _disk(lanes: _Lanes) -> Disk | None:
 def _room_advice(lanes: _Lanes) -> str:
     """Return advice on how to get columns written to disk, if only space is missing."""
     place, n = _disk(lanes), int(Carried.by(lanes.x, lanes.axes).n_bytes(lanes.x))
-    if place is None or n <= place.room:
+    where, room = place or (None, math.inf)
+    if n <= room:
         return ""
-    return f"or set scratch-limit to {format_bytes(n)}, with as much room in {place.description}"
+    some = f"{format_bytes(n)}, with as much room in {where or 'the disks of the workers'}"
+    return f"or set scratch-limit to {some}"
 
 
 def with_labels(

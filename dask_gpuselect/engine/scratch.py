@@ -19,7 +19,7 @@ import itertools
 import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -74,35 +74,18 @@ IN_MEMORY = {"tmpfs", "ramfs"}
 # --- Where, and how much --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Disk:
-    """A disk where columns may wait.
-
-    Parameters
-    ----------
-    plan : {"scratch", "p2p"}
-        The plan that writes there.
-    where : str or None
-        A directory; None for the disks of the workers of a cluster.
-    room : float
-        Bytes that one array may take.
-    """
-
-    plan: str
-    where: str | None
-    room: float
-
-    @property
-    def description(self) -> str:
-        """The disk in words."""
-        return self.where or "the disks of the workers"
-
-
-def disk() -> Disk | None:
+def disk() -> tuple[str | None, float] | None:
     """Find the disk that the scheduler's tasks may write to; None if there is none.
 
     Files of a directory are of one process, for threads. Workers exchange what they write by dask's
     peer-to-peer rechunk. How much room they have is not asked: a call asks no scheduler.
+
+    Returns
+    -------
+    where : str or None
+        A directory; None for the disks of the workers of a cluster.
+    room : float
+        Bytes that one array may take.
     """
     given = settings.directory("scratch-directory")
     if given is None:
@@ -110,9 +93,9 @@ def disk() -> Disk | None:
     if runs_in_threads():
         where = directory_of(given)
         _check_exists(where, "dask_gpuselect.scratch-directory" if given else "temporary-directory")
-        return Disk("scratch", where, _room(where))
+        return where, _room(where)
     if runs_on_workers() and settings.shuffles_to_disk():
-        return Disk("p2p", None, settings.n_bytes("scratch-limit", np.iinfo(np.int64).max))
+        return None, settings.n_bytes("scratch-limit", np.iinfo(np.int64).max)
     return None
 
 
@@ -246,18 +229,41 @@ def _to_write(chunk: Any, companion: Companion) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Written:
-    """A chunk that is on disk, with its companions.
+class OnDisk:
+    """A chunk on disk, or all chunks of a column, with the companions.
 
     Parameters
     ----------
-    values : Spilled
-    companions : dict of Spilled
-        By their names. One that several chunks of a column share is with the first of these alone.
+    values : Spilled, or Stack of a column
+    companions : dict
+        As `values`, by their names. One that several chunks of a column share is with the first of
+        these alone, and with the column as an array, which has been read, if all lanes share it.
     """
 
-    values: Spilled
-    companions: dict[str, Spilled]
+    values: Any
+    companions: dict[str, Any]
+
+    @classmethod
+    def column(cls, chunks: list[OnDisk], places: list[Box], carried: Carried, box: Box) -> OnDisk:
+        """Collect the chunks of a column, in C order of the reduced axes.
+
+        Parameters
+        ----------
+        places : list of tuple of slice
+            Of each chunk in the column; all along the other axes.
+        carried : Carried
+            Their companions.
+        box : tuple of slice
+            All lanes.
+        """
+        values = Stack.of([chunk.values for chunk in chunks], places, carried.axes)
+        companions = {}
+        for each in carried.companions:
+            parts = [chunk.companions.get(each.name) for chunk in chunks]
+            stack = Stack.of(parts, places, carried.axes, each.stretched)
+            is_shared = len({*carried.axes, *each.stretched}) == len(box)
+            companions[each.name] = stack.read(box) if is_shared else stack
+        return cls(values, companions)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise RuntimeError(_advice_elsewhere())
@@ -281,7 +287,7 @@ def _written(
     lengths: dict[int, int],
     where: str,
     carried: Carried,
-) -> Written:
+) -> OnDisk:
     """Append a chunk and its companions to the file of its column.
 
     `lengths` has the sizes of the column along the reduced axes. The first chunk of a column raises
@@ -299,7 +305,7 @@ def _written(
         companions = {
             each.name: disk.write(_to_write(chunk, each)) for each in carried.with_chunk(place)
         }
-        return Written(disk.write(values_of(chunk)), companions)
+        return OnDisk(disk.write(values_of(chunk)), companions)
     except OSError as error:
         advice = "Set dask_gpuselect.scratch-directory to a directory with more room"
         raise explained(error, where, advice) from error
@@ -328,29 +334,25 @@ def explained(error: OSError, where: str, advice: str) -> OSError:
 # --- Reading --------------------------------------------------------------------------------------
 
 
-class Memory:
-    """Memory of tiles that are answered, which the next tiles take.
+def empty_in(
+    unused: list[NDArray[np.uint8]], shape: Sequence[int], dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    """Make an array in unused memory, or in new memory, which is unused when no view of it is left.
 
     The system fills new memory with zeros, and on virtual machines it often has to find it first.
     That is a tenth of the time of a median of 1,095 maps.
     """
-
-    def __init__(self) -> None:
-        self._unused: list[NDArray[np.uint8]] = []
-
-    def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Make an array whose memory is used again when no view of it is left."""
-        n = math.prod(shape) * dtype.itemsize
-        try:
-            memory = self._unused.pop()
-        except IndexError:
-            memory = np.empty(0, np.uint8)
-        if len(memory) < n:
-            memory = np.empty(n, np.uint8)
-        # By way of a `memoryview`: views of the array refer to the array, not to its memory.
-        array = np.frombuffer(memory[:n].data, dtype).reshape(shape)
-        finalize(array.base, self._unused.append, memory)
-        return array
+    n = math.prod(shape) * dtype.itemsize
+    try:
+        memory = unused.pop()
+    except IndexError:
+        memory = np.empty(0, np.uint8)
+    if len(memory) < n:
+        memory = np.empty(n, np.uint8)
+    # By way of a `memoryview`: views of the array refer to the array, not to its memory.
+    array = np.frombuffer(memory[:n].data, dtype).reshape(shape)
+    finalize(array.base, unused.append, memory)
+    return array
 
 
 @dataclass(frozen=True, eq=False)
@@ -405,14 +407,15 @@ class Stack:
         The reduced ones.
     shared : tuple of int
         Axes that a companion is broadcast along.
-    memory : Memory
+    unused : list of ndarray of uint8
+        Memory of tiles that are answered, which the next tiles take.
     """
 
     runs: list[Alike]
     sizes: tuple[int, ...]
     axes: tuple[int, ...]
     shared: tuple[int, ...]
-    memory: Memory
+    unused: list[NDArray[np.uint8]] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -427,13 +430,13 @@ class Stack:
         some = [(part, place) for part, place in pairs if part is not None]
         sizes = tuple(map(max, zip(*(part.shape for part, _ in some), strict=True)))
         runs = [Alike.of(list(each)) for _, each in itertools.groupby(some, _about)]
-        return cls(runs, sizes, axes, shared, Memory())
+        return cls(runs, sizes, axes, shared)
 
     def read(self, box: Box) -> Any:
         """Read some lanes, of the kind that the chunks came with."""
         sizes = [n if i in self.shared else _len(box[i]) for i, n in enumerate(self.sizes)]
         dtype = np.result_type(*(run.first.dtype for run in self.runs))
-        whole = self.memory.empty(sizes, dtype)
+        whole = empty_in(self.unused, sizes, dtype)
         for run in self.runs:
             pairs = zip(run.first.shape, box, strict=True)
             some = [
@@ -451,56 +454,17 @@ def _about(part: tuple[Spilled, Box]) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class ScratchColumn:
-    """All chunks of a column that is on disk.
-
-    Parameters
-    ----------
-    values : Stack
-    companions : dict
-        A stack by each name; or an array, which has been read, if all lanes share it.
-    """
-
-    values: Stack
-    companions: dict[str, Any]
-
-    @classmethod
-    def of(
-        cls, chunks: list[Written], places: list[Box], carried: Carried, box: Box
-    ) -> ScratchColumn:
-        """Collect chunks, in C order of the reduced axes.
-
-        Parameters
-        ----------
-        places : list of tuple of slice
-            Of each chunk in the column; all along the other axes.
-        carried : Carried
-            Their companions.
-        box : tuple of slice
-            All lanes.
-        """
-        values = Stack.of([chunk.values for chunk in chunks], places, carried.axes)
-        companions = {}
-        for each in carried.companions:
-            parts = [chunk.companions.get(each.name) for chunk in chunks]
-            stack = Stack.of(parts, places, carried.axes, each.stretched)
-            is_shared = len({*carried.axes, *each.stretched}) == len(box)
-            companions[each.name] = stack.read(box) if is_shared else stack
-        return cls(values, companions)
-
-
-@dataclass(frozen=True, eq=False)
 class Tile:
     """Some whole lanes of a column on disk, which the task that needs them reads.
 
     Parameters
     ----------
-    column : ScratchColumn
+    column : OnDisk
     box : tuple of slice
         Ranges in the column: all along the reduced axes, and some lanes along the others.
     """
 
-    column: ScratchColumn
+    column: OnDisk
     box: Box
 
     def read(self) -> Any:
@@ -583,7 +547,7 @@ def indices_of(lists: Sequence[Sequence[Any]]) -> Iterator[tuple[int, ...]]:
 
 
 def _write_layer(x: DaskArray, axes: tuple[int, ...], where: str) -> DaskArray:
-    """Make an array whose chunks are `Written`."""
+    """Make an array whose chunks are `OnDisk`."""
     source = first_load(x, axes)
     name = f"quantile-written-{tokenize(source.name, axes, where)}"
     lengths, carried = {axis: x.shape[axis] for axis in axes}, Carried.by(x, axes)
@@ -603,7 +567,7 @@ def _columns(x: DaskArray, axes: tuple[int, ...], written: str, ready: str) -> d
             for axis, (sizes, i) in enumerate(each)
         )
         key = (ready, *place)
-        tasks[key] = Task(key, ScratchColumn.of, chunks, places, carried, box)
+        tasks[key] = Task(key, OnDisk.column, chunks, places, carried, box)
     return tasks
 
 

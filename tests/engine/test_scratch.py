@@ -471,19 +471,19 @@ def test_the_first_chunk_says_that_a_disk_has_no_room_for_its_column(
 
 
 def test_memory_of_a_tile_is_used_again_if_no_view_of_it_is_left() -> None:
-    memory = scratch.Memory()
-    first = memory.empty((3, 4), np.dtype("f4"))
+    unused: list[Any] = []
+    first = scratch.empty_in(unused, (3, 4), np.dtype("f4"))
     place = first.ctypes.data
     views = [first[1:], first.reshape(-1).view("i4"), np.moveaxis(first, 0, -1)]
     del first
     while views:
-        assert memory.empty((3, 4), np.dtype("f4")).ctypes.data != place
+        assert scratch.empty_in(unused, (3, 4), np.dtype("f4")).ctypes.data != place
         views.pop()
-    smaller = memory.empty((2, 5), np.dtype("f4"))
+    smaller = scratch.empty_in(unused, (2, 5), np.dtype("f4"))
     assert smaller.ctypes.data == place
     del smaller
-    assert memory.empty((0, 7), np.dtype("M8[s]")).shape == (0, 7)
-    larger = memory.empty((4, 4), np.dtype("f8"))
+    assert scratch.empty_in(unused, (0, 7), np.dtype("M8[s]")).shape == (0, 7)
+    larger = scratch.empty_in(unused, (4, 4), np.dtype("f8"))
     larger[...] = 1
     assert larger.sum() == 16
 

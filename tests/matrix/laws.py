@@ -29,7 +29,7 @@ from dask_gpuselect.distribution import EmpiricalDistribution
 from dask_gpuselect.engine.boards import Board
 from dask_gpuselect.engine.keeping import FirstPartial
 from dask_gpuselect.engine.marks import Slab
-from dask_gpuselect.engine.scratch import ScratchColumn, Stack, Tile
+from dask_gpuselect.engine.scratch import OnDisk, Stack, Tile
 from dask_gpuselect.kernels.companions import Accompanied
 from tests import oracle
 from tests.matrix import axes, cases, definitions
@@ -361,9 +361,9 @@ CHUNKS = (np.ndarray, Accompanied, Slab, Tile)
 
 def _pools(sent: Iterable[Any]) -> list[Any]:
     """Memory of earlier tiles, which the next tiles of columns on disk take."""
-    columns = [each for each in sent if isinstance(each, ScratchColumn)]
+    columns = [each for each in sent if isinstance(each, OnDisk)]
     stacks = [part for each in columns for part in (each.values, *each.companions.values())]
-    return [each.memory for each in stacks if isinstance(each, Stack)]
+    return [each.unused for each in stacks if isinstance(each, Stack)]
 
 
 def _is_of_group(a: Any) -> bool:
