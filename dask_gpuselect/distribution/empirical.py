@@ -24,7 +24,7 @@ from dask_gpuselect.distribution.counts import at, count_at_ranks, even_ranks, m
 from dask_gpuselect.engine.asking import Asking, ask, ask_once
 from dask_gpuselect.engine.collection import LazyCollection
 from dask_gpuselect.engine.plans import choose, plan_once
-from dask_gpuselect.engine.questions import Costs, OneLoadQuestion, RankQuestion
+from dask_gpuselect.engine.questions import Costs, RankQuestion
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.finish import unsigned_zero
@@ -123,8 +123,9 @@ def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
         return _distribution(ask(Asking(x, question, tuple(range(x.ndim))), "ecdf"))
     if isinstance(x, DaskArray):
         choose(plan_once(x))
-    counts = _counts_at(_checked_values(points, dtype), dtype)
-    return _distribution(ask_once(x, counts, "ecdf"))
+    values = _checked_values(points, dtype)
+    answer = partial(_at_values, values=values, dtype=dtype)
+    return _distribution(ask_once(x, partial(of_chunk, values), merge, "ecdf", answer))
 
 
 def _distribution(answer: Any) -> Any:
@@ -204,15 +205,10 @@ def _in_dtype(counts: EmpiricalDistribution, dtype: np.dtype[Any]) -> EmpiricalD
 # --- At given values: one read --------------------------------------------------------------------
 
 
-def _counts_at(values: NDArray[Any], source_dtype: np.dtype[Any]) -> OneLoadQuestion:
-    """Return the question of the counts at given values, ascending and distinct."""
-    answer = partial(_at_values, values=values, dtype=source_dtype)
-    return OneLoadQuestion(partial(of_chunk, values), merge, answer)
-
-
 def _at_values(
     counts: EmpiricalDistribution, values: NDArray[Any], dtype: np.dtype[Any]
 ) -> EmpiricalDistribution:
+    """Return the counts at given values alone, ascending and distinct."""
     return _in_dtype(at(counts, np.isin(counts.points, values)), dtype)
 
 

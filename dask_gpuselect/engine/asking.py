@@ -30,13 +30,12 @@ from dask_gpuselect.engine.questions import (
     ArrayQuestion,
     ElementQuestion,
     LaneQuestion,
-    OneLoadQuestion,
 )
 from dask_gpuselect.engine.resident import answer_in_memory
 from dask_gpuselect.engine.rounds import ask_rounds
 from dask_gpuselect.engine.search import select_now
 from dask_gpuselect.engine.slots import OfSlots, about_slots, takes_slots, together, together_lazily
-from dask_gpuselect.engine.source import DaskArray, map_blocks
+from dask_gpuselect.engine.source import DaskArray, itself, map_blocks
 from dask_gpuselect.engine.stages import LaneRequest
 from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.slots import over_slots
@@ -232,11 +231,29 @@ def are_stretches(question: LaneQuestion, grouping: Grouping) -> bool:
     return is_known and grouping.windows is None
 
 
-def ask_once(a: Any, question: OneLoadQuestion, label: str) -> Any:
-    """Answer a question that takes one load: lazily for a dask array, eagerly for other arrays."""
+def ask_once(
+    a: Any,
+    measure: loads.Measured,
+    merge: loads.Merged,
+    label: str,
+    answer: Callable[[Any], Any] = itself,
+) -> Any:
+    """Answer from one partial result of each chunk: lazily for a dask array, eagerly for others.
+
+    Parameters
+    ----------
+    measure : callable
+        ``(chunk, dtype)``: the partial result of a chunk.
+    merge : callable
+        ``(partials)``: merge the partial results of several chunks.
+    label : str
+        Prefix of the names of the layers.
+    answer : callable
+        ``(partial_result)``: the answer, any object, from the partial result of all chunks.
+    """
     if isinstance(a, DaskArray):
-        return loads.ask_once(shuffles.shuffles_apart(a), question, label)
-    return answer_once_now(a, numpy_dtype(a), question)
+        return loads.ask_once(shuffles.shuffles_apart(a), measure, merge, answer, label)
+    return answer_once_now(a, numpy_dtype(a), measure, merge, answer)
 
 
 def _described(chosen: Plan, given: Asking, asking: Asking) -> Plan:

@@ -24,8 +24,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -50,7 +51,7 @@ from dask_gpuselect.engine.narrowing import (
 )
 from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered, how_gathered
 from dask_gpuselect.engine.plans import ElementPlan, choose, plan_each, plan_loads
-from dask_gpuselect.engine.questions import ArrayQuestion, OneLoadQuestion, Question
+from dask_gpuselect.engine.questions import ArrayQuestion, Question
 from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.resident import answer_resident
 from dask_gpuselect.engine.source import (
@@ -70,6 +71,12 @@ from dask_gpuselect.maths.sizes import Narrowing
 logger = logging.getLogger("dask_gpuselect")
 
 CUTS_MERGE = "quantile-cuts-merge"
+
+Measured = Callable[[Any, np.dtype[Any]], Any]
+"""Function from a chunk and a dtype to a partial result."""
+
+Merged = Callable[[Sequence[Any]], Any]
+"""Function that merges partial results."""
 
 
 def ask_together(requests: Sequence[ArrayQuestion]) -> list[DaskArray]:
@@ -106,24 +113,26 @@ def ask_together(requests: Sequence[ArrayQuestion]) -> list[DaskArray]:
     return [answers[each.identity] for each in requests]
 
 
-def ask_once(x: DaskArray, question: OneLoadQuestion, label: str) -> DaskArray:
-    """Answer a question that takes one load, lazily; the answer is an object."""
+def ask_once(
+    x: DaskArray, measure: Measured, merge: Merged, answer: Callable[[Any], Any], label: str
+) -> DaskArray:
+    """Answer from one partial result of each chunk, lazily; see `asking.ask_once`."""
     source = private_copy(x, f"load 1 of {x.name}")
-    # The question is one task of its own: as a literal it would be copied to every task.
-    single = graphs.literals(f"{label}-question-{tokenize(question)}", [question], ())
-    name = f"{label}-reports-{tokenize(source.name, x.dtype, question)}"
-    partials = graphs.each_chunk(_measure, name, [source], [single], dtype=x.dtype)
-    name = f"{label}-{tokenize(name)}"
-    merge = question.merge
-    return graphs.reduced(partials, f"{label}-merge", merge, _answer_once, name, question=question)
+    # The function is one task of its own: as a literal it would be copied to every task.
+    single = graphs.literals(f"{label}-measure-{tokenize(measure)}", [measure], ())
+    token = tokenize(source.name, x.dtype, measure, merge, answer)
+    name = f"{label}-reports-{token}"
+    partials = graphs.each_chunk(_measured, name, [source], [single], dtype=x.dtype)
+    finish = partial(_answer_once, merge, answer)
+    return graphs.reduced(partials, f"{label}-merge", merge, finish, f"{label}-{token}")
 
 
-def _measure(chunk: Any, question: OneLoadQuestion, *, dtype: np.dtype[Any]) -> Any:
-    return question.measure(chunk, dtype)
+def _measured(chunk: Any, measure: Measured, *, dtype: np.dtype[Any]) -> Any:
+    return measure(chunk, dtype)
 
 
-def _answer_once(partials: list[Any], question: OneLoadQuestion) -> Any:
-    return question.answer(question.merge(partials))
+def _answer_once(merge: Merged, answer: Callable[[Any], Any], partials: list[Any]) -> Any:
+    return answer(merge(partials))
 
 
 ByChunk = tuple[DaskArray, DaskArray, ChunkOrder | None, Narrowing | None]

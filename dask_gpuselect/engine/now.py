@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.engine import pilot, threads
 from dask_gpuselect.engine.answers import AnswerAxes, Form
-from dask_gpuselect.engine.loads import ask_once, ask_together
-from dask_gpuselect.engine.questions import ArrayQuestion, LaneQuestion, OneLoadQuestion, Question
+from dask_gpuselect.engine.loads import Measured, Merged, ask_once, ask_together
+from dask_gpuselect.engine.questions import ArrayQuestion, LaneQuestion, Question
 from dask_gpuselect.engine.resident import answer_in_memory, is_best_counted
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import values_of
@@ -62,15 +62,22 @@ def _by_threads(answer: DaskArray, n_threads: int) -> Any:
     return threads.computed(answer.dask, [(answer.name,)], n_threads)[0]
 
 
-def answer_once_now(values: Any, dtype: np.dtype[Any], question: OneLoadQuestion) -> Any:
-    """Answer a question that takes one load, for an array in memory.
+def answer_once_now(
+    values: Any,
+    dtype: np.dtype[Any],
+    measure: Measured,
+    merge: Merged,
+    answer: Callable[[Any], Any],
+) -> Any:
+    """Answer from partial results of an array in memory; see `asking.ask_once`.
 
     Several threads share a large NumPy array.
     """
     n_threads = threads.threads_for(values, math.prod(values.shape), "elements")
     if n_threads > 1:
-        return _by_threads(ask_once(_in_pieces(values, n_threads), question, "now"), n_threads)
-    return question.answer(question.measure(values, dtype))
+        lazy = ask_once(_in_pieces(values, n_threads), measure, merge, answer, "now")
+        return _by_threads(lazy, n_threads)
+    return answer(measure(values, dtype))
 
 
 # --- Lanes ----------------------------------------------------------------------------------------

@@ -411,25 +411,6 @@ class ElementQuestion(RankQuestion):
 
 
 @dataclass(frozen=True)
-class OneLoadQuestion:
-    """A question that is answered from one partial result for each chunk, in one load.
-
-    Parameters
-    ----------
-    measure : callable
-        ``(chunk, dtype)``: the partial result of a chunk.
-    merge : callable
-        ``(partials)``: merge the partial results of several chunks.
-    answer : callable
-        ``(partial_result)``: the answer, any object, from the partial result of all chunks.
-    """
-
-    measure: Callable[[Any, np.dtype[Any]], Any]
-    merge: Callable[[Sequence[Any]], Any]
-    answer: Callable[[Any], Any] = itself
-
-
-@dataclass(frozen=True)
 class LaneLoad:
     """The functions of one load of every lane, which take the chunks of a part of a column.
 

@@ -19,7 +19,6 @@ from dask_gpuselect.arrays import is_array, to_host, usual
 from dask_gpuselect.engine.asking import ask_once
 from dask_gpuselect.engine.expressions import as_source, is_lazy_array
 from dask_gpuselect.engine.groups import Grouping
-from dask_gpuselect.engine.questions import OneLoadQuestion
 from dask_gpuselect.engine.source import DaskArray, elemwise, itself, map_blocks
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.labels import Labels, as_objects, together, union
@@ -194,13 +193,9 @@ def _distinct(chunk: Any, dtype: np.dtype[Any]) -> Labels:
     return kernels.distinct_labels(chunk)
 
 
-DISTINCT = OneLoadQuestion(_distinct, union)
-"""The question of the distinct labels of an array, in ascending order."""
-
-
 def _lazy_groups(given: DaskArray, kinds: Sequence[LabelKind]) -> tuple[Grouping, DaskArray]:
     """Return the groups of lazy labels and their names, which are found while computing."""
-    found = ask_once(given, DISTINCT, "group-labels")
+    found = ask_once(given, _distinct, union, "group-labels")
     about = {"new_axis": 0, "chunks": ((math.nan,),), "meta": np.empty(0, given.dtype)}
     names: DaskArray = map_blocks(itself, found, dtype=given.dtype, **about)
     grouping = Grouping(given, math.nan, names=names, most=_most_labels(given.dtype))
