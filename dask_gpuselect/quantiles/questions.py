@@ -82,13 +82,22 @@ class QuantileFields:
 
 @dataclass(frozen=True)
 class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
-    """Quantiles of all elements of an array, or of every lane, as a question."""
+    """Quantiles of all elements of an array, or of every lane, as a question.
+
+    Parameters
+    ----------
+    position : callable, optional
+        As of a `Method`, in place of that of the method.
+    """
+
+    position: Callable[[Any, Any], Any] | None = field(default=None, kw_only=True)
 
     nearest: ClassVar[bool] = False  # for dates, see `interpolate`
 
     @property
     def _method(self) -> Method:
-        return MEDIAN if self.method == MEDIAN.name else METHODS[self.method]
+        method = MEDIAN if self.method == MEDIAN.name else METHODS[self.method]
+        return method if self.position is None else replace(method, position=self.position)
 
     def ranks(self, n: int) -> tuple[IntArray, IntArray]:
         return _wanted_pairs(self.q, self._method, n)

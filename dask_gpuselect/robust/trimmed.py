@@ -31,7 +31,7 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged, join
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 from dask_gpuselect.maths.moments import LANES, Moments, means
-from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Applied, Method
+from dask_gpuselect.maths.ranks import MEDIAN, Applied
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.quantiles.documentation import statistic
 from dask_gpuselect.quantiles.questions import Quantiles
@@ -59,7 +59,8 @@ def _trimmed_mean(
     x = as_accompanied(x, where, nodata)
     dtype, skips_missing = mean_dtype(x, "a trimmed mean needs"), name == "nantrimmed_mean"
     mean = Quantiles((0.5,), MEDIAN.name, skips_missing, dtype, dtype, if_none=if_none)
-    question = TrimmedMean(CutElements.of(float(proportiontocut), numpy_dtype(x)), mean)
+    share = float(proportiontocut)
+    question = TrimmedMean(share, _cuts(share, numpy_dtype(x)), mean)
     asking = Asking(x, question, reduced_axes(axis, x.ndim), dtype, keepdims=keepdims)
     return ask(asking, name.replace("_", "-"))
 
@@ -199,29 +200,16 @@ PIECE = 1 << 20  # elements of lanes that are clipped and summed together
 
 
 def _cut_ranks(proportion: float, n: IntArray, q: FloatArray) -> FloatArray:
-    """Compute the ranks of both `CutElements` among n elements, for q = 0 and q = 1."""
+    """Compute the ranks of both elements of `_cuts` among n elements, for q = 0 and q = 1."""
     n_cut = np.floor(proportion * n)
     return np.asarray(np.where(q > 0, n - 1 - n_cut, n_cut))
 
 
-@dataclass(frozen=True)
-class CutElements(Quantiles):
-    """The least and the largest element that stay."""
-
-    proportion: float
-
-    @classmethod
-    def of(cls, proportion: float, source: np.dtype[Any]) -> CutElements:
-        about = True, source, source.newbyteorder("="), proportion
-        return cls((0.0, 1.0), "lower", *about, warns=False)  # the mean warns
-
-    @property
-    def _method(self) -> Method:
-        return replace(METHODS["lower"], position=Applied(_cut_ranks, (self.proportion,)))
-
-    def n_cut(self, n: IntArray) -> IntArray:
-        """Compute how many of n elements are cut off at each end."""
-        return np.asarray(np.floor(self.proportion * n), np.int64)
+def _cuts(proportion: float, source: np.dtype[Any]) -> Quantiles:
+    """Return the question about the least and the largest element that stay."""
+    about = True, source, source.newbyteorder("=")
+    position = Applied(_cut_ranks, (proportion,))
+    return Quantiles((0.0, 1.0), "lower", *about, position=position, warns=False)  # the mean warns
 
 
 def _between_cuts(brackets: Brackets) -> NDArray[np.bool_]:
@@ -245,23 +233,31 @@ class TrimmedMean(RankQuestion, LaneQuestion):
 
     Parameters
     ----------
-    cuts : CutElements
+    proportion : float
+        Share of the elements that is cut off at each end.
+    cuts : Quantiles
+        The least and the largest element that stay.
     mean : Quantiles
         A single quantile, which says what answers if no element does.
     """
 
-    cuts: CutElements
+    proportion: float
+    cuts: Quantiles
     mean: Quantiles
 
     measures: ClassVar[Measures] = Measures(sums=_between_cuts)
     n_answers = 1
 
     @property
-    def order(self) -> CutElements:
+    def order(self) -> Quantiles:
         return self.cuts
 
     def ranks(self, n: int) -> tuple[IntArray, IntArray]:
         return self.cuts.ranks(n)
+
+    def n_cut(self, n: IntArray) -> IntArray:
+        """Compute how many of n elements are cut off at each end."""
+        return np.asarray(np.floor(self.proportion * n), np.int64)
 
     def bracket(self, cuts: Cuts) -> Brackets:
         brackets = super().bracket(cuts)
@@ -272,7 +268,7 @@ class TrimmedMean(RankQuestion, LaneQuestion):
         none = self.mean.answer_if_none(n, tally.n_missing)
         if none is not None:
             return none
-        n_cut = int(self.cuts.n_cut(np.array(n)))
+        n_cut = int(self.n_cut(np.array(n)))
         ends = order_statistics(brackets, tally, np.array([n_cut, n - 1 - n_cut]))
         if ends[0] == ends[1] or not np.isfinite(ends).all():
             return _end_of(ends, self.mean.dtype).reshape(1)
@@ -345,7 +341,7 @@ class TrimmedMean(RankQuestion, LaneQuestion):
         """Compute the mean of each lane from the sum of its clipped elements, and the cuts."""
         assert isinstance(ends.moments, Moments)
         n, n_lanes = ends.n_valid, len(ends.n_valid)
-        n_cut = self.cuts.n_cut(n)
+        n_cut = self.n_cut(n)
         is_finite = np.isfinite(cuts)
         cut_off = np.where(is_finite, cuts, 0).astype(selection_dtype(cuts.dtype)).ravel()
         lane = np.tile(np.arange(n_lanes), 2)

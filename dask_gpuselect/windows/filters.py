@@ -19,11 +19,12 @@ from dask_gpuselect.arguments import (
 )
 from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.halos import Halo
+from dask_gpuselect.maths.cuts import FloatArray, IntArray
 from dask_gpuselect.maths.interpolation import no_quantiles_of
-from dask_gpuselect.maths.ranks import METHODS
+from dask_gpuselect.maths.ranks import METHODS, Applied
 from dask_gpuselect.quantiles.documentation import documented_like
 from dask_gpuselect.windows.asking import ask_windows, each_axis, frame_of
-from dask_gpuselect.windows.questions import RankOf
+from dask_gpuselect.windows.questions import WindowQuestion
 
 MODES = {
     "reflect": "reflect",
@@ -260,7 +261,7 @@ def _asked(
     ndim: int,
     known: tuple[tuple[int, ...], bytes] | None,
     *given: Any,
-) -> tuple[tuple[Halo, ...], tuple[bool, ...] | None, RankOf, Any]:
+) -> tuple[tuple[Halo, ...], tuple[bool, ...] | None, WindowQuestion, Any]:
     """Check the arguments of a filter; `known` are the shape and the marks of a plain footprint.
 
     Return how far its windows reach, which of their places count, what is asked of them, and what
@@ -292,10 +293,33 @@ def _asked(
     if marks is not None and not marks.any():
         raise ValueError("All-zero footprint is not supported: pass one with a True element")
     places = None if marks is None or marks.all() else tuple(marks.ravel().tolist())
+    n, is_percentage = frame_of(reaches, places).n, isinstance(rank, float)
+    if isinstance(rank, int) and not -n <= rank < n:
+        raise RuntimeError(
+            f"rank not within filter footprint size: it must be from {-n} to {n - 1}, not {rank}"
+        )
     how = METHODS["lower"].name, nan == "omit", source, source, source
-    about_rank: dict[str, Any] = {"rank": rank, "is_percentage": isinstance(rank, float)}
-    question = RankOf((0.0,), *how, size=frame_of(reaches, places).n, **about_rank)
+    # Caches tell questions apart by `is_percentage`, because 10 equals 10.0.
+    position = Applied(_rank_among, (rank, n, is_percentage))
+    question = WindowQuestion((0.0,), *how, position=position)
     return tuple(reaches), places, question, _fill(cval, source)
+
+
+def _rank_among(
+    rank: int | float | None, size: int, is_percentage: bool, n: IntArray, q: FloatArray
+) -> FloatArray:
+    """Compute the rank of an element among n, as ``scipy.ndimage`` counts it.
+
+    `rank` is a rank among the `size` elements of a whole window, from the end if it is negative; or
+    a percentage; None is the upper one in the middle.
+    """
+    if rank is None:
+        among: Any = n // 2
+    elif is_percentage:
+        among = n - 1 if rank == 100 else n * rank / 100.0
+    else:
+        among = np.rint(rank % size * (n - 1) / max(size - 1, 1))
+    return np.broadcast_arrays(among, q)[0].astype(np.float64)
 
 
 def _fill(cval: Any, dtype: np.dtype[Any]) -> Any:

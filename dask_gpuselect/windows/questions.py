@@ -10,9 +10,7 @@ import numpy as np
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import any_true, as_type, is_kind, like, namespace, to_host
 from dask_gpuselect.kernels.companions import values_of
-from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.envelope import exact_gap
-from dask_gpuselect.maths.ranks import Ranks
 from dask_gpuselect.maths.windows import Frame
 from dask_gpuselect.quantiles.questions import Quantiles, missing_of
 
@@ -107,42 +105,3 @@ def answer_windows(
         return kernels.window_counts(chunk, frame)
     answers = kernels.answer_windows(chunk, dtype, frame, question)
     return answers if new_axes else answers[0]
-
-
-@dataclass(frozen=True)
-class RankOf(WindowQuestion):
-    """Ask for the element of one rank of every window, as ``scipy.ndimage`` counts it.
-
-    Parameters
-    ----------
-    rank : int, float or None
-        A rank among `size` elements, from the end if it is negative; or a percentage; None is the
-        upper one in the middle.
-    size : int
-        How many elements a whole window holds.
-    is_percentage : bool
-        True if `rank` is. Caches tell questions apart by it, because 10 equals 10.0.
-    """
-
-    rank: int | float | None
-    size: int
-    is_percentage: bool
-
-    def __post_init__(self) -> None:
-        if isinstance(self.rank, int) and not -self.size <= self.rank < self.size:
-            raise RuntimeError(
-                "rank not within filter footprint size: it must be from "
-                f"{-self.size} to {self.size - 1}, not {self.rank}"
-            )
-
-    def wanted_of_lanes(self, n: IntArray) -> Ranks:
-        n = np.asarray(n, np.int64)
-        if self.rank is None:
-            rank = n // 2
-        elif self.is_percentage:
-            rank = n - 1 if self.rank == 100 else (n * self.rank / 100.0).astype(np.int64)
-        else:
-            own = self.rank % self.size
-            rank = np.rint(own * (n - 1) / max(self.size - 1, 1)).astype(np.int64)
-        rank = np.broadcast_to(rank, n.shape)[None]
-        return Ranks(rank, rank, np.zeros(rank.shape))
