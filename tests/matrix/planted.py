@@ -270,9 +270,9 @@ ROWS = {
         "before = n // 2 - shift",
     ),
     "ranks of percentile filters are those of one element less": (
-        "windows/questions.py",
-        "(n * self.rank / 100.0).astype",
-        "((n - 1) * self.rank / 100.0).astype",
+        "windows/filters.py",
+        "n * rank / 100.0",
+        "(n - 1) * rank / 100.0",
     ),
     "networks leave the last window of a row as it is": (
         "kernels/cpu/window_networks.py",

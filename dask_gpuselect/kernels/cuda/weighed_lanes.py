@@ -227,6 +227,8 @@ class Weighed:
 
     def without_mask(self) -> Weighed:
         """Weigh masked elements with -0.0. Scratch: a weight for each element."""
+        if self.keeps is None:
+            return self
         return replace(self, weights=_masked(self.weights, self.keeps), keeps=None)
 
     @property
