@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dask_gpuselect.arguments import on_host
+from dask_gpuselect.arrays import in_kind
 from dask_gpuselect.distribution import curves
 from dask_gpuselect.kernels.bins import digitized
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
@@ -170,7 +172,12 @@ class EmpiricalDistribution(curves.Curve, Arrays):
         TypeError
             If `z` is lazy or not of real numbers.
         """
-        return curves.evaluated(self._cdf, z)
+        values = on_host(z)
+        before, reached = places_among(self.points, values)
+        lower, upper = self._bounds_at(values, before, reached)
+        jumped = np.append(np.int64(0), self._jumped)[reached]
+        filled = (self._at(values) + jumped) / max(self.n_valid, 1)
+        return in_kind(np.where(filled == filled, np.clip(filled, lower, upper), lower), z)
 
     @curves.evaluates
     def cdf_bounds(self, z: ArrayLike) -> tuple[Any, Any]:
@@ -192,8 +199,9 @@ class EmpiricalDistribution(curves.Curve, Arrays):
         TypeError
             If `z` is lazy or not of real numbers.
         """
-        lower, upper = curves.evaluated(self._bounds, z)
-        return lower, upper
+        values = on_host(z)
+        lower, upper = self._bounds_at(values, *places_among(self.points, values))
+        return in_kind(lower, z), in_kind(upper, z)
 
     @curves.evaluates
     def pdf(self, z: ArrayLike) -> Any:
@@ -222,7 +230,12 @@ class EmpiricalDistribution(curves.Curve, Arrays):
         between neighbouring points: with c of them, its relative error is at least about
         ``1 / sqrt(c)``.
         """
-        return curves.evaluated(self._pdf, z)
+        values = on_host(z)
+        _, reached = places_among(self.points, values)
+        inside = np.concatenate([[0], self._between, [0]])[reached]
+        slope = self._at(values, nu=1) / max(self.n_valid, 1)
+        slope = np.where((inside > 0) & (slope == slope), slope, 0.0)
+        return in_kind(np.where((values == values) & (self.n_valid > 0), slope, np.nan), z)
 
     @curves.evaluates
     def quantile(self, p: ArrayLike) -> Any:
@@ -246,7 +259,13 @@ class EmpiricalDistribution(curves.Curve, Arrays):
         ValueError
             If an element of `p` is outside [0, 1] or NaN.
         """
-        return curves.evaluated(self._quantile, p)
+        shares = curves.checked_shares(p)
+        if not self.n_valid:
+            return in_kind(np.full_like(shares, np.nan), p)
+        places = self._cell_of(shares)
+        lower, upper = (self.points[place].astype(np.float64) for place in places)
+        reached = self._where(shares * np.float64(self.n_valid) - self._jumped[places[0]])
+        return in_kind(np.where(reached == reached, np.clip(reached, lower, upper), upper), p)
 
     @curves.evaluates
     def quantile_bounds(self, p: ArrayLike) -> tuple[Any, Any]:
@@ -274,8 +293,8 @@ class EmpiricalDistribution(curves.Curve, Arrays):
             raise ValueError(
                 "there are no elements, and so no bounds of quantiles: check n_valid first"
             )
-        lower, upper = curves.evaluated(self._enclosing, p)
-        return lower, upper
+        lower, upper = self._cell_of(curves.checked_shares(p))
+        return in_kind(self.points[lower], p), in_kind(self.points[upper], p)
 
     @curves.evaluates
     def plot(self, ax: Any = None, **kwargs: Any) -> Any:
@@ -304,8 +323,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
         n_inner = curves.DRAWN // max(len(few), 1) + 1
         inner = np.linspace(points[:-1], points[1:], n_inner, endpoint=False)[1:]
         z = np.sort(np.concatenate([points, points, inner.ravel()]))
-        y = self._cdf(z)
-        lower, upper = self._bounds(z)
+        y, (lower, upper) = self.cdf(z), self.cdf_bounds(z)
         # Each point occurs twice. The first of the two has the value to the left of the point.
         left = self.below[few] / max(self.n_valid, 1)
         for curve in (y, lower, upper):
@@ -326,10 +344,6 @@ class EmpiricalDistribution(curves.Curve, Arrays):
         """The number of elements up to each point that are at jumps."""
         return np.cumsum(np.where(self.is_jump, self.upto - self.below, 0))
 
-    def _bounds(self, z: NDArray[Any]) -> tuple[FloatArray, FloatArray]:
-        """Return the bounds of the shares of the elements up to some values."""
-        return self._bounds_at(z, *places_among(self.points, z))
-
     def _bounds_at(
         self, z: NDArray[Any], before: IntArray, reached: IntArray
     ) -> tuple[FloatArray, FloatArray]:
@@ -341,41 +355,11 @@ class EmpiricalDistribution(curves.Curve, Arrays):
         lower, upper = (np.where(is_known, n / max(self.n_valid, 1), np.nan) for n in bounds)
         return lower, upper
 
-    def _cdf(self, z: NDArray[Any]) -> FloatArray:
-        """Return approximate shares of the elements up to some values."""
-        before, reached = places_among(self.points, z)
-        lower, upper = self._bounds_at(z, before, reached)
-        jumped = np.append(np.int64(0), self._jumped)[reached]
-        filled = (self._at(z) + jumped) / max(self.n_valid, 1)
-        return np.where(filled == filled, np.clip(filled, lower, upper), lower)
-
-    def _pdf(self, z: NDArray[Any]) -> FloatArray:
-        """Return estimated densities at some values."""
-        _, reached = places_among(self.points, z)
-        inside = np.concatenate([[0], self._between, [0]])[reached]
-        slope = self._at(z, nu=1) / max(self.n_valid, 1)
-        slope = np.where((inside > 0) & (slope == slope), slope, 0.0)
-        return np.where((z == z) & (self.n_valid > 0), slope, np.nan)
-
-    def _enclosing(self, p: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the points that enclose the quantiles of some shares."""
-        lower, upper = self._cell_of(p)
-        return self.points[lower], self.points[upper]
-
-    def _cell_of(self, p: NDArray[Any]) -> tuple[IntArray, IntArray]:
+    def _cell_of(self, p: FloatArray) -> tuple[IntArray, IntArray]:
         """Return the positions of the points that enclose the quantiles of some shares."""
-        rank = ranks(self.n_valid, curves.checked_shares(p), "inverted_cdf").lower
+        rank = ranks(self.n_valid, p, "inverted_cdf").lower
         upper = self.upto.searchsorted(rank, side="right")
         return self.below.searchsorted(rank, side="right") - 1, upper
-
-    def _quantile(self, p: NDArray[Any]) -> FloatArray:
-        """Return approximate quantiles of some shares."""
-        if not self.n_valid:
-            return np.full_like(curves.checked_shares(p), np.nan)
-        places = self._cell_of(p)
-        lower, upper = (self.points[place].astype(np.float64) for place in places)
-        reached = self._where(p * np.float64(self.n_valid) - self._jumped[places[0]])
-        return np.where(reached == reached, np.clip(reached, lower, upper), upper)
 
 
 def places_among(points: NDArray[Any], z: NDArray[Any]) -> tuple[IntArray, IntArray]:

@@ -7,10 +7,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dask_gpuselect.arguments import check_known, on_host, public
-from dask_gpuselect.arrays import in_kind
 from dask_gpuselect.distribution.quadratic import MonotoneQuadraticSpline
 from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.optional import axes
@@ -53,20 +52,13 @@ class Curve:
         return np.full_like(y, np.nan) if self.spline is None else self.spline.inverse(y)
 
 
-def evaluated(function: Any, argument: Any) -> Any:
-    """Evaluate a function of NumPy arrays, and return its results in the kind of the argument."""
-    values = function(on_host(argument))
-    if isinstance(values, tuple):
-        return tuple(in_kind(each, argument) for each in values)
-    return in_kind(values, argument)
-
-
-def checked_shares(p: NDArray[Any]) -> FloatArray:
-    """Return shares as float64, or raise if one is outside [0, 1]."""
-    outside = ~((p >= 0) & (p <= 1))  # NaN too
+def checked_shares(p: ArrayLike) -> FloatArray:
+    """Return shares as float64 on the host, or raise if one is outside [0, 1]."""
+    shares = on_host(p)
+    outside = ~((shares >= 0) & (shares <= 1))  # NaN too
     if outside.any():
-        raise ValueError(f"p must be in [0, 1], not {p[outside].flat[0]}")
-    return p.astype(np.float64)
+        raise ValueError(f"p must be in [0, 1], not {shares[outside].flat[0]}")
+    return shares.astype(np.float64)
 
 
 def plotted(x: FloatArray, y: FloatArray, ax: Any, **kwargs: Any) -> Any:

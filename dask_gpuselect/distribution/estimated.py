@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dask_gpuselect.arguments import on_host
+from dask_gpuselect.arrays import in_kind
 from dask_gpuselect.distribution import curves
 from dask_gpuselect.distribution.isotonic import isotonic_regression
 from dask_gpuselect.maths.cuts import Arrays, FloatArray
@@ -120,7 +121,7 @@ class EstimatedDistribution(Advising, curves.Curve, Arrays):
 
         See `EmpiricalDistribution.cdf` for the argument, the shape of the answer, and the errors.
         """
-        return curves.evaluated(self._at, z)
+        return in_kind(self._at(on_host(z)), z)
 
     @curves.evaluates
     def pdf(self, z: ArrayLike) -> Any:
@@ -128,7 +129,7 @@ class EstimatedDistribution(Advising, curves.Curve, Arrays):
 
         See `EmpiricalDistribution.pdf` for the argument, the shape of the answer, and the errors.
         """
-        return curves.evaluated(lambda values: self._at(values, nu=1), z)
+        return in_kind(self._at(on_host(z), nu=1), z)
 
     @curves.evaluates
     def quantile(self, p: ArrayLike) -> Any:
@@ -137,7 +138,7 @@ class EstimatedDistribution(Advising, curves.Curve, Arrays):
         NaN if p is less than the first share or more than the last. See
         `EmpiricalDistribution.quantile` for the argument, the shape of the answer, and the errors.
         """
-        return curves.evaluated(lambda shares: self._where(curves.checked_shares(shares)), p)
+        return in_kind(self._where(curves.checked_shares(p)), p)
 
     @curves.evaluates
     def plot(self, ax: Any = None, **kwargs: Any) -> Any:
