@@ -17,8 +17,9 @@ from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.keys import are_float64
-from dask_gpuselect.maths.lane_boxes import LaneBoxes, in_order
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_ends import LaneEnds, Measure, Outermost
+from dask_gpuselect.maths.tables import ahead
 from dask_gpuselect.quiet import quiet
 
 
@@ -234,8 +235,7 @@ class Boxes(Arrays):
             sizes = [a + b for a, b in zip(low(), high(), strict=True)]
             of_run = [each.sum(axis=tuple(range(axis, each.ndim))) for each in sizes]
             n = np.stack([each.ravel() for each in of_run])
-            starts, n = np.ravel((np.cumsum(n).reshape(n.shape) - n).T), np.ravel(n.T)
-            return np.repeat(starts - (np.cumsum(n) - n), n) + np.arange(n.sum())
+            return ahead(np.ravel((np.cumsum(n).reshape(n.shape) - n).T), np.ravel(n.T))
 
         def whole(columns: Callable[[], list[Any]]) -> NDArray[Any]:
             return np.concatenate(columns(), axis)
@@ -435,7 +435,8 @@ def columns_of(
         return np.asarray(n - counts(boxes.n_valid) - left_out())
 
     def fliers() -> NDArray[Any]:
-        return as_dtype(in_order(*map(to_host, (boxes.fliers, boxes.starts, boxes.counts))), dtype)
+        order = ahead(to_host(boxes.starts), to_host(boxes.counts))
+        return as_dtype(to_host(boxes.fliers)[order], dtype)
 
     columns: dict[str, ColumnOf] = {
         "n": lambda: counts(boxes.n_valid),

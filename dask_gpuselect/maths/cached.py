@@ -19,6 +19,7 @@ from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import counts_at, places_among
 from dask_gpuselect.maths.ragged import CellTally
 from dask_gpuselect.maths.slots import over_slots
+from dask_gpuselect.maths.tables import ahead
 from dask_gpuselect.maths.weight_finish import InOrder
 
 
@@ -102,8 +103,7 @@ def _places_inside(wanted: Brackets, candidates: Candidates) -> IntArray:
     below, upto = candidates.counts(wanted.ends)
     starts = np.append(np.int64(0), upto)[wanted.wanted]
     stops = np.append(below, np.int64(len(candidates)))[wanted.wanted]
-    cells = [np.arange(start, stop) for start, stop in zip(starts, stops, strict=True)]
-    return np.concatenate([np.empty(0, np.int64), *cells])
+    return ahead(starts, stops - starts)
 
 
 def _is_inside(brackets: Brackets, values: NDArray[Any]) -> NDArray[np.bool_]:

@@ -26,10 +26,10 @@ from dask_gpuselect.maths.tables import Arrays as Arrays
 from dask_gpuselect.maths.tables import FloatArray as FloatArray
 from dask_gpuselect.maths.tables import IntArray as IntArray
 from dask_gpuselect.maths.tables import Joined as Joined
+from dask_gpuselect.maths.tables import ahead, slices_of
 from dask_gpuselect.maths.tables import merge as merge
 from dask_gpuselect.maths.tables import merge_all as merge_all
 from dask_gpuselect.maths.tables import merge_any as merge_any
-from dask_gpuselect.maths.tables import slices_of
 
 RanksOf = Callable[[int], tuple[IntArray, IntArray]]
 """Function from a number of elements to the first and last ranks that are wanted among them."""
@@ -213,8 +213,7 @@ class Cuts(Joined):
         if starts is None:
             starts = self.starts()
         sizes = self.sizes[chunks].astype(np.int64, copy=False)
-        pivots = np.repeat(starts[chunks] - (np.cumsum(sizes) - sizes), sizes)
-        pivots += np.arange(len(pivots))
+        pivots = ahead(starts[chunks], sizes)
         columns = {
             name: column[chunks if name in self.OF_CHUNKS else pivots]
             for name, column in self.by_name().items()

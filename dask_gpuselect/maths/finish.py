@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
+from dask_gpuselect.maths.tables import ahead
 
 
 def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArray[Any]:
@@ -66,9 +67,7 @@ def sum_of_ranks(brackets: Brackets, tally: Tally, first: int, stop: int) -> Exa
     borders = borders_of(tally)
     gathered = inside(tally) * brackets.wanted
     elements = tally.candidates.ordered().on_host()
-    ranks = np.repeat(borders[::2] - (gathered.cumsum() - gathered), gathered) + np.arange(
-        len(elements)
-    )
+    ranks = ahead(borders[::2], gathered)
     below, upto = (each.clip(first, stop) for each in (tally.below, tally.upto))
     values = np.concatenate([brackets.ends, elements])
     counts = np.concatenate([upto - below, (ranks >= first) & (ranks < stop)])

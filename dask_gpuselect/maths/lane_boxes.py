@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dask_gpuselect.maths.cuts import Arrays
 
 Column = Any  # an array of the kind of the chunks
@@ -73,11 +70,3 @@ class LaneBoxes(Arrays):
 
 DRAWS_UP_TO = (1 << 31) - 1
 """Largest number of elements of a lane, and of listed fliers of each side."""
-
-
-def in_order(
-    fliers: NDArray[Any], starts: NDArray[np.int64], counts: NDArray[np.int64]
-) -> NDArray[Any]:
-    """Sort the fliers into the order of their lanes; see `LaneBoxes`."""
-    before = np.cumsum(counts) - counts
-    return fliers[np.repeat(starts - before, counts) + np.arange(len(fliers))]

@@ -14,9 +14,7 @@ own bracket in each lane. Numbers of elements are int64.
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
@@ -25,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError, IntArray
-from dask_gpuselect.maths.exact_sums import ExactSums, joined_weights, search, taken
+from dask_gpuselect.maths.exact_sums import ExactSums, joined_weights, search, sum_of, taken
 from dask_gpuselect.maths.ranks import Ranks
 
 if TYPE_CHECKING:
@@ -469,7 +467,7 @@ def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
 
 def total(name: str, parts: Sequence[Any]) -> Any:
     """Add up one table over all parts."""
-    return functools.reduce(operator.add, [getattr(part, name) for part in parts])
+    return sum_of([getattr(part, name) for part in parts])
 
 
 def known_of_all(parts: Sequence[Any]) -> tuple[IntArray, IntArray]:

@@ -46,6 +46,7 @@ from dask_gpuselect.maths.lane_cuts import (
     united,
 )
 from dask_gpuselect.maths.sorted_lanes import SMALLEST, SortedLanes
+from dask_gpuselect.maths.tables import ahead
 from dask_gpuselect.maths.weight_finish import WeightedOrder, answers
 from dask_gpuselect.maths.weights import check_some_weigh
 
@@ -233,7 +234,7 @@ class Items(WeightedOrder):
         (row, start, was_behind), (_, stop, is_behind) = map(self._parts, (starts, stops))
         sizes = stop - start
         pair = np.repeat(np.arange(len(row)), sizes)
-        at = row[pair], np.arange(len(pair)) + np.repeat(start - (np.cumsum(sizes) - sizes), sizes)
+        at = row[pair], ahead(start, sizes)
         sums = ExactSums.of(pair, len(row), self.values[at], self.weights[at])
         return sums + self.product[row].where(is_behind & ~was_behind)
 

@@ -150,23 +150,9 @@ def integer_of(digits: IntArray) -> int:
 
 
 def integers_of(table: IntArray) -> list[int]:
-    """Return the number of each row of digits; see `integer_of`.
-
-    Read as bytes, digits of 32 bits in 64 are two numbers: every second digit, and those between.
-    """
-    some = np.flatnonzero(table.any(axis=0))
-    if not len(some) or (table[:, : some[-1]] < 0).any():
-        return [integer_of(row) for row in table]
-    first, stop = int(some[0]), int(some[-1]) + 1
-    numbers = [_integers(table[:, start:stop:2]) for start in (first, first + 1)]
-    return [(one + (other << DIGIT)) << DIGIT * first for one, other in zip(*numbers, strict=True)]
-
-
-def _integers(words: IntArray) -> list[int]:
-    """Read each row of words of 64 bits as a number."""
-    text, size = words.tobytes(), 8 * words.shape[1]
-    starts = range(0, size * len(words), size) if size else [0] * len(words)
-    return [int.from_bytes(text[i : i + size], "little", signed=True) for i in starts]
+    """Return the number of each row of digits; see `integer_of`."""
+    numbers: list[int] = ExactSums.of_table(table, 0).integers(0).tolist()
+    return numbers
 
 
 def rounded(n: int, total: int, square: int) -> tuple[float, float]:

@@ -16,10 +16,10 @@ from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import NO_SUMS, Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.runs import Runs, ahead
+from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.slots import Slots, at_slot
-from dask_gpuselect.maths.tables import slices_of
+from dask_gpuselect.maths.tables import ahead, slices_of
 from dask_gpuselect.maths.weights import UNITS
 
 
@@ -82,7 +82,7 @@ def _pivots(runs: Runs, share: int) -> tuple[IntArray, NDArray[Any], IntArray, I
     """
     n = np.array([pivot_count(size, share) for size in runs.n_valid.tolist()])
     run = np.repeat(np.arange(len(n)), n)
-    step = ahead(np.zeros(len(n), np.int64), n, 1)
+    step = ahead(np.zeros_like(n), n)
     by_count = runs.starts[run] + step * (runs.n_valid[run] - 1) // np.maximum(n[run] - 1, 1)
     before, weight = runs.sums_of(run)
     by_weight = runs.reach(run, before + weight.share_of((step + 1) / n[run]))
@@ -116,7 +116,7 @@ def tally(given: SortedSlots, brackets: Slots, most: Slots | int) -> Slots:
     sizes = (stops - begins) * wanted
     n = np.add.reduceat(sizes, first + np.arange(len(first)))
     fits = n <= [at_slot(most, slot) for slot in slots]
-    places = ahead(begins, sizes * np.repeat(fits, n_cells), 1)
+    places = ahead(begins, sizes * np.repeat(fits, n_cells))
     squares, products = _products(runs, begins, stops, asked)
     ones, counts = np.ones_like(number), ("n_valid", "n_missing", "n_left_out", "n_idle")
     columns: dict[str, Sequence[Any]] = {

@@ -23,6 +23,7 @@ from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, ranks_of_each
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.tables import ahead
 from dask_gpuselect.maths.weight_finish import WeightedOrder, answers
 from dask_gpuselect.maths.weights import check_some_weigh
 
@@ -168,7 +169,7 @@ def ends(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:
     inner = np.where(is_number[0], inner, starts)
     outer = np.where(is_number[1], outer, stops)
     n_low, n_high = np.minimum(inner - starts, most), np.minimum(stops - outer, most)
-    low_places, high_places = ahead(starts, n_low, 1), ahead(stops - 1, n_high, -1)
+    low_places, high_places = ahead(starts, n_low), ahead(stops - 1, n_high, -1)
     singles = np.concatenate([starts, stops - 1, inner, outer - 1])
     elements = runs.elements(np.concatenate([singles.clip(0), low_places, high_places]))
     single, low, high = np.split(elements, np.cumsum([len(singles), len(low_places)]))
@@ -194,12 +195,6 @@ def ends(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:
     )
 
 
-def ahead(first: IntArray, n: IntArray, step: int) -> IntArray:
-    """List `n` places of each run, from a first one on."""
-    number = np.arange(int(n.sum())) - np.repeat(np.cumsum(n) - n, n)
-    return np.asarray(np.repeat(first, n) + step * number)
-
-
 def _outermost(
     runs: Runs, measure: Any, n: IntArray, elements: NDArray[Any], most: int, *, is_high: bool
 ) -> Outermost:
@@ -211,7 +206,7 @@ def _outermost(
             order = ahead(np.cumsum(n) - 1, n, -1)
         return Outermost.of(measure, run, elements[order], most, is_high=is_high)
     is_new = np.append(True, (run[1:] != run[:-1]) | (elements[1:] != elements[:-1]))[: len(run)]
-    outer = ahead(runs.stops, n, -1) if is_high else ahead(runs.starts, n, 1)
+    outer = ahead(runs.stops, n, -1) if is_high else ahead(runs.starts, n)
     run, elements, outer = run[is_new], elements[is_new], outer[is_new]
     # A value ends where the next one begins, except for the last value of a run.
     last = np.flatnonzero(np.append(run[1:] != run[:-1], True)[: len(run)])

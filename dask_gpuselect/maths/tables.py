@@ -33,6 +33,12 @@ def slices_of(sizes: IntArray) -> list[slice]:
     return [*map(slice, (stops - sizes).tolist(), stops.tolist())]
 
 
+def ahead(first: IntArray, n: IntArray, step: int = 1) -> IntArray:
+    """List `n` places of each piece, from a first one on."""
+    number = np.arange(int(n.sum())) - np.repeat(np.cumsum(n) - n, n)
+    return np.asarray(np.repeat(first, n) + step * number)
+
+
 def _size(value: Any) -> int:
     if isinstance(value, list | tuple):
         return sum(map(_size, value))

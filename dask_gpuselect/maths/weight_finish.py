@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally, covered
-from dask_gpuselect.maths.exact_sums import ExactSums, Wholes, needs, quotient, whole_needs
+from dask_gpuselect.maths.exact_sums import ExactSums, Wholes, needs, quotient
 from dask_gpuselect.maths.finish import borders_of, inside
 from dask_gpuselect.maths.weights import POINT, PRODUCT_UNIT, WEIGHT_UNIT
 
-FEW = 64  # elements that are multiplied, or places that are looked up, as Python integers
+FEW = 64  # elements that are multiplied as Python integers
 # Sums of the candidates' weights are stored behind every so many of them. Between, they are added
 # up where they are wanted.
 BLOCK = 64
@@ -69,18 +69,10 @@ class WeightedOrder(ABC):
         If `passes`, also those up to which they are exceeded. See `exact_sums.needs`.
         """
         wanted = needs(self.sums_of(slot)[1], share, self.unit)
-        return self._reach_each(slot, wanted if passes else wanted[:1])
+        return self.reach_each(slot, wanted if passes else wanted[:1])
 
-    def reach_wholes(
-        self, slot: IntArray, sums: Sequence[NDArray[np.object_]]
-    ) -> Sequence[IntArray]:
-        """Find the first places up to which several whole sums are reached in each slot.
-
-        The sums are in units of ``2**-POINT``.
-        """
-        return self._reach_each(slot, [ExactSums.of_integers(each, WEIGHT_UNIT) for each in sums])
-
-    def _reach_each(self, slot: IntArray, sums: Sequence[ExactSums]) -> Sequence[IntArray]:
+    def reach_each(self, slot: IntArray, sums: Sequence[ExactSums]) -> Sequence[IntArray]:
+        """Find the first places up to which several sums are reached in each slot."""
         before, _ = self.sums_of(slot)
         every = ExactSums.joined([each + before for each in sums])
         return [*self.reach(np.tile(slot, len(sums)), every).reshape(len(sums), -1)]
@@ -92,10 +84,6 @@ class WeightedOrder(ABC):
     @abstractmethod
     def weights_before(self, places: IntArray) -> ExactSums:
         """Return the weight of all elements before each place."""
-
-    def wholes_before(self, places: IntArray) -> NDArray[np.object_]:
-        """Return the weight of all elements before each place, in units of ``2**-POINT``."""
-        return self.weights_before(places).integers(WEIGHT_UNIT)
 
     @abstractmethod
     def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
@@ -175,7 +163,8 @@ def window_means(
     before, weight = order.sums_of(slot)
     total, squares = weight.integers(WEIGHT_UNIT), order.squares_of(slot).integers(PRODUCT_UNIT)
     about = windows(total, squares, q.tolist())
-    first, last = order.reach_wholes(slot, sums_reached(*about))
+    sums = [ExactSums.of_integers(each, WEIGHT_UNIT) for each in sums_reached(*about)]
+    first, last = order.reach_each(slot, sums)
     low, high = order.elements(np.concatenate([first, last])).reshape(2, -1)
     with np.errstate(invalid="ignore", over="ignore"):
         means = np.where(low == high, low, low + high).astype(dtype)  # -inf and inf are NaN
@@ -184,7 +173,7 @@ def window_means(
         return means
     first, last, before = first[some], last[some], before[some]
     begin, end, scale = (each[some] for each in about)
-    ends = order.wholes_before(np.concatenate([first + 1, last]))
+    ends = order.weights_before(np.concatenate([first + 1, last])).integers(WEIGHT_UNIT)
     first_ends, last_begins = ends.reshape(2, -1) - before.integers(WEIGHT_UNIT)
     total = whole(low[some]) * (first_ends * scale - begin)
     total += whole(high[some]) * (end - last_begins * scale)
@@ -270,18 +259,7 @@ class InOrder(WeightedOrder):
         return self.tally.square[slot]
 
     def reach(self, slot: IntArray, sums: ExactSums) -> IntArray:
-        (places,) = self.reach_wholes(slot, [sums.integers(WEIGHT_UNIT)])
-        return places
-
-    def reach_shares(
-        self, slot: IntArray, share: NDArray[np.float64], *, passes: bool
-    ) -> Sequence[IntArray]:
-        return self.reach_wholes(slot, whole_needs(self.cells.total, share)[: 1 + passes])
-
-    def reach_wholes(
-        self, slot: IntArray, sums: Sequence[NDArray[np.object_]]
-    ) -> Sequence[IntArray]:
-        """Find the first places up to which several whole sums are reached.
+        """Find the first places up to which sums are reached.
 
         A place is the last rank of the elements that equal an end.
 
@@ -290,13 +268,13 @@ class InOrder(WeightedOrder):
         ChunksChangedError
             If one of them is not among the candidates: load 2 read other data than load 1.
         """
-        cell, is_end, among = self.cells.reached(np.concatenate(sums))
+        cell, is_end, among = self.cells.reached(sums.integers(WEIGHT_UNIT))
         if not (is_end | self.brackets.wanted[cell]).all():
             raise _left()
         place = self._reached(among)
         behind_ends = self.borders[np.minimum(2 * cell + 2, len(self.borders) - 1)]
         inner = self.borders[2 * cell] + place - self.starts[cell]
-        return [*np.where(is_end, behind_ends - 1, inner).reshape(len(sums), -1)]
+        return np.asarray(np.where(is_end, behind_ends - 1, inner))
 
     def _reached(self, sums: NDArray[np.object_]) -> IntArray:
         """Find the candidates up to which all before them reach some sums."""
@@ -320,28 +298,15 @@ class InOrder(WeightedOrder):
         return np.where(is_end, np.nan, self.weights.reshape(-1)[place])
 
     def weights_before(self, places: IntArray) -> ExactSums:
-        if len(places) <= FEW:
-            return ExactSums.of_integers(self.wholes_before(places), WEIGHT_UNIT)
-        # A weighted box of a million elements may ask for 4,000 places: with Python integers they
-        # take a sixth of its time.
-        cell, is_end, among = self._among(places)
-        segments, gathered = self.cells.sums()
-        return segments[2 * cell + is_end] + (among - gathered[cell]).where(~is_end)
-
-    def _among(self, places: IntArray) -> tuple[IntArray, NDArray[np.bool_], ExactSums]:
-        """Return `_parts` of places, and the weight of the candidates before each."""
         cell, is_end, place = self._parts(places)
         if len(self.weights) == 1:
-            return cell, is_end, self._only.at(place, np.zeros_like(place))
-        block, rest = np.divmod(place, self.weights.shape[1])
-        some, row = np.unique(block, return_inverse=True)
-        return cell, is_end, self.blocks[block] + self._running(some).at(rest, row)
-
-    def wholes_before(self, places: IntArray) -> NDArray[np.object_]:
-        cell, is_end, sums = self._among(places)
-        cells = self.cells
-        inner = cells.starts[cell] - cells.gathered[cell] + sums.integers(WEIGHT_UNIT)
-        return np.where(is_end, cells.stops[cell], inner)
+            among = self._only.at(place, np.zeros_like(place))
+        else:
+            block, rest = np.divmod(place, self.weights.shape[1])
+            some, row = np.unique(block, return_inverse=True)
+            among = self.blocks[block] + self._running(some).at(rest, row)
+        segments, gathered = self.cells.sums()
+        return segments[2 * cell + is_end] + (among - gathered[cell]).where(~is_end)
 
     def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
         cell, is_end, place = self._parts(np.concatenate([starts, stops]))
@@ -460,9 +425,6 @@ def differences(at: IntArray, sum_of: Callable[[int, int], int]) -> NDArray[np.o
     `sum_of` sums between two places. Each place is summed once, and those outside all pairs never.
     """
     first, last = at.reshape(2, -1)
-    if (last - first).sum() <= FEW:
-        pairs = zip(first.tolist(), last.tolist(), strict=True)
-        return np.array([sum_of(*pair) if pair[0] < pair[1] else 0 for pair in pairs], object)
     cuts = np.unique(at)
     is_between = covered(cuts, first, last)[1:-1].tolist()
     pieces = zip(pairwise(cuts.tolist()), is_between, strict=True)
