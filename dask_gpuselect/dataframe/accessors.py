@@ -705,12 +705,10 @@ def _as_quantiles(
     """Return quantiles in the form of pandas' answer."""
     answers = [column.answered(each, len(q)) for column, each in zip(columns, values, strict=True)]
     index = pd.Index(q, dtype=np.float64)
-    is_series = len(columns) == 1 and columns[0].place is None
-    result = _framed(answers, names, index, is_series=is_series)
+    result = _framed(answers, columns, names, index)
     if not is_scalar:
         return result
-    row = result.iloc[0]
-    return row if is_series else row.rename(name)
+    return result.iloc[0].rename(name) if result.ndim == 2 else result.iloc[0]
 
 
 def _as_description(
@@ -722,13 +720,12 @@ def _as_description(
         rest = [None] * (len(index) - 3) if values is None else values.tolist()
         numbers = pd.array([n, mean, std, *rest], dtype=float_kind(column.kind))
         answers.append(pd.Series(numbers))
-    is_series = len(columns) == 1 and columns[0].place is None
-    return _framed(answers, names, pd.Index(index), is_series=is_series)
+    return _framed(answers, columns, names, pd.Index(index))
 
 
-def _framed(answers: list[Any], names: Any, index: Any, *, is_series: bool) -> Any:
+def _framed(answers: list[Any], columns: list[Column], names: Any, index: Any) -> Any:
     """Return the answers about columns as a Series or a DataFrame."""
-    if is_series:
+    if len(columns) == 1 and columns[0].place is None:  # a Series
         return answers[0].set_axis(index).rename(names[0])
     frame = pd.DataFrame(dict(enumerate(answers))).set_axis(index)
     return frame.set_axis(names, axis=1)

@@ -276,21 +276,19 @@ class ExactSums(Arrays):
         high[0] += low.any(axis=0)
         return self.carried(0, high)
 
-    def _leading_digits(self) -> tuple[list[IntArray], IntArray, NDArray[np.bool_]]:
-        """Return the highest three digits of each number, the highest first.
+    def leading_digits(self, n: int) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
+        """Return the highest `n` digits of numbers that are not negative, the highest first.
 
         Also return the place of the highest (any for zero), and whether all other digits are zero.
         """
-        own = self.in_digits()
-        digits = own.digits if len(own.digits) else np.zeros((1, *self.shape), np.int64)
-        some = digits != 0
-        top = np.maximum(len(digits) - 1 - np.argmax(some[::-1], axis=0), 0)
-        leading = [
-            np.take_along_axis(digits, np.maximum(top - i, 0)[None], axis=0)[0] for i in range(3)
-        ]
-        leading = [np.where(top >= i, digit, 0).astype(np.int64) for i, digit in enumerate(leading)]
-        is_all = ~some.any(axis=0) | (np.argmax(some, axis=0) > top - 3)
-        return leading, top + own.first, is_all
+        own, size = self.in_digits(), math.prod(self.shape)
+        digits = np.zeros((n + max(len(own.digits), 1), size), np.int64)
+        digits[n : n + len(own.digits)] = own.digits.reshape(len(own.digits), size)
+        top = len(digits) - 1 - (digits != 0)[::-1].argmax(axis=0)
+        leading = digits.ravel()[(top - np.arange(n)[:, None]) * size + np.arange(size)]
+        is_all = np.count_nonzero(leading, axis=0) == np.count_nonzero(digits, axis=0)
+        top = (top - n + own.first).reshape(self.shape)
+        return leading.reshape(n, *self.shape), top, is_all.reshape(self.shape)
 
     def magnitude(self) -> Self:
         """Compute absolute values."""
@@ -329,7 +327,7 @@ class ExactSums(Arrays):
             units = self.integers(self.first).ravel().tolist()
             floats = [_as_float(each, DIGIT * self.first) for each in units]
             return np.array(floats, np.float64).reshape(self.shape)
-        (a, b, c), top, is_all = self._leading_digits()
+        (a, b, c), top, is_all = self.leading_digits(3)
         bits = np.frexp(a.astype(np.float64))[1]  # of the highest digit
         shift = np.clip(DIGIT - bits, 0, DIGIT - 1).astype(np.uint64)
         whole = (a << DIGIT | b).astype(np.uint64) << shift | (c >> bits).astype(np.uint64)
@@ -342,9 +340,9 @@ class ExactSums(Arrays):
 
     def leading(self) -> tuple[FloatArray, IntArray]:
         """Return the numbers as floats times ``2**(32 * place)``, to 64 bits; 0 for zero."""
-        digits, top, _ = self._leading_digits()
+        digits, top, _ = self.leading_digits(3)
         scales = 2.0 ** (-DIGIT * np.arange(3))
-        numbers: FloatArray = np.tensordot(scales, np.array(digits, np.float64), 1)
+        numbers: FloatArray = np.tensordot(scales, digits.astype(np.float64), 1)
         return numbers, top
 
 

@@ -292,12 +292,7 @@ def _leading(numbers: ExactSums) -> tuple[NDArray[Any], ...]:
     overlap, and are precise to 2**-120 of the number. The last result is True where nothing is
     left.
     """
-    own, n = numbers.in_digits(), len(numbers)
-    digits = np.zeros((TAKEN + max(len(own.digits), 1), n), np.int64)
-    digits[TAKEN : TAKEN + len(own.digits)] = own.digits
-    top = len(digits) - 1 - (digits != 0)[::-1].argmax(axis=0)
-    leading = digits.ravel()[(top - np.arange(TAKEN)[:, None]) * n + np.arange(n)]
-    is_whole = np.count_nonzero(leading, axis=0) == np.count_nonzero(digits, axis=0)
+    leading, top, is_whole = numbers.leading_digits(TAKEN)
     a, b, c, d, e = leading * SCALES
     high, middle = two_sum(a, b)
     middle, low = two_sum(middle, c)
@@ -306,7 +301,7 @@ def _leading(numbers: ExactSums) -> tuple[NDArray[Any], ...]:
     low, rest = two_sum(low, d)
     low, lost = two_sum(low, e)
     is_all = (rest == 0) & (lost == 0) & is_whole
-    return high, middle, low, DIGIT * (top - TAKEN + own.first), is_all
+    return high, middle, low, DIGIT * top, is_all
 
 
 def _quotient(numbers: ExactSums, n: IntArray) -> tuple[FloatArray, NDArray[np.bool_]]:
