@@ -35,8 +35,8 @@ def slices_of(sizes: IntArray) -> list[slice]:
 
 def ahead(first: IntArray, n: IntArray, step: int = 1) -> IntArray:
     """List `n` places of each piece, from a first one on."""
-    number = np.arange(int(n.sum())) - np.repeat(np.cumsum(n) - n, n)
-    return np.asarray(np.repeat(first, n) + step * number)
+    before = np.cumsum(n, dtype=np.int64) - n
+    return np.repeat(first - step * before, n) + np.arange(0, step * int(n.sum()), step)
 
 
 def _size(value: Any) -> int:
