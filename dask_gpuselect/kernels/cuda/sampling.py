@@ -153,7 +153,9 @@ def _sample_for(n_brackets: int, n: int) -> int:
 def _to_select_many(tally: Tally, sample: Array | None = None) -> Tally:
     """Let candidates be selected at many places by a sample of them, which may be there, sorted."""
     select = partial(_select_many, sample)
-    return replace(tally, candidates=DeviceCandidates(tally.candidates.elements, select_many=select))
+    return replace(
+        tally, candidates=DeviceCandidates(tally.candidates.elements, select_many=select)
+    )
 
 
 def _select_many(sample: Array | None, candidates: Array, places: IntArray) -> NDArray[Any] | None:
