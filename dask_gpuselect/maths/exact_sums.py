@@ -68,7 +68,7 @@ class ExactSums(Arrays):
         """Add up the products of finite numbers, each to the sum of its group."""
         if not len(group):
             return cls.zeros((n_groups,))
-        lowest, highest = np.sum([_begins(factor) for factor in factors], axis=0).tolist()
+        lowest, highest = np.sum([begins(factor) for factor in factors], axis=0).tolist()
         first, last = lowest // DIGIT, highest // DIGIT
         n_digits = last - first + 2 * len(factors) + 1
         table = np.zeros((n_groups, n_digits), np.int64)
@@ -400,7 +400,7 @@ def _span(parts: Sequence[ExactSums]) -> tuple[int, int]:
     return first, max((part.first + len(part.digits) for part in some), default=0) - first
 
 
-def _begins(values: NDArray[Any]) -> tuple[int, int]:
+def begins(values: NDArray[Any]) -> tuple[int, int]:
     """Find the lowest and the highest place where the bits of some numbers begin; see `_wide`."""
     if values.dtype.kind != "f":
         return 0, 0
@@ -774,15 +774,22 @@ def joined_weights(weights: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate(weights)
 
 
-def quotient(numerator: int, denominator: int, dtype: np.dtype[Any]) -> Any:
-    """Round a fraction with a positive denominator once to a floating-point dtype."""
-    rounded = numerator / denominator
-    if dtype.itemsize < 8 and np.float64(rounded).view(np.uint64) % 2 == 0:
-        # Take the odd one of the two float64 beside the fraction: it is never halfway between two
+EVEN_BITS = (1 << 28) - 1  # bits of a float64 that are 0 if it is halfway between two float32
+
+
+def quotients(
+    numerators: Sequence[int], denominators: Sequence[int], dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    """Round fractions with positive denominators once to a floating-point dtype."""
+    pairs = [*zip(numerators, denominators, strict=True)]
+    rounded = np.array([top / bottom for top, bottom in pairs], np.float64)
+    is_even = rounded.view(np.uint64) & np.uint64(EVEN_BITS) == 0
+    for i in np.flatnonzero(is_even).tolist() if dtype.itemsize < 8 else ():
+        # Take the float64 next to it on the side of the fraction: it is never halfway between two
         # numbers of the smaller dtype, so the second rounding is right.
-        top, bottom = rounded.as_integer_ratio()
+        (top, bottom), (numerator, denominator) = rounded[i].as_integer_ratio(), pairs[i]
         rest = numerator * bottom - top * denominator
         if rest:
-            rounded = np.nextafter(rounded, np.inf if rest > 0 else -np.inf)
+            rounded[i] = np.nextafter(rounded[i], np.inf if rest > 0 else -np.inf)
     with np.errstate(over="ignore", under="ignore"):
-        return np.float64(rounded).astype(dtype)
+        return rounded.astype(dtype)

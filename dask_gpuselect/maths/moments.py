@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
 from dask_gpuselect.maths.exact_sums import (
     DIGIT,
+    EVEN_BITS,
     MASK,
     SQUARE_POINT,
     TOTAL_POINT,
     ExactSums,
     product,
-    quotient,
+    quotients,
     sum_of,
     two_sum,
 )
@@ -194,17 +195,14 @@ def means(n: IntArray, total: ExactSums, dtype: np.dtype[Any]) -> NDArray[Any]:
     """
     by, sizes = np.maximum(n, 1), total.magnitude()
     with np.errstate(all="ignore"):
-        quotients, is_sure = _quotient(sizes, by)
-        answers = np.where(total.is_negative, -quotients, quotients).astype(dtype)
+        rounded_sizes, is_sure = _quotient(sizes, by)
+        answers = np.where(total.is_negative, -rounded_sizes, rounded_sizes).astype(dtype)
     if dtype.itemsize < 8:  # rounded again, which is wrong if the first has made a tie
-        is_sure &= quotients.view(np.uint64) & np.uint64(EVEN_BITS) != 0
+        is_sure &= rounded_sizes.view(np.uint64) & np.uint64(EVEN_BITS) != 0
     unsure = np.flatnonzero(~is_sure | (n >= MANY))
-    some = zip(total[unsure].integers(-TOTAL_POINT), by[unsure].tolist(), strict=True)
-    answers[unsure] = [quotient(each, m << DIGIT * TOTAL_POINT, dtype) for each, m in some]
+    n_units = by[unsure].astype(object) << DIGIT * TOTAL_POINT
+    answers[unsure] = quotients(total[unsure].integers(-TOTAL_POINT), n_units, dtype)
     return np.where(n > 0, answers, dtype.type(np.nan))
-
-
-EVEN_BITS = (1 << 28) - 1  # bits of a float64 that are 0 if it is halfway between two float32
 
 
 # --- Sums of many lanes, rounded ------------------------------------------------------------------

@@ -20,7 +20,7 @@ from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference import weighing
 from dask_gpuselect.maths import exact_sums
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts, Tally
-from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, needs, quotient
+from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, needs, quotients
 from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.ranks import ranks
 from dask_gpuselect.maths.weight_brackets import find_weighted_brackets
@@ -130,7 +130,7 @@ def test_counts_are_reached_as_numpy_has_it(q: float, n: int) -> None:
 def test_quotients_are_rounded_once(numerator: int, denominator: int) -> None:
     for name in ("f8", "f4"):
         dtype = np.dtype(name)
-        result = quotient(numerator, denominator, dtype)
+        (result,) = quotients([numerator], [denominator], dtype)
         assert result == nearest(Fraction(numerator, denominator), dtype)
 
 

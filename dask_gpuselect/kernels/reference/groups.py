@@ -140,8 +140,10 @@ def places_in_groups(codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntA
     The codes are a NumPy array. The groups follow one another.
     """
     places = np.flatnonzero(codes >= 0)
-    sizes = np.bincount(codes[places], minlength=n_groups).astype(np.int64)
-    return places[np.argsort(codes[places], kind="stable")], sizes
+    # NumPy's stable sort of one or two bytes is a radix sort.
+    short = codes[places].astype(np.min_scalar_type(n_groups), copy=False)
+    sizes = np.bincount(short, minlength=n_groups).astype(np.int64)
+    return places[np.argsort(short, kind="stable")], sizes
 
 
 # In groups of at least this many elements on average, sorting each is faster than sorting all by
@@ -153,10 +155,8 @@ def sorted_in_groups(values: NDArray[Any], codes: NDArray[np.int32], n_groups: i
     """Sort the elements of NumPy arrays by group and by value; none may be missing."""
     if n_groups * LEAST_SORTED > len(values):
         return np.asarray(values[np.lexsort((values, codes))])
-    # NumPy's stable sort of one or two bytes is a radix sort.
-    short = codes.astype(np.min_scalar_type(n_groups), copy=False)
-    ordered = np.asarray(values[np.argsort(short, kind="stable")])
-    stops = np.cumsum(np.bincount(codes, minlength=n_groups))
+    places, sizes = places_in_groups(codes, n_groups)
+    ordered, stops = np.asarray(values[places]), np.cumsum(sizes)
     for start, stop in pairwise([0, *stops.tolist()]):
         ordered[start:stop].sort()
     return ordered
