@@ -150,8 +150,7 @@ MADE: dict[str, tuple[Defined, ...]] = {
     "tally": (*OF_SPANS, OF_MANY),
     "groups_tally": ((("IN_SHARED", 0),), (("IN_SHARED", 1),)),
     "groups_words": ((("IN_SHARED", 0),), (("IN_SHARED", 1),)),
-    "weigh_once": ((), *(((each, 1),) for each in ("WHOLE", "ALONE", "IN_UNITS"))),
-    "sampled_box": ((("ANSWER", 64), ("ONLY_MOST", 8)),),
+    "weigh_once": ((), *(((each, 1),) for each in ("WHOLE", "IN_UNITS"))),
     "gather_and_sum": (*OF_SPANS, (*OF_MANY, ("KEYED", 1))),
     "point": tuple((("SPACE", space),) for space in SPACES.values()),
     "extent": tuple((("SPACE", SPACES[space]),) for space in ("value", "key")),
@@ -299,7 +298,7 @@ def of_lanes(dtype: str, arch: str) -> Sources:
     answer, lengths = LANES[dtype]
     kind, shared = np.dtype(dtype), SHARED.get(arch, SHARED["sm_90"])
     for n, side_by_side in lengths:
-        how: dict[str, Any] = {"side_by_side": side_by_side, "in_vectors": n == 24}
+        how: dict[str, Any] = {"side_by_side": side_by_side}
         kernel = lane_kernel(kind, n, shared, **how)
         if kernel is None:
             assert arch == "sm_75"

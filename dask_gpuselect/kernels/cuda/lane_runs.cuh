@@ -18,7 +18,6 @@
 //   MIN_BLOCKS: blocks at the same time on a multiprocessor
 //   SIDE_BY_SIDE: lanes are next to each other in memory, not one behind the other
 //   STAGED: threads fetch keys for other threads, because they read rows in the order of memory
-//   WORDS: elements that are loaded at once
 //   ORDERED: the runs of a lane are merged, because many keys of it are wanted
 
 #include "lanes.cuh"
@@ -229,30 +228,19 @@ __device__ __forceinline__ void fetch_rows(
     }
 }
 
-// The unit of a load.
-#if WORDS == 1
-typedef Word Vector;
-__device__ __forceinline__ Word word_in(const Vector& vector, int) { return vector; }
-#else
-typedef uint4 Vector;
-__device__ __forceinline__ Word word_in(const Vector& vector, int i) {
-    return ((const Word*)&vector)[i];
-}
-#endif
-
 // Fetch lanes that are one behind the other: a warp's threads read the warp's lanes, several together
 // if they are short. Enough rows or lanes are read one after the other that 16 loads are in flight.
 __device__ __forceinline__ void fetch_lanes(
     const Stack& stack, const Rows& rows, i64 first_lane, Key* kept
 ) {
-    constexpr int PLACES = (KEPT * GROUP + WORDS - 1) / WORDS;  // of a lane, for vectors
+    constexpr int PLACES = KEPT * GROUP;  // of a lane
     constexpr int WIDTH = PLACES > 16 ? 32 : PLACES > 8 ? 16 : PLACES > 4 ? 8 : PLACES > 2 ? 4 : 2;
     constexpr int AT_ONCE = 32 / WIDTH, STEPS = (PLACES + WIDTH - 1) / WIDTH;
-    constexpr int ROUNDS = GROUP < 32 ? 32 / GROUP / AT_ONCE : 1, IN_FLIGHT = WORDS > 1 ? 8 : 16;
+    constexpr int ROUNDS = GROUP < 32 ? 32 / GROUP / AT_ONCE : 1, IN_FLIGHT = 16;
     constexpr int LANES_TOGETHER = ROUNDS < IN_FLIGHT ? ROUNDS : IN_FLIGHT;
     constexpr int STEPS_TOGETHER =
         STEPS * LANES_TOGETHER < IN_FLIGHT ? STEPS : IN_FLIGHT / LANES_TOGETHER;
-    constexpr int SURE_STEPS = (KEPT - 4 * RUNS) * GROUP / (WIDTH * WORDS);
+    constexpr int SURE_STEPS = (KEPT - 4 * RUNS) * GROUP / WIDTH;
     int me = threadIdx.x % WIDTH, n = rows.n;
     int first_slot = threadIdx.x / 32 * (32 / GROUP) + threadIdx.x % 32 / WIDTH;
     i64 lane = first_lane + first_slot;
@@ -262,10 +250,10 @@ __device__ __forceinline__ void fetch_lanes(
     for (int first = 0; first < STEPS; first += STEPS_TOGETHER) {
 #pragma unroll 1
         for (int start = 0; start < ROUNDS; start += LANES_TOGETHER) {
-            Vector vectors[STEPS_TOGETHER][LANES_TOGETHER];
+            Word words[STEPS_TOGETHER][LANES_TOGETHER];
 #pragma unroll
             for (int s = 0; s < STEPS_TOGETHER; ++s) {
-                int step = first + s, row = (me + step * WIDTH) * WORDS;
+                int step = first + s, row = me + step * WIDTH;
                 bool is_row = step < SURE_STEPS || (step < STEPS && row < n);
                 const char* at = read.row_0;
                 i64 jump = 0;
@@ -276,9 +264,9 @@ __device__ __forceinline__ void fetch_lanes(
                 at += start * jump;
 #pragma unroll
                 for (int l = 0; l < LANES_TOGETHER; ++l) {
-                    vectors[s][l] = Vector();
+                    words[s][l] = Word(0);
                     bool is_lane = (start + l) * AT_ONCE < n_left;
-                    if (is_row && is_lane) vectors[s][l] = __ldg((const Vector*)at);
+                    if (is_row && is_lane) words[s][l] = __ldg((const Word*)at);
                     at += jump;
                     asm("" : "+l"(at));  // otherwise the compiler computes all offsets for every load
                 }
@@ -286,19 +274,14 @@ __device__ __forceinline__ void fetch_lanes(
 #pragma unroll
             for (int s = 0; s < STEPS_TOGETHER; ++s) {
                 int step = first + s;
+                // The row of the first step; later rows are as far apart.
+                Key* its_kept = kept + me / GROUP * PITCH + me % GROUP + first_slot * STRIDE;
+                bool is_place = PLACES % WIDTH == 0 || me + step * WIDTH < PLACES;
+                int further = step * (WIDTH / GROUP) * PITCH;
 #pragma unroll
-                for (int i = 0; i < WORDS; ++i) {
-                    int row = me * WORDS + i;  // of the first step; later rows are as far apart
-                    Key* its_kept = kept + row / GROUP * PITCH + row % GROUP + first_slot * STRIDE;
-                    bool is_place = PLACES % WIDTH == 0 || me + step * WIDTH < PLACES;
-                    int further = step * (WIDTH * WORDS / GROUP) * PITCH;
-#pragma unroll
-                    for (int l = 0; l < LANES_TOGETHER; ++l) {
-                        int slot = (start + l) * AT_ONCE;
-                        if (step < STEPS && is_place) {
-                            its_kept[further + slot * STRIDE] = word_in(vectors[s][l], i);
-                        }
-                    }
+                for (int l = 0; l < LANES_TOGETHER; ++l) {
+                    int slot = (start + l) * AT_ONCE;
+                    if (step < STEPS && is_place) its_kept[further + slot * STRIDE] = words[s][l];
                 }
             }
         }

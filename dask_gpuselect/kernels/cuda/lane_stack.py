@@ -139,16 +139,9 @@ class LaneStack(NamedTuple):
         takes the other arguments.
         """
         shared, dtype = most_shared(cupy.cuda.Device().id), self.dtype
-        in_vectors = not self.is_side_by_side and self._is_in_vectors(16 // dtype.itemsize)
-        layout: dict[str, Any] = {"side_by_side": self.is_side_by_side, "in_vectors": in_vectors}
-        kernel = source.lane_kernel(dtype, self.n, shared, **layout, **how)
+        is_beside = self.is_side_by_side
+        kernel = source.lane_kernel(dtype, self.n, shared, side_by_side=is_beside, **how)
         return None if kernel is None or self.n_tiles(kernel) > MOST_BLOCKS else kernel
-
-    def _is_in_vectors(self, size: int) -> bool:
-        """Return whether every lane consists of whole 16-byte vectors of `size` elements."""
-        part = self.record["parts"][0]
-        fits = len(self.parts) == 1 and int(part["row"]) == 1 and int(part["data"]) % 16 == 0
-        return fits and self.n % size == 0 and int(part["outer"]) % size == 0
 
     def n_tiles(self, kernel: source.LaneKernel) -> int:
         """Return how many tiles of lanes a kernel takes, one by each block."""

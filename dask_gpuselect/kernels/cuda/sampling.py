@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
-from itertools import accumulate, compress
 from typing import Any, NamedTuple
 
 import cupy
@@ -34,8 +32,7 @@ from dask_gpuselect.kernels.cuda.launch import (
     places_in,
 )
 from dask_gpuselect.kernels.cuda.moments import N_SUMS, moments_of
-from dask_gpuselect.kernels.cuda.only_box import box_of, most_listed
-from dask_gpuselect.kernels.cuda.only_lane import MOST_READ, wanted_of
+from dask_gpuselect.kernels.cuda.only_lane import MOST_READ
 from dask_gpuselect.kernels.cuda.source import digits
 from dask_gpuselect.kernels.cuda.spans import (
     DeviceCandidates,
@@ -55,7 +52,6 @@ from dask_gpuselect.maths.cuts import Brackets, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import guess_brackets
 from dask_gpuselect.maths.finish import are_gathered, order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import pilot_bracket, pilot_room
 
@@ -68,7 +64,6 @@ SAMPLE_TIMES = 4
 # narrowed by a sample of their own; and how many candidates are worth that.
 MANY = 12
 WORTH_NARROWING = 1 << 22
-SURELY = 0.98  # share of the expected candidates that there surely are, without ties
 
 
 def sample(values: Elements, size: int) -> NDArray[Any]:
@@ -127,8 +122,8 @@ def pilot(values: Elements, size: int, ranks: RanksOf) -> tuple[Brackets, Tally 
     guess = None if plan is None else _pilot_on_device(values, n, size, plan)
     brackets, tally = guess or _guessed(values, n, size, ranks)
     if tally is not None and n_brackets > MANY:
-        assert isinstance(tally.candidates, DeviceCandidates)
-        tally = tally if tally.candidates.select_many else _to_select_many(tally)
+        candidates = DeviceCandidates(tally.candidates.elements, select_many=_select_many)
+        tally = replace(tally, candidates=candidates)
     return brackets, tally
 
 
@@ -150,15 +145,7 @@ def _sample_for(n_brackets: int, n: int) -> int:
     return min(int((n_brackets * n / 2) ** (2 / 3)), n // 4)
 
 
-def _to_select_many(tally: Tally, sample: Array | None = None) -> Tally:
-    """Let candidates be selected at many places by a sample of them, which may be there, sorted."""
-    select = partial(_select_many, sample)
-    return replace(
-        tally, candidates=DeviceCandidates(tally.candidates.elements, select_many=select)
-    )
-
-
-def _select_many(sample: Array | None, candidates: Array, places: IntArray) -> NDArray[Any] | None:
+def _select_many(candidates: Array, places: IntArray) -> NDArray[Any] | None:
     """Select the elements at the places, among the few that a sample of the candidates leaves.
 
     Reads the candidates once. Scratch: the sample, three times, and those few. None if they are too
@@ -169,10 +156,10 @@ def _select_many(sample: Array | None, candidates: Array, places: IntArray) -> N
         return None
     is_apart = np.diff(wanted) > 1  # neighbours, as of a quantile, share a bracket
     first, last = wanted[np.append(True, is_apart)], wanted[np.append(is_apart, True)]
-    size = _sample_for(len(first), n) if sample is None else sample.size
+    size = _sample_for(len(first), n)
     first, last = ((each * (size / n)).astype(np.int64) for each in (first, last))
     plan = _planned(*pilot_bracket(first, last, size), wanted[:0], size, candidates.dtype)
-    guess = None if plan is None else _pilot_on_device(candidates, n, size, plan, sample)
+    guess = None if plan is None else _pilot_on_device(candidates, n, size, plan)
     if guess is None:
         return None
     brackets, tally = guess
@@ -186,13 +173,12 @@ def _select_many(sample: Array | None, candidates: Array, places: IntArray) -> N
 
 
 def _pilot_on_device(
-    values: Elements, n: int, size: int, plan: PreparedPilot, drawn: Array | None = None
+    values: Elements, n: int, size: int, plan: PreparedPilot
 ) -> tuple[Brackets, Tally] | None:
     """Run a `pilot` for n unmasked elements by kernels that are all started without waiting.
 
     They find brackets by the sample, the tally there, and the elements of the wanted ranks, which
     the tally's counts must then prove. With the host in between, the device would wait 0.4 ms.
-    `drawn` is a sorted sample if there is one.
 
     None if the sample has missing elements or is too small, or if ties make more candidates than
     expected.
@@ -202,12 +188,10 @@ def _pilot_on_device(
     device_sheet = on_device(plan.sheet)
     at = places_in(device_sheet, layout.dtype)
 
-    if drawn is None:
-        drawn = cupy.empty(size, dtype)
-        start_sample(values, _tries(values, n, size), drawn, at["is_in_vain"], at["n_drawn"])
-        if is_placed:
-            drawn.sort()
+    drawn = cupy.empty(size, dtype)
+    start_sample(values, _tries(values, n, size), drawn, at["is_in_vain"], at["n_drawn"])
     if is_placed:
+        drawn.sort()
         launch(dtype, "guess_placed", drawn, at["places"], layout.n_ends, at["ends"], blocks=1)
     else:
         start_selection(drawn, at["sample"], layout.n_ends)
@@ -219,10 +203,6 @@ def _pilot_on_device(
     if plan.n_ranks:
         start_located(candidates, layout, device_sheet, plan.n_ranks)
     del drawn
-    ahead = None
-    if plan.n_ahead:
-        ahead = drawn_from(candidates[: plan.n_ahead], plan.size_ahead)
-        ahead.sort()
 
     host = device_sheet.get()
     sheet = host.view(layout.dtype)[0]
@@ -232,8 +212,6 @@ def _pilot_on_device(
         return None
     bounds = sheet["bounds"][: len(layout.spans)].ravel()
     ends = sheet["ends"].copy() if is_placed else bounds[plan.is_end]
-    if ahead is not None and plan.n_ahead <= len(tally.candidates):
-        tally = _to_select_many(tally, ahead)
     return _without_repeated(Brackets(ends, plan.wanted), tally)
 
 
@@ -257,22 +235,11 @@ class PreparedPilot(NamedTuple):
     wanted: NDArray[np.bool_]
     share: float
     n_ranks: int  # wanted ranks that are selected; 0 if they are too many
-    # Candidates that are expected, less a few, and the size of a sample of them that is drawn while
-    # the host waits for the tally. Both are 0 without one.
-    n_ahead: int = 0
-    size_ahead: int = 0
 
 
 @lru_cache  # cached, as arrays of one size are asked repeatedly; it takes 0.1 ms
 def _plan(ranks: RanksOf, n: int, size: int, dtype: np.dtype[Any]) -> PreparedPilot | None:
-    plan = _planned(*pilot_bracket(*ranks(size), size), np.unique(ranks(n)), size, dtype)
-    n_brackets = len(ranks(n)[0])
-    if plan is None or n_brackets <= MANY or plan.n_ranks:
-        return plan
-    expected = int(SURELY * plan.share * n)
-    if expected < WORTH_NARROWING:
-        return plan
-    return plan._replace(n_ahead=expected, size_ahead=_sample_for(n_brackets, expected))
+    return _planned(*pilot_bracket(*ranks(size), size), np.unique(ranks(n)), size, dtype)
 
 
 def _planned(
@@ -321,20 +288,19 @@ def sorted_sample(values: Elements, size: int) -> tuple[Array, float]:
 
 def guess_and_sums(
     values: Elements, sample: Array, guess: BoxGuess, most: int
-) -> tuple[Brackets, Tally | None, Moments] | LaneBoxes | None:
+) -> tuple[Brackets, Tally | None, Moments] | None:
     """Find brackets by a sorted sample, tally the array there and sum it, without the host.
 
-    See `reference.sampling.guess_and_sums`. Return the box alone if it is known then. None if the
-    sample has missing elements, infinities or many ties, or if much of it is near a fence: then the
-    array was not read. On an H100 the device waited 0.9 ms for a guess on the host, out of 5.5 ms
-    for a box of 2^30 float32.
+    See `reference.sampling.guess_and_sums`. None if the sample has missing elements, infinities or
+    many ties, or if much of it is near a fence: then the array was not read. On an H200 a guess on
+    the host takes 1.4 to 1.5 times as long for boxes of 2^26 to 2^30 float32.
     """
     dtype, n = np.dtype(values.dtype), values.size
     plan = None if masked(values) else _plan_of_box(guess, n, np.dtype(sample.dtype))
     if plan is None:
         return None
-    layout = plan.layout
-    device_sheet = on_device(plan.sheet, 8 * N_SUMS, room=2 * plan.n_listed * sample.itemsize)
+    layout, prepared, n_ranks = plan
+    device_sheet = on_device(prepared, 8 * N_SUMS)
     at, pieces = places_in(device_sheet, layout.dtype), source.pieces_of(dtype)
     places = at["sample"] + np.uint64(offsets(SELECTION)["ranks"])
     numbers = guess.n_extreme, guess.most_near, guess.most_tied, guess.rule.whis
@@ -352,38 +318,20 @@ def guess_and_sums(
         return None
     if form != likely:
         start(form)
-    start_located(candidates, layout, device_sheet, plan.n_ranks)
-    if plan.wanted is not None:
-        _start_box(candidates, plan, device_sheet, guess.rule.whis)
+    start_located(candidates, layout, device_sheet, n_ranks)
     host = device_sheet.get()
     sheet = host[: layout.dtype.itemsize].view(layout.dtype)[0]
-    if _is_box_known(sheet, plan, candidates):
-        box = box_of(host[offsets(layout.dtype)["box"] :], n, guess.rule, candidates.dtype)
-        if box is not None:
-            return box
     brackets = guess.brackets(sheet["ends"].copy())
-    tally = tally_with(host, layout, candidates, n, plan.n_ranks)
+    tally = tally_with(host, layout, candidates, n, n_ranks)
     sums = moments_of(sums_behind(host, layout), n)
     return *((brackets, tally) if tally is None else _without_repeated(brackets, tally)), sums
 
 
-class PreparedBox(NamedTuple):
-    """The part of `guess_and_sums` that does not depend on the elements.
-
-    `wanted` tells how quartiles follow from the selected elements; it is None if the kernel of
-    ``sampled_box.cu`` cannot find the box. `n_listed` elements of each side are listed.
-    """
-
-    layout: Layout
-    sheet: Any
-    n_ranks: int
-    wanted: Any
-    n_listed: int
-
-
 @lru_cache(maxsize=16)  # 0.2 ms, while the device waits
-def _plan_of_box(guess: BoxGuess, n: int, dtype: np.dtype[Any]) -> PreparedBox | None:
-    """Plan the box of n elements; None if too many ranks are wanted.
+def _plan_of_box(guess: BoxGuess, n: int, dtype: np.dtype[Any]) -> tuple[Layout, Any, int] | None:
+    """Plan the box of n elements: the layout, its sheet, and the number of ranks that are selected.
+
+    None if too many ranks are wanted.
 
     The sheet is for the brackets of the guess, whose ends the device finds.
     """
@@ -395,45 +343,7 @@ def _plan_of_box(guess: BoxGuess, n: int, dtype: np.dtype[Any]) -> PreparedBox |
     sheet["wanted"] = guess.brackets(sheet["ends"]).wanted
     sheet["sample"]["ranks"][: len(guess.places)] = guess.places
     sheet["ranks"][: len(ranks)] = ranks
-    k = most_listed(guess.order, n, guess.rule)
-    wanted, _ = (k and wanted_of(guess.order, n, (k - 1, n - k))) or (None, 0)
-    return PreparedBox(layout, sheet, len(ranks), wanted, 0 if wanted is None else k)
-
-
-def _start_box(candidates: Array, plan: PreparedBox, device_sheet: Array, whis: Any) -> None:
-    """Start the kernel that finds the rest of a box on a sheet, after its selection."""
-    layout = plan.layout
-    at, behind = places_in(device_sheet, layout.dtype), layout.dtype.itemsize + 8 * N_SUMS
-    selected_keys = at["selection"] + np.uint64(offsets(SELECTION)["prefixes"])
-    gathered = candidates, candidates.size, at["n_found"], at["form"], selected_keys
-    counted = at["ends"], at["wanted"], at["held"], layout.n_ends
-    into = at["box"], device_sheet[behind:], plan.n_listed
-    made = (("ANSWER", 64), ("ONLY_MOST", len(plan.wanted["ranks"])))
-    given = (*gathered, *counted, plan.wanted, whis, *into)
-    launch(candidates.dtype, "sampled_box", *given, defined=made)
-
-
-def _is_box_known(sheet: Any, plan: PreparedBox, candidates: Array) -> bool:
-    """Return whether the counts of a tally prove the box that a kernel found in its candidates.
-
-    The quartiles must be candidates. So must be the elements beyond the fence of each side, or the
-    most extreme ones.
-    """
-    about, k, box = plan.wanted, plan.n_listed, sheet["box"]
-    n_found = int(sheet["n_found"])
-    if about is None or n_found > candidates.size or box["is_unknown"]:
-        return False
-    counts, is_wanted = sheet["held"].tolist(), sheet["wanted"].tolist()  # lists: few numbers
-    upto = list(accumulate(counts))
-    if upto[-1] != about["n"] or sum(compress(counts[::2], is_wanted)) != n_found:
-        return False
-    for place in (*about["lower"][:3].tolist(), *about["upper"][:3].tolist()):
-        segment = bisect_right(upto, int(about["ranks"][place]))
-        if segment % 2 or not is_wanted[segment // 2]:
-            return False
-    numbers = box["n_below"], box["n_above"]
-    sides = zip(numbers, (counts[0], counts[-1]), box["n_listed"], strict=True)
-    return all(tail >= k if n >= k else listed == n for n, tail, listed in sides)
+    return layout, sheet, len(ranks)
 
 
 def _sorted(drawn: Array) -> Array:

@@ -93,7 +93,7 @@ struct Tally {
     // `totals` gets the number of elements below each span, of missing ones, of candidates (also of
     // those past `most`, which are not kept), and of every segment.
     __device__ __forceinline__ void finish(int n_spans, u64* totals) {
-        if (SPANS_ARE != ENDS) empty_stage();
+        empty_stage();
         add_over_warp(&totals[SPANS], (u32)n_missing);
 #pragma unroll
         for (int s = 0; s < SPANS; ++s) {
@@ -137,7 +137,7 @@ struct Tally {
     __device__ __forceinline__ u32 n_staged() const { return (top - stage) / ROW; }
 
     __device__ __forceinline__ void pause() {
-        if (SPANS_ARE != ENDS && __any_sync(ALL_LANES, n_staged() > STAGE - PER_THREAD)) empty_stage();
+        if (__any_sync(ALL_LANES, n_staged() > STAGE - PER_THREAD)) empty_stage();
     }
 
     __device__ __forceinline__ void empty_stage() {
