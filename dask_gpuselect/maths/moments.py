@@ -195,10 +195,8 @@ def means(n: IntArray, total: ExactSums, dtype: np.dtype[Any]) -> NDArray[Any]:
     """
     by, sizes = np.maximum(n, 1), total.magnitude()
     with np.errstate(all="ignore"):
-        rounded_sizes, is_sure = _quotient(sizes, by)
+        rounded_sizes, is_sure = _quotient(sizes, by, is_narrow=dtype.itemsize < 8)
         answers = np.where(total.is_negative, -rounded_sizes, rounded_sizes).astype(dtype)
-    if dtype.itemsize < 8:  # rounded again, which is wrong if the first has made a tie
-        is_sure &= rounded_sizes.view(np.uint64) & np.uint64(EVEN_BITS) != 0
     unsure = np.flatnonzero(~is_sure | (n >= MANY))
     n_units = by[unsure].astype(object) << DIGIT * TOTAL_POINT
     answers[unsure] = quotients(total[unsure].integers(-TOTAL_POINT), n_units, dtype)
@@ -302,8 +300,13 @@ def _leading(numbers: ExactSums) -> tuple[NDArray[Any], ...]:
     return high, middle, low, DIGIT * top, is_all
 
 
-def _quotient(numbers: ExactSums, n: IntArray) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Divide numbers by integers, and mark those that are surely rounded correctly."""
+def _quotient(
+    numbers: ExactSums, n: IntArray, *, is_narrow: bool = False
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Divide numbers by integers, and mark those that are surely rounded correctly.
+
+    See `_rounded_sum`.
+    """
     high, middle, low, exponent, is_all = _leading(numbers)
     by = n.astype(np.float64)
     first = high / by
@@ -315,7 +318,7 @@ def _quotient(numbers: ExactSums, n: IntArray) -> tuple[FloatArray, NDArray[np.b
     # known.
     again, lost = product(second, by)
     is_exact = is_all & (more == 0) & (again == rest) & (lost == 0)
-    return _rounded_sum(first, second, is_exact, exponent)
+    return _rounded_sum(first, second, is_exact, exponent, is_narrow=is_narrow)
 
 
 def _root_over(numbers: ExactSums, n: IntArray) -> tuple[FloatArray, NDArray[np.bool_]]:
@@ -340,17 +343,28 @@ def _root_over(numbers: ExactSums, n: IntArray) -> tuple[FloatArray, NDArray[np.
 
 
 def _rounded_sum(
-    first: FloatArray, second: FloatArray, is_exact: NDArray[np.bool_], exponent: IntArray
+    first: FloatArray,
+    second: FloatArray,
+    is_exact: NDArray[np.bool_],
+    exponent: IntArray,
+    *,
+    is_narrow: bool = False,
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Add pairs of non-negative numbers, and mark the sums that are surely rounded correctly.
 
-    The pairs are exact, or have errors of at most `ERROR`.
+    The pairs are exact, or have errors of at most `ERROR`. If the sums are rounded again, to a
+    narrow dtype, those that may be ties of it are moved to the next float64 on the side of the sum.
     """
     first, second = two_sum(first, second)
     error = np.where(is_exact, 0.0, np.abs(first) * ERROR)
     low, high = first + (second - error), first + (second + error)
     sums = np.ldexp(low, exponent)
     is_sure = (low == high) & np.isfinite(sums)
+    if is_narrow:
+        is_even = sums.view(np.uint64) & np.uint64(EVEN_BITS) == 0
+        is_sure &= ~is_even | is_exact | (np.abs(second) > error)
+        moved = np.nextafter(sums, np.copysign(np.inf, second))
+        sums = np.where(is_even & (second != 0), moved, sums)
     small = np.flatnonzero((sums <= LEAST_NORMAL) & (first != 0))
     if len(small):
         sums[small], is_sure[small] = _rounded_to_subnormal(
