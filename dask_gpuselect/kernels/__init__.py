@@ -32,10 +32,12 @@ from dask_gpuselect.kernels.companions import (
     Several,
     as_codes,
     checked_chunk,
+    each_array,
     parts_of,
     values_of,
 )
 from dask_gpuselect.kernels.compiling import one_way
+from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.lower_sets import exponent_of as exponent_of
 from dask_gpuselect.kernels.reference.lower_sets import running_minimum as running_minimum
 from dask_gpuselect.kernels.reference.lower_sets import scaled as scaled
@@ -77,6 +79,7 @@ from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
+from dask_gpuselect.maths.trimmed import TrimmedLanes
 from dask_gpuselect.maths.windows import Frame, Sides, WindowOrder
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Strategy
@@ -617,6 +620,23 @@ box_lanes: Callable[..., LaneBoxes | None] = _of_columns(
 
 None where `answers_and_ends` is as fast. See `reference.lanes.box_lanes`.
 """
+
+
+def some_lanes(column: ChunkColumn, lanes: IntArray) -> ChunkColumn:
+    """Copy some lanes of a column, each to a row."""
+
+    def rows(array: Any) -> Any:
+        whole = lanes_last(array, column.axes)
+        xp = namespace(whole)
+        return xp.take(xp.reshape(whole, (-1, whole.shape[-1])), like(lanes, whole), axis=0)
+
+    return ChunkColumn([each_array(chunk, rows) for chunk in column.chunks], column.dtype, (1,))
+
+
+trimmed_lanes: Callable[..., TrimmedLanes | None] = _kernel(
+    "trimmed_lanes", "lanes.trimmed_lanes", _column
+)
+"""Average the elements of every lane between its cuts; see `reference.lanes.trimmed_lanes`."""
 
 answers_and_ends: Callable[..., tuple[NDArray[np.float64], LaneEnds]] = _of_columns(
     "answers_and_ends", "lanes.answers_and_ends", runs.answers_and_ends

@@ -22,11 +22,11 @@ from dask_gpuselect.kernels.companions import parts_of, values_of
 ALSO = {
     "cpu": {
         **{"selection": ("cells", "spans", "rulers"), "groups": ("window_lanes",)},
-        "sampling": ("draws",),
+        **{"sampling": ("draws",), "lanes": ("trimmed",)},
     },
     "cuda": {
         **{"selection": ("cells", "spans"), "sampling": ("spans",)},
-        "lanes": ("only_lane", "only_box"),
+        "lanes": ("only_lane", "only_box", "trimmed"),
     },
 }
 """Modules of a backend with functions for a purpose, besides the module of the purpose's name."""

@@ -9,7 +9,7 @@ rounded before the end.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -778,7 +778,7 @@ EVEN_BITS = (1 << 28) - 1  # bits of a float64 that are 0 if it is halfway betwe
 
 
 def quotients(
-    numerators: Sequence[int], denominators: Sequence[int], dtype: np.dtype[Any]
+    numerators: Iterable[int], denominators: Iterable[int], dtype: np.dtype[Any]
 ) -> NDArray[Any]:
     """Round fractions with positive denominators once to a floating-point dtype."""
     pairs = [*zip(numerators, denominators, strict=True)]

@@ -361,16 +361,24 @@ def _rounded_sum(
     sums = np.ldexp(low, exponent)
     is_sure = (low == high) & np.isfinite(sums)
     if is_narrow:
-        is_even = sums.view(np.uint64) & np.uint64(EVEN_BITS) == 0
+        sums, is_even = moved_from_ties(sums, second)
         is_sure &= ~is_even | is_exact | (np.abs(second) > error)
-        moved = np.nextafter(sums, np.copysign(np.inf, second))
-        sums = np.where(is_even & (second != 0), moved, sums)
     small = np.flatnonzero((sums <= LEAST_NORMAL) & (first != 0))
     if len(small):
         sums[small], is_sure[small] = _rounded_to_subnormal(
             first[small], second[small], error[small], exponent[small]
         )
     return sums, is_sure
+
+
+def moved_from_ties(numbers: FloatArray, rest: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Move float64 that may be halfway between numbers of a narrow dtype by the sign of a rest.
+
+    The rest is what rounding them has cut off. Also return which numbers may be halfway.
+    """
+    is_even = numbers.view(np.uint64) & np.uint64(EVEN_BITS) == 0
+    moved = np.nextafter(numbers, np.copysign(np.inf, rest))
+    return np.where(is_even & (rest != 0), moved, numbers), is_even
 
 
 LEAST_NORMAL, LEAST_EXPONENT = 2.0**-1022, -1074

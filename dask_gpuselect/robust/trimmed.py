@@ -32,6 +32,7 @@ from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged, join
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 from dask_gpuselect.maths.moments import LANES, Moments, means
 from dask_gpuselect.maths.ranks import MEDIAN, Applied
+from dask_gpuselect.maths.trimmed import TrimmedLanes
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.quantiles.documentation import statistic
 from dask_gpuselect.quantiles.questions import Quantiles
@@ -303,8 +304,31 @@ class TrimmedMean(RankQuestion, LaneQuestion):
         return self.mean.lane_answer(self.means(ends, self.cuts.lane_answer(known)))
 
     def answer(self, column: ChunkColumn) -> Any:
+        cuts = kernels.answer_lanes(column, self.cuts)
+        found, ends = kernels.trimmed_lanes(column, cuts, self.proportion), to_host(cuts)
+        if found is None:
+            lanes = self._by_exact_sums(column, ends)
+        else:
+            lanes = self._by_kernel(found, column, ends)
+        return in_kind(self.mean.lane_answer(lanes), values_of(column.chunks[0]))
+
+    def _by_kernel(self, found: TrimmedLanes, column: ChunkColumn, ends: NDArray[Any]) -> Lanes:
+        """Round the means that a kernel has found, and compute the others by exact sums."""
+        is_finite = np.isfinite(ends).all(axis=0)
+        dtype = self.mean.dtype
+        answer = np.where(is_finite, found.rounded(dtype), _end_of(ends, dtype))
+        unsure = np.flatnonzero(~found.is_sure & is_finite & (found.n_valid > 0))
+        if len(unsure):
+            few = kernels.some_lanes(column, unsure)
+            answer[unsure] = self._by_exact_sums(few, ends[:, unsure]).lower[:, 0]
+        n = sum(math.prod(chunk.shape[axis] for axis in column.axes) for chunk in column.chunks)
+        n_missing = n - found.n_valid - found.n_left_out
+        both = answer[:, None], answer[:, None]
+        return Lanes(*both, found.n_valid, n_missing)
+
+    def _by_exact_sums(self, column: ChunkColumn, ends: NDArray[Any]) -> Lanes:
+        """Compute the mean of each lane from the exact sum of its clipped elements."""
         chunks, dtype, axes = column
-        ends = to_host(kernels.answer_lanes(column, self.cuts))
         # In pieces of lanes, so that copies and exact sums of few lanes are there at a time.
         axis = next(axis for axis in range(chunks[0].ndim) if axis not in axes)
         size, n_lanes = chunks[0].shape[axis], ends.shape[1]
@@ -319,7 +343,7 @@ class TrimmedMean(RankQuestion, LaneQuestion):
             parts = [chunk[(*(slice(None),) * axis, some, ...)] for chunk in chunks]
             clipped = self.clipped_ends(ChunkColumn(parts, dtype, axes), own)
             pieces.append(self.means(clipped, own))
-        return in_kind(self.mean.lane_answer(join(pieces)), values_of(chunks[0]))
+        return join(pieces)
 
     def _counted(self, counts: ValueCounts) -> Any:
         """Return the means of lanes, by the counts of all values that occur."""

@@ -34,6 +34,7 @@ _LANES = (
     "lane_runs",
     "long_lanes",
     "narrow",
+    "trimmed",
     "window_lanes",
     *_SORTED,
 )

@@ -16,7 +16,7 @@ from dask_gpuselect.engine.pilot import PILOT_WORTH
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels.cuda.source import kernels
 from dask_gpuselect.neighbors import kneighbors
-from dask_gpuselect.robust import mad
+from dask_gpuselect.robust import mad, nantrimmed_mean
 from dask_gpuselect.strategies import STRATEGIES
 from dask_gpuselect.windows import percentile_filter, rolling
 from tests.backends import CUPY, kernel_module
@@ -99,13 +99,14 @@ STARTS = {
     "test_lanes_in_parts": "passes reports answers",
     "test_chunks_whose_sample_is_worth_it": "sample select gather",
     "test_box_at_once[some nan]": "gather locate",
-    "test_box_at_once[normal]": "guess gather locate sampled",
+    "test_box_at_once[normal]": "guess gather locate",
     "test_box_at_once[small]": "only",
     "test_strategies[kelley]": "extent point",
     "test_strategies[radix]": "count",
     "test_strategies[bitonic_merge]": "bitonic merge",
     "test_lanes_with_companions": "blank reach sort",
     "test_neighbours": "near",
+    "test_trimmed_means[f4]": "trim",
     "test_windows[40-f4]": "window",
     "test_what_other_modules_hold_to_a_reference": "rows sets",
 }
@@ -176,6 +177,16 @@ def test_lanes(n: int) -> None:
         assert_as_numpy(lambda x: nanquantile(x, Q, axis=1), values)
     assert_as_numpy(lambda x: nanquantile(in_chunks(x, (n_lanes, n // 3 + 1)), 0.3, axis=1), rows)
     assert_as_numpy(lambda x: box_of(x, 1), rows)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2"])
+def test_trimmed_means(dtype: str) -> None:
+    rows = make("some nan" if dtype[0] == "f" else "tied", dtype, 24 * 300).reshape(24, 300)
+    keeps = uniform(rows.size).reshape(rows.shape) > 0.3
+    for axis in (0, 1):
+        ask = partial(nantrimmed_mean, proportiontocut=0.2, axis=axis)
+        assert_as_numpy(ask, rows)
+        assert_as_numpy(lambda x, ask=ask: ask(x, where=of_kind(keeps, x)), rows)
 
 
 def test_chunks_whose_sample_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -353,7 +353,7 @@ def _round_batch(known: Any, results: Any) -> None:
         total, rest = normal(known[0, b], known[1, b])
         square, square_rest = normal(known[3, b], known[4, b])
         off, weight, size = known[2, b], known[5, b], known[6, b]
-        _, mean, is_mean = _mean((total, rest, off), (weight, 0.0, 0.0), size)
+        _, mean, is_mean = mean_of((total, rest, off), (weight, 0.0, 0.0), size)
         # n times the sum of squares, less the squared sum, is the variance times n squared.
         square, square_rest = times(square, square_rest, weight, 0.0)
         less, less_rest = times(total, rest, total, rest)
@@ -502,7 +502,7 @@ def _summarize(
             continue
         total = _weighed_total(row, weights[i], n)
         pair = weight, rest, weight_off
-        mean, sums_[3, i], is_one = _mean(total, pair, size)
+        mean, sums_[3, i], is_one = mean_of(total, pair, size)
         is_sure[i] &= is_one
         if row[0] == row[n - 1]:
             sums_[4, i] = 0.0
@@ -538,7 +538,7 @@ def _weighed_total(row: Any, weights: Any, n: int) -> Any:
 
 
 @called_by_kernels
-def _mean(total: Any, weight: Any, size: Any) -> Any:
+def mean_of(total: Any, weight: Any, size: Any) -> Any:
     """Compute the mean: as a pair with an error bound, rounded, and whether that is correct.
 
     `total` and `weight` are pairs of floats with error bounds, and `size` is the largest magnitude

@@ -308,7 +308,7 @@ def _masked(
     of_rows: Callable[[NDArray[Any], IntArray], T],
 ) -> Iterator[T]:
     """Yield tables of lanes with masks, made by a function of rows and their masked elements."""
-    left_out = np.sum([_left_out(part) for part in parts], axis=0)
+    left_out = np.sum([left_out_of(part) for part in parts], axis=0)
     start = 0
     for rows in tables:
         stop = start + len(rows)
@@ -345,7 +345,7 @@ def _keeps(part: Accompanied) -> Any:
     return np.broadcast_to(True, part.shape) if part.keeps is None else part.keeps
 
 
-def _left_out(part: Accompanied) -> IntArray:
+def left_out_of(part: Accompanied) -> IntArray:
     """Count the masked elements of each lane."""
     n_left_out = np.full(part.shape[:-1], part.shape[-1] if part.keeps is not None else 0, np.int64)
     if part.keeps is not None:

@@ -37,7 +37,7 @@ def _answer_masked(column: ChunkColumn, question: LaneOrder) -> Array:
     Scratch: a copy of every chunk, of four bytes an element or more. None for floats in lanes side
     by side, if chunks and masks are dense and no lane is without a valid element.
     """
-    chunks, wide = column.chunks, _floating(column)
+    chunks, wide = column.chunks, floating_of(column)
     if wide is None:
         answers = None
         if chunks[0].weights is not None and all(chunk.size for chunk in chunks):
@@ -53,7 +53,7 @@ def _answer_masked(column: ChunkColumn, question: LaneOrder) -> Array:
         pair = plain_lanes.answers_of_masked(column.as_type(wide), keeps, among)
         if pair is not None and not any(among.noted) and (question.skips_missing or not pair[1]):
             return pair[0].astype(question.dtype, copy=False)
-    return _answers(column, *_blanked(column, wide), question)
+    return _answers(column, *blanked_column(column, wide), question)
 
 
 def _masked_boxes(
@@ -68,10 +68,10 @@ def _masked_boxes(
     chunks, dtype, axes = column
     if chunks[0].weights is not None and all(chunk.size for chunk in chunks):
         return weighed_lanes.box_lanes(column, question, rule, omits_nan=omits_nan)
-    wide = _floating(column)
+    wide = floating_of(column)
     if wide is None:
         return None
-    blanked, is_any_missing = _blanked(column, wide)
+    blanked, is_any_missing = blanked_column(column, wide)
     has_missing = is_any_missing()
     if has_missing and not omits_nan:
         return None
@@ -82,7 +82,7 @@ def _masked_boxes(
     own = {name: getattr(boxes, name).astype(dtype, copy=False) for name in elements}
     n_left_out = boxes.n - boxes.n_valid
     if has_missing:
-        n_left_out = _counted([~_keeps(chunk) for chunk in chunks], axes)
+        n_left_out = counted([~keeps_of(chunk) for chunk in chunks], axes)
     answer: LaneBoxes | None = replace(boxes, **own, n_left_out=n_left_out)
     return answer
 
@@ -94,14 +94,14 @@ def _masked_answers_and_ends(
 
     Both results are on the host; see `reference.lanes.answers_and_ends`.
     """
-    (chunks, dtype, axes), wide = column, _floating(column)
+    (chunks, dtype, axes), wide = column, floating_of(column)
     if wide is None:
         return host.answers_and_ends(column, question, bounds_of, most)
-    blanked, is_any_missing = _blanked(column, wide)
+    blanked, is_any_missing = blanked_column(column, wide)
     answers = _answers(column, blanked, is_any_missing, question).get().astype(np.float64)
     bounds = np.stack(bounds_of(answers))
     ends = plain_lanes.lane_ends(parts_of(blanked), bounds, most)
-    n_left_out = _counted([~_keeps(chunk) for chunk in chunks], axes).get()
+    n_left_out = counted([~keeps_of(chunk) for chunk in chunks], axes).get()
     ends = replace(ends, n_missing=ends.n_missing - n_left_out, n_left_out=n_left_out)
     return answers, ends if dtype.kind == "f" else _of_integers(ends, selection_dtype(dtype))
 
@@ -114,10 +114,10 @@ def _answer_masked_groups(
     See `reference.lanes.answer_group_lanes`. Scratch: a copy of every chunk, of four bytes an
     element or more. None also if unmasked NaN must be distinguished from masked elements.
     """
-    wide = _floating(column)
+    wide = floating_of(column)
     if wide is None:
         return None
-    (blanked, is_any_missing), rows = _blanked(column, wide), places()
+    (blanked, is_any_missing), rows = blanked_column(column, wide), places()
     among = _AmongFloats(question, wide)
     answers = plain_lanes.answer_group_lanes(blanked, among, lambda: rows)
     if answers is None:
@@ -141,7 +141,7 @@ lane_ends = with_companions(host.lane_ends)(plain_lanes.lane_ends)
 deviations, quotients = distances_from, quotients_from
 
 
-def _floating(column: ChunkColumn) -> np.dtype[Any] | None:
+def floating_of(column: ChunkColumn) -> np.dtype[Any] | None:
     """Return a floating dtype that represents all elements of a column.
 
     None if there is none, and where the host answers.
@@ -151,11 +151,13 @@ def _floating(column: ChunkColumn) -> np.dtype[Any] | None:
     return floating(column.dtype)
 
 
-def _keeps(chunk: Accompanied) -> Array:
+def keeps_of(chunk: Accompanied) -> Array:
     return cupy.ones(chunk.shape, bool) if chunk.keeps is None else chunk.keeps
 
 
-def _blanked(column: ChunkColumn, wide: np.dtype[Any]) -> tuple[ChunkColumn, Callable[[], bool]]:
+def blanked_column(
+    column: ChunkColumn, wide: np.dtype[Any]
+) -> tuple[ChunkColumn, Callable[[], bool]]:
     """Return a column with NaN for the elements that masks leave out.
 
     Also return a function that finds out whether an element that takes part is NaN.
@@ -202,8 +204,8 @@ def _answers(
     is_any_none = len(answers) > 0 and any_true(cupy.isnan(answers[:1]))
     if not (len(answers) and (is_any_none or is_any_missing())):
         return answers.astype(question.dtype, copy=False)
-    n_unmasked = _counted([_keeps(chunk) for chunk in chunks], axes)
-    n_valid = _counted([each == each for each in values], axes)
+    n_unmasked = counted([keeps_of(chunk) for chunk in chunks], axes)
+    n_valid = counted([each == each for each in values], axes)
     is_none, is_missing = n_valid == 0, n_unmasked > n_valid
     if not question.skips_missing:
         answers = cupy.where(is_missing, answers.dtype.type(np.nan), answers)
@@ -219,7 +221,7 @@ def _answers(
     return answers
 
 
-def _counted(masks: Sequence[Array], axes: tuple[int, ...]) -> Array:
+def counted(masks: Sequence[Array], axes: tuple[int, ...]) -> Array:
     """Count the true elements in each lane, of all parts together."""
     return sum(cupy.count_nonzero(mask, axis=axes) for mask in masks).ravel()
 

@@ -29,6 +29,7 @@ from dask_gpuselect.kernels.reference.at_once import box_lanes as box_lanes
 from dask_gpuselect.kernels.reference.at_once import lane_deviations as lane_deviations
 from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.at_once import quotients as quotients
+from dask_gpuselect.kernels.reference.at_once import trimmed_lanes as trimmed_lanes
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import LaneOrder, join
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds

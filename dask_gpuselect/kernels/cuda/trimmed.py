@@ -1,0 +1,41 @@
+"""Means of lanes without their least and largest elements. The host side of ``trimmed.cu``."""
+
+from __future__ import annotations
+
+import cupy
+import numpy as np
+
+from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn
+from dask_gpuselect.kernels.cuda.chunk import as_float64
+from dask_gpuselect.kernels.cuda.lane_stack import LaneStack
+from dask_gpuselect.kernels.cuda.lanes import blanked_column, counted, floating_of, keeps_of
+from dask_gpuselect.kernels.cuda.launch import Array, launch
+from dask_gpuselect.maths.trimmed import TrimmedLanes
+
+
+def trimmed_lanes(column: ChunkColumn, cuts: Array, proportion: float) -> TrimmedLanes | None:
+    """Average the elements of every lane between its cuts; see `reference.lanes.trimmed_lanes`.
+
+    Reads the chunks once. Scratch: 25 bytes for each lane, and copies of masked chunks.
+    """
+    chunks, dtype, axes = column
+    if dtype.str[1:] in ("i8", "u8") or not column.size:
+        return None
+    n_left_out = np.zeros(cuts.shape[1], np.int64)
+    if isinstance(chunks[0], Accompanied):
+        wide = floating_of(column)
+        if wide is None:
+            return None
+        n_left_out = counted([~keeps_of(chunk) for chunk in chunks], axes).get()
+        column, _ = blanked_column(column, wide)
+    stack = LaneStack.of(column)
+    if stack.n >= 1 << 31:
+        return None
+    pairs = cupy.empty((2, stack.n_lanes))
+    n_valid, is_sure = cupy.empty(stack.n_lanes, np.int64), cupy.empty(stack.n_lanes, np.bool_)
+    given = stack.record, cupy.ascontiguousarray(as_float64(cuts)), proportion
+    made = (("IN_PARTS", int(len(stack.parts) > 1)),)
+    into = pairs, n_valid, is_sure
+    launch(stack.dtype, "trim_lanes", *given, *into, n_threads=stack.n_lanes, defined=made)
+    means, rest = pairs.get()
+    return TrimmedLanes(means, rest, is_sure.get(), n_valid.get(), n_left_out)
