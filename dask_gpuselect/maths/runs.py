@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -109,6 +109,10 @@ class Runs(WeightedOrder):
     def moments(self, near: NDArray[Any]) -> Moments:
         """Sum the elements of each run exactly; `near` are some values of their usual size."""
 
+    @abstractmethod
+    def sums_between(self, first: IntArray, stop: IntArray, near: NDArray[Any]) -> ExactSums:
+        """Sum the finite elements of each run between two places; see `moments`."""
+
 
 def answered(runs: Runs, question: Any) -> NDArray[Any]:
     """Answer a question about the order of lanes for each run: ``(n_answers, n_runs)``."""
@@ -193,6 +197,21 @@ def ends(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:
         _outermost(runs, measures[2], n_high, high, most, is_high=True),
         runs.moments(np.concatenate([least_of, low_of, high_of, most_of])),
     )
+
+
+def clipped_ends(runs: Runs, cuts: NDArray[Any]) -> LaneEnds:
+    """Return the ends of each run, with the sums of its elements clipped at two cuts of its own."""
+    n = len(runs.n_valid)
+    run, limits = np.tile(np.arange(n), 2), np.nan_to_num(cuts.ravel()).astype(runs.dtype)
+    inner, outer = runs.find(run, limits, np.repeat([False, True], n)).reshape(2, -1)
+    own = ends(runs, np.full((2, n), np.nan), 1)
+    assert isinstance(own.moments, Moments)
+    near = np.concatenate([own.least, own.most])
+    within = runs.sums_between(inner, np.maximum(inner, outer), near[np.tile(runs.n_valid > 0, 2)])
+    numbers = np.where(np.isfinite(cuts.ravel()), cuts.ravel(), 0).astype(runs.dtype)
+    beyond = np.concatenate([inner - runs.starts, runs.stops - outer])
+    total = within + ExactSums.of(run, n, numbers, beyond)
+    return replace(own, moments=replace(own.moments, total=total))
 
 
 def _outermost(

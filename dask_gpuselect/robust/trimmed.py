@@ -32,6 +32,7 @@ from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged, join
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 from dask_gpuselect.maths.moments import LANES, Moments, means
 from dask_gpuselect.maths.ranks import MEDIAN, Applied
+from dask_gpuselect.maths.runs import Runs, clipped_ends
 from dask_gpuselect.maths.trimmed import TrimmedLanes
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.quantiles.documentation import statistic
@@ -247,6 +248,7 @@ class TrimmedMean(RankQuestion, LaneQuestion):
     mean: Quantiles
 
     measures: ClassVar[Measures] = Measures(sums=_between_cuts)
+    takes_runs: ClassVar[bool] = True
     n_answers = 1
 
     @property
@@ -304,13 +306,16 @@ class TrimmedMean(RankQuestion, LaneQuestion):
         return self.mean.lane_answer(self.means(ends, self.cuts.lane_answer(known)))
 
     def answer(self, column: ChunkColumn) -> Any:
-        cuts = kernels.answer_lanes(column, self.cuts)
-        found, ends = kernels.trimmed_lanes(column, cuts, self.proportion), to_host(cuts)
-        if found is None:
+        cuts, first = kernels.answer_lanes(column, self.cuts), column.chunks[0]
+        ends, is_run = to_host(cuts), isinstance(first, Runs)
+        found = None if is_run else kernels.trimmed_lanes(column, cuts, self.proportion)
+        if is_run:
+            lanes = self.means(self.clipped_ends(column, ends), ends)
+        elif found is None:
             lanes = self._by_exact_sums(column, ends)
         else:
             lanes = self._by_kernel(found, column, ends)
-        return in_kind(self.mean.lane_answer(lanes), values_of(column.chunks[0]))
+        return in_kind(self.mean.lane_answer(lanes), first.home if is_run else values_of(first))
 
     def _by_kernel(self, found: TrimmedLanes, column: ChunkColumn, ends: NDArray[Any]) -> Lanes:
         """Round the means that a kernel has found, and compute the others by exact sums."""
@@ -355,6 +360,8 @@ class TrimmedMean(RankQuestion, LaneQuestion):
     def clipped_ends(self, column: ChunkColumn, ends: NDArray[Any]) -> LaneEnds:
         """Sum the elements of every lane, clipped at its cuts."""
         chunks, dtype, axes = column
+        if isinstance(chunks[0], Runs):
+            return clipped_ends(chunks[0], ends)
         sizes = [1 if axis in axes else size for axis, size in enumerate(chunks[0].shape)]
         low, high = ends.reshape(2, *sizes)
         clipped = [kernels.clipped(chunk, low, high) for chunk in chunks]

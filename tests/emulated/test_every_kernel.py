@@ -67,7 +67,8 @@ def grouped(x: Any, made: Callable[[Any], Any] = in_chunks) -> Any:
 
 def ask_runs(x: Any) -> Any:
     groups, how = grouped(x, lambda x: x), {"where": x != 1, "weights": weights_of(x)}
-    return groups.mad(), groups.nanquantile(0.5, **how), groups.describe_boxplot(**how)
+    trimmed = groups.nantrimmed_mean(0.2)
+    return trimmed, groups.mad(), groups.nanquantile(0.5, **how), groups.describe_boxplot(**how)
 
 
 ALL_ELEMENTS = {
@@ -78,6 +79,7 @@ ALL_ELEMENTS = {
     "weighted": ask_weighted,
     "groups": lambda x: grouped(x).nanquantile([0.25, 0.5]),
     "groups at once": ask_runs,
+    "trimmed groups": lambda x: grouped(x).nantrimmed_mean(0.2),
     "spread": lambda x: mad(in_chunks(x)),
     "sorted": lambda x: sort(in_chunks(x)),
 }

@@ -145,6 +145,13 @@ class SortedRuns(Runs):
             return moments_of(self.values, self.weights, self.starts, self.stops)
         return moments_of_runs(self.values, self.stops, near)
 
+    def sums_between(self, first: IntArray, stop: IntArray, near: NDArray[Any]) -> ExactSums:
+        edges = np.stack([first, stop], axis=1).ravel()
+        if not self.keys.keys.size:
+            return ExactSums.zeros(first.shape)
+        # The runs of the sum are those between two of these places, and those before them.
+        return moments_of_runs(self.values, edges, near).total[1::2]
+
     def boxes(self, question: LaneOrder, rule: Rule) -> LaneBoxes | None:
         if self.has_weights or not self.values.size:
             return None
