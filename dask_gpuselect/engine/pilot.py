@@ -29,6 +29,7 @@ from dask_gpuselect.engine.questions import (
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import PILOT_SIZE, pilot_room
 from dask_gpuselect.maths.weight_guess import FEW_ANSWERS, refined
@@ -143,8 +144,11 @@ function waits for sums that a device still makes.
 """
 
 
-def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed | None:
-    """Guess brackets and measure there, if an array is small or a pilot pays off; else None."""
+def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed | LaneBoxes | None:
+    """Guess brackets and measure there, if an array is small or a pilot pays off; else None.
+
+    If a device has then found all of a box plot, return that.
+    """
     ways, measures = question.in_memory, question.measures
     if ways.guess is None:
         return None

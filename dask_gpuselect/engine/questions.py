@@ -27,6 +27,7 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import find_brackets, guess_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import ElementOrder, LaneOrder
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs
@@ -164,6 +165,8 @@ class InMemory:
     of_run : callable, optional
         ``(run)``: the answer from one run of all elements, at least one of which is valid. Where a
         device sorts fast, nothing has to be guessed.
+    of_box : callable
+        ``(box)``: the answer from a box by a device.
     """
 
     guess: Callable[[Any, float], Brackets] | None = None
@@ -174,6 +177,7 @@ class InMemory:
     whole_times: int | None = 1
     alone: Callable[[Any, np.dtype[Any]], Any] = nothing
     of_run: Callable[[Runs], Any] | None = None
+    of_box: Callable[[LaneBoxes], Any] = nothing
 
 
 @dataclass(frozen=True)

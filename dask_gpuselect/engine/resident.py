@@ -20,6 +20,7 @@ from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.kernels.companions import kept_there, parts_of
 from dask_gpuselect.kernels.values import value_counts
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, merge
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import MOST_SORTED, pilot_room
@@ -97,6 +98,8 @@ def answer_in_place(
         return alone
     guessed = pilot.guess_now(values, dtype, question)
     sums: Moments | None = None
+    if isinstance(guessed, LaneBoxes):
+        return question.in_memory.of_box(guessed)
     if guessed is not None:
         guess, tally, later = guessed
         room = pilot_room(pilot.GUESSED, math.prod(values.shape))

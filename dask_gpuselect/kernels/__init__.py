@@ -479,7 +479,7 @@ that maps a number of elements to the ranks that will be wanted first. The candi
 array's device; the tally is None if there are too many.
 """
 
-GuessedSums = tuple[Brackets, Tally | None, Moments] | None
+GuessedSums = tuple[Brackets, Tally | None, Moments] | LaneBoxes | None
 
 guess_and_sums: Callable[..., GuessedSums] = _of_elements(
     "guess_and_sums", "sampling.guess_and_sums"
@@ -487,8 +487,8 @@ guess_and_sums: Callable[..., GuessedSums] = _of_elements(
 """Find brackets from a sorted sample on the array's device, tally the array there and sum it.
 
 Besides the array and its dtype it takes the sample, a `BoxGuess`, and the largest number of
-candidates. It returns None if the device cannot do all that without the host, or if the sample is
-not of the usual kind. See `tally_and_sums`.
+candidates. It returns the box alone if the device has found all of it. None if the device cannot do
+all that without the host, or if the sample is not of the usual kind. See `tally_and_sums`.
 """
 
 is_best_whole = _kernel("is_best_whole", "sampling.is_best_whole", _without_companions)

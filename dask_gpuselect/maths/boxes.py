@@ -34,6 +34,7 @@ from dask_gpuselect.maths.cuts import (
 from dask_gpuselect.maths.envelope import Envelope, tied_inside
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import are_counted, counts_at, order_statistics
+from dask_gpuselect.maths.lane_cuts import ElementOrder
 from dask_gpuselect.maths.lane_ends import LaneEnds, Measure, Outermost
 from dask_gpuselect.maths.ranks import METHODS, Ranks, ranks_of
 from dask_gpuselect.maths.sizes import PILOT_SIGMA, pilot_bracket
@@ -294,6 +295,8 @@ class BoxGuess:
         Places of the ends of the quartiles' brackets.
     rule : Rule
         The whiskers are some interquartile ranges long.
+    order : ElementOrder
+        How the quartiles follow from elements.
     n_extreme : int
         Number of sampled elements that may be among the most extreme ones of a side.
     most_near : int
@@ -304,6 +307,7 @@ class BoxGuess:
 
     places: tuple[int, ...]
     rule: Rule
+    order: ElementOrder
     n_extreme: int
     most_near: int
     most_tied: int
@@ -319,10 +323,11 @@ class BoxGuess:
 
 
 @lru_cache(maxsize=16)  # arrays of the same size are asked about again and again
-def box_guess(rule: Rule, size: int, rate: float) -> BoxGuess | None:
+def box_guess(rule: Rule, order: ElementOrder, size: int, rate: float) -> BoxGuess | None:
     """Prepare a guess for a device, for a sample of `size` elements; None in unusual cases.
 
-    `rate` is the share of all elements that is in the sample.
+    `order` tells how quartiles follow from elements, and `rate` is the share of all elements that
+    is in the sample.
     """
     if isinstance(rule.whis, tuple) or size == 0:
         return None
@@ -336,7 +341,7 @@ def box_guess(rule: Rule, size: int, rate: float) -> BoxGuess | None:
     if n_extreme == most_near:
         return None
     places = tuple(np.stack([lo, hi], axis=1).ravel().tolist())
-    return BoxGuess(places, rule, n_extreme, most_near, max(size // HEAVY_SHARE, 1))
+    return BoxGuess(places, rule, order, n_extreme, most_near, max(size // HEAVY_SHARE, 1))
 
 
 def envelopes_of_sample(taken: NDArray[Any], size: int) -> tuple[Envelope, Envelope]:

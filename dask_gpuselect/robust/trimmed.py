@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arguments import Axis, as_accompanied, if_all_left_out, reduced_axes
-from dask_gpuselect.arrays import in_kind, numpy_dtype, to_host
+from dask_gpuselect.arrays import (
+    Array,
+    all_true,
+    in_kind,
+    like,
+    namespace,
+    numpy_dtype,
+    to_host,
+)
 from dask_gpuselect.engine.asking import Asking, ask
 from dask_gpuselect.engine.questions import (
     LaneLoad,
@@ -307,29 +315,34 @@ class TrimmedMean(RankQuestion, LaneQuestion):
 
     def answer(self, column: ChunkColumn) -> Any:
         cuts, first = kernels.answer_lanes(column, self.cuts), column.chunks[0]
-        ends, is_run = to_host(cuts), isinstance(first, Runs)
-        found = None if is_run else kernels.trimmed_lanes(column, cuts, self.proportion)
-        if is_run:
+        if isinstance(first, Runs):
+            ends = to_host(cuts)
             lanes = self.means(self.clipped_ends(column, ends), ends)
-        elif found is None:
-            lanes = self._by_exact_sums(column, ends)
-        else:
-            lanes = self._by_kernel(found, column, ends)
-        return in_kind(self.mean.lane_answer(lanes), first.home if is_run else values_of(first))
+            return in_kind(self.mean.lane_answer(lanes), first.home)
+        found = kernels.trimmed_lanes(column, cuts, self.proportion)
+        if found is not None:
+            return in_kind(self._by_kernel(found, column, cuts), values_of(first))
+        lanes = self._by_exact_sums(column, to_host(cuts))
+        return in_kind(self.mean.lane_answer(lanes), values_of(first))
 
-    def _by_kernel(self, found: TrimmedLanes, column: ChunkColumn, ends: NDArray[Any]) -> Lanes:
+    def _by_kernel(self, found: TrimmedLanes, column: ChunkColumn, cuts: Array) -> Array:
         """Round the means that a kernel has found, and compute the others by exact sums."""
-        is_finite = np.isfinite(ends).all(axis=0)
-        dtype = self.mean.dtype
-        answer = np.where(is_finite, found.rounded(dtype), _end_of(ends, dtype))
-        unsure = np.flatnonzero(~found.is_sure & is_finite & (found.n_valid > 0))
+        xp, mean, n_valid = namespace(cuts), self.mean, found.n_valid
+        is_finite = xp.isfinite(cuts).all(axis=0)
+        answer = xp.where(is_finite, found.rounded(mean.dtype), _end_of(cuts, mean.dtype))
+        unsure = xp.flatnonzero(~found.is_sure & is_finite & (n_valid > 0))
         if len(unsure):
             few = kernels.some_lanes(column, unsure)
-            answer[unsure] = self._by_exact_sums(few, ends[:, unsure]).lower[:, 0]
+            exact = self._by_exact_sums(few, to_host(cuts[:, unsure])).lower[:, 0]
+            answer[unsure] = like(exact, answer)
         n = sum(math.prod(chunk.shape[axis] for axis in column.axes) for chunk in column.chunks)
-        n_missing = n - found.n_valid - found.n_left_out
-        both = answer[:, None], answer[:, None]
-        return Lanes(*both, found.n_valid, n_missing)
+        n_missing = n - n_valid - found.n_left_out
+        if not mean.skips_missing:
+            answer = xp.where(n_missing > 0, answer.dtype.type(np.nan), answer)
+        if mean.if_none == "masked" or not all_true(n_valid > 0):
+            each, *counts = map(to_host, (answer, n_valid, n_missing))
+            return mean.lane_answer(Lanes(each[:, None], each[:, None], *counts))
+        return answer[None]
 
     def _by_exact_sums(self, column: ChunkColumn, ends: NDArray[Any]) -> Lanes:
         """Compute the mean of each lane from the exact sum of its clipped elements."""
@@ -388,8 +401,8 @@ def _no_bounds(cuts: NDArray[Any]) -> Bounds:
     return np.full((2, cuts.shape[1]), np.nan)
 
 
-def _end_of(ends: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _end_of(ends: Array, dtype: np.dtype[Any]) -> Array:
     """Compute the mean where both cuts are equal or one is infinite: NaN of two infinities."""
     low, high = ends.astype(dtype)
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(low == high, low, low + high))
+        return namespace(ends).where(low == high, low, low + high)

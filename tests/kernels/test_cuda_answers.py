@@ -19,6 +19,7 @@ from dask_gpuselect.boxplot.questions import BoxQuestion
 from dask_gpuselect.boxplot.tables import COLUMNS
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths.boxes import Rule
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.robust import mad
 from tests.backends import CUPY, own_module
 from tests.data import hashed, make, names_of, normal, uniform
@@ -353,14 +354,22 @@ def test_a_device_guesses_boxes_by_a_sample(
     monkeypatch.setattr(own_module("cuda", "groups"), "WORTH_GUESSING", -(1 << 40))
     zones = [groupby(each, np.arange(a.size) % 3).describe_boxplot(**rule) for each in (x, a)]
     same_computed(*zones, kind)
-    measured = kernels.guess_and_sums(x, x.dtype, sample, there, x.size // 2)
-    if measured is None:  # ties, or much of the sample may be near a fence
-        assert dtype[0] != "f" or dtype == "f2" or kind == "fliers on one side" or rule
-        return
-    brackets, tally, sums = measured
-    box = question.finish(question.resolve(brackets, tally), sums)
-    for name in (*COLUMNS, "fliers"):
-        np.testing.assert_array_equal(getattr(box, name), getattr(right, name), name)
+    for is_known in (True, False):  # by the device, or by the host from the tally
+        if not is_known:
+            monkeypatch.setattr(own_module("cuda", "sampling"), "_is_box_known", lambda *_: False)
+        measured = kernels.guess_and_sums(x, x.dtype, sample, there, x.size // 2)
+        if measured is None:  # ties, or much of the sample may be near a fence
+            assert dtype[0] != "f" or dtype == "f2" or kind == "fliers on one side" or rule
+            return
+        if isinstance(measured, LaneBoxes):
+            assert is_known
+            box = question.in_memory.of_box(measured)
+        else:
+            assert not is_known or dtype[0] != "f"
+            brackets, tally, sums = measured
+            box = question.finish(question.resolve(brackets, tally), sums)
+        for name in (*COLUMNS, "fliers"):
+            np.testing.assert_array_equal(getattr(box, name), getattr(right, name), name)
 
 
 def test_a_long_masked_lane_takes_the_whole_device(monkeypatch: pytest.MonkeyPatch) -> None:

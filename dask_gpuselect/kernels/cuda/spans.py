@@ -33,6 +33,7 @@ from dask_gpuselect.kernels.cuda.chunk import (
 )
 from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device, places_in
 from dask_gpuselect.kernels.cuda.moments import N_DIGITS, N_SUMS, moments, moments_of
+from dask_gpuselect.kernels.cuda.only_lane import BOX_RESULTS
 from dask_gpuselect.kernels.cuda.source import cut_for
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.candidates import SIDES, Candidates, Counts, Sort
@@ -378,7 +379,8 @@ def layout_of(
         ("below", "i8", (room,)),
         ("n_missing", "i8"),
         ("n_found", "i8"),
-        ("held", "i8", (2 * n_ends + 1,)),  # by each segment; sums are behind it
+        ("held", "i8", (2 * n_ends + 1,)),  # by each segment
+        ("box", BOX_RESULTS),  # of all elements; sums and listed elements are behind it
     ]
     return Layout(np.dtype(fields, align=True), spans, room, n_ends, kind)
 

@@ -21,12 +21,12 @@ def trimmed_lanes(column: ChunkColumn, cuts: Array, proportion: float) -> Trimme
     chunks, dtype, axes = column
     if dtype.str[1:] in ("i8", "u8") or not column.size:
         return None
-    n_left_out = np.zeros(cuts.shape[1], np.int64)
+    n_left_out = cupy.zeros(cuts.shape[1], np.int64)
     if isinstance(chunks[0], Accompanied):
         wide = floating_of(column)
         if wide is None:
             return None
-        n_left_out = counted([~keeps_of(chunk) for chunk in chunks], axes).get()
+        n_left_out = counted([~keeps_of(chunk) for chunk in chunks], axes)
         column, _ = blanked_column(column, wide)
     stack = LaneStack.of(column)
     if stack.n >= 1 << 31:
@@ -37,5 +37,4 @@ def trimmed_lanes(column: ChunkColumn, cuts: Array, proportion: float) -> Trimme
     made = (("IN_PARTS", int(len(stack.parts) > 1)),)
     into = pairs, n_valid, is_sure
     launch(stack.dtype, "trim_lanes", *given, *into, n_threads=stack.n_lanes, defined=made)
-    means, rest = pairs.get()
-    return TrimmedLanes(means, rest, is_sure.get(), n_valid.get(), n_left_out)
+    return TrimmedLanes(pairs[0], pairs[1], is_sure, n_valid, n_left_out)
