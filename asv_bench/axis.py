@@ -3,7 +3,7 @@ Markdown.
 
     python asv_bench/axis.py                 (365, 500, 500) float32 in chunks of (73, 250, 250)
     python asv_bench/axis.py --memory        a stack ten times the memory limit of a worker
-    python asv_bench/axis.py --kinds         narrow integers, lanes of few elements, crafted lanes
+    python asv_bench/axis.py --kinds         narrow integers, lanes of few elements
 
 Times are taken as ``compare.py`` takes them. ``numbagg`` is compared with where it is installed
 (``pip install dask-gpuselect[bench]``). With ``--memory``, a worker process of its own computes the

@@ -31,7 +31,6 @@ from .common import (
     shrunk_side,
     unit,
 )
-from .crafted import killer
 
 STACK = (365, 500, 500)
 CHUNKS = (73, 250, 250)
@@ -202,11 +201,6 @@ def of_normal(shape: tuple[int, int]) -> Values:
     return in_memory("normal", shape[0] * shape[1], np.float64).reshape(shape)
 
 
-def of_crafted(n: int) -> Values:
-    """A lane that took quadratic time when samples were salted with no more than sizes."""
-    return killer(n, (n - 1) // 2, lambda size: size, 200)[None]
-
-
 KINDS: Mapping[str, tuple[Callable[[], Values], int]] = {
     "uint8 (2000, 10000)": (lambda: of_bytes((shrunk_side(2000), shrunk_side(10_000))), 0),
     "uint8 (10000, 2000)": (lambda: of_bytes((shrunk_side(10_000), shrunk_side(2000))), 1),
@@ -220,7 +214,6 @@ KINDS: Mapping[str, tuple[Callable[[], Values], int]] = {
     "float64 (3, 5e6)": (lambda: of_normal((3, shrunk(5_000_000))), 0),
     "float64 (2e6, 8)": (lambda: of_normal((shrunk(2_000_000), 8)), 1),
     "normal (1, 1e6)": (lambda: of_normal((1, shrunk(1_000_000))), 1),
-    "crafted (1, 1e6)": (lambda: of_crafted(shrunk(1_000_000)), 1),
 }
 """Arrays of narrow integers, of lanes of few elements, and of one long lane; and the axis."""
 

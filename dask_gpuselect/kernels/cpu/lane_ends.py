@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import called_by_kernels, kernel, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
-from dask_gpuselect.kernels.cpu.lane_runs import LaneRuns
 from dask_gpuselect.kernels.cpu.moments import (
     BLOCK,
     MOST_PIECES,
@@ -56,48 +55,28 @@ from dask_gpuselect.maths.sorted_lanes import SortedLanes
 MOST = 1 << 26  # elements of a lane up to which sums of pieces are floats
 
 
-def _ends_by_numpy(
-    lanes: SortedLanes | LaneRuns, bounds: Bounds, most: int, *, are_whole: bool = False
-) -> LaneEnds:
-    return lane_ends.ends_of_sorted(_whole(lanes), bounds, most, are_whole=are_whole)
-
-
-def _whole(lanes: SortedLanes | LaneRuns) -> SortedLanes:
-    return lanes.whole() if isinstance(lanes, LaneRuns) else lanes
-
-
-@until_compiled(_ends_by_numpy)
+@until_compiled(lane_ends.ends_of_sorted)
 def ends_of_sorted(
-    lanes: SortedLanes | LaneRuns, bounds: Bounds, most: int, *, are_whole: bool = False
+    lanes: SortedLanes, bounds: Bounds, most: int, *, are_whole: bool = False
 ) -> LaneEnds:
-    """Collect the elements beyond the bounds of each lane; see `maths.lane_ends.ends_of_sorted`.
-
-    Lanes may be sorted in runs.
-    """
-    rows = lanes.values
-    if isinstance(lanes, LaneRuns):
-        runs, weights, n_left_out = (lanes.length, lanes.n_valid), None, lanes.n_left_out
-    else:
-        runs, weights = (max(rows.shape[1], 1), lanes.n_valid[:, None]), lanes.weights
-        n_left_out = lanes.n_left_out + lanes.n_idle
-        if weights is not None and weights.dtype.kind == "i":  # beyond 2**53
-            return lane_ends.ends_of_sorted(lanes, bounds, most, are_whole=are_whole)
-    n_valid = runs[1].sum(axis=1)
+    """Collect the elements beyond the bounds of each lane; see `maths.lane_ends.ends_of_sorted`."""
+    rows, weights, n_valid = lanes.values, lanes.weights, lanes.n_valid
+    if weights is not None and weights.dtype.kind == "i":  # beyond 2**53
+        return lane_ends.ends_of_sorted(lanes, bounds, most, are_whole=are_whole)
     counts = np.zeros((6, len(rows)), np.int64)
     ends = np.empty((4, len(rows)), rows.dtype)
     ends[::2], ends[1::2] = extremes_of(rows.dtype)[::-1]
-    _ends_of_runs(rows, runs, *bounds, most, counts, ends)
+    _ends_of_rows(rows, n_valid, *bounds, most, counts, ends)
     measures: Sequence[Measure] = (n_valid, *counts[:2])
     moments: Moments | RoundedMoments
     if weights is None:
         how = ((most, is_high, not are_whole) for is_high in (False, True))
-        low, high = map(partial(_listed, rows, runs), how, counts[:2], counts[4:])
+        low, high = map(partial(_listed, rows, n_valid), how, counts[:2], counts[4:])
         if are_whole:
-            moments = _rounded_moments(lanes, runs, counts, ends)
+            moments = _rounded_moments(lanes, counts, ends)
         else:
-            moments = _exact_sums(_whole(lanes), counts[:4])[1]
+            moments = _exact_sums(lanes, counts[:4])[1]
     else:
-        assert isinstance(lanes, SortedLanes)
         measures, moments = (_rounded_sums if are_whole else _exact_sums)(lanes, counts[:4])
         low, high = (
             _outermost(lanes, measure, _places(n, start), most, is_high=is_high)
@@ -106,17 +85,13 @@ def ends_of_sorted(
                 (measures[2], counts[5], n_valid - counts[5], True),
             )
         )
-    numbers = n_valid, lanes.n_missing, n_left_out, measures[0]
+    numbers = n_valid, lanes.n_missing, lanes.n_left_out + lanes.n_idle, measures[0]
     least, largest, first, last = ends
     return LaneEnds(*numbers, least, largest, first, last, low, high, moments)
 
 
-Runs = tuple[int, IntArray]
-"""Length of the runs of lanes, and the number of valid elements of each, a row for each lane."""
-
-
 def _listed(
-    rows: NDArray[Any], runs: Runs, how: tuple[int, bool, bool], n: IntArray, rooms: IntArray
+    rows: NDArray[Any], n_valid: IntArray, how: tuple[int, bool, bool], n: IntArray, rooms: IntArray
 ) -> Outermost:
     """List the elements beyond bounds of lanes without weights, n of each lane.
 
@@ -126,7 +101,7 @@ def _listed(
     room = int(rooms.sum())
     elements, counts = np.empty(room, rows.dtype), np.ones(room, np.int64)
     sizes = np.zeros_like(n)
-    size = _list_outermost(rows, runs, n, how, (sizes, counts), elements)
+    size = _list_outermost(rows, n_valid, n, how, (sizes, counts), elements)
     return Outermost(n, sizes, unsigned_zero(elements[:size]), packed(counts[:size]))
 
 
@@ -153,9 +128,9 @@ def _places(n: IntArray, start: IntArray) -> tuple[IntArray, IntArray]:
 
 
 @kernel
-def _ends_of_runs(
+def _ends_of_rows(
     rows: t.StridedRows,
-    runs: tuple[int, t.StridedIntRows],
+    n_valid: t.StridedInts,
     low: t.StridedReals,
     high: t.StridedReals,
     most: int,
@@ -168,47 +143,39 @@ def _ends_of_runs(
     both sides. `ends` gets the least and largest element, and the first and last one inside the
     bounds; they have what is beyond all elements.
     """
-    length, valid = runs
     for i in range(rows.shape[0]):
-        row = rows[i]
-        for r in range(valid.shape[1]):
-            start = r * length
-            stop = start + valid[i, r]
-            if start == stop:
-                continue
-            # A bound that is NaN has no element beyond it, and no first or last one inside.
-            first = first_from(row, start, stop, low[i])
-            behind = first_behind(row, start, stop, high[i]) if high[i] == high[i] else stop
-            counts[0, i] += first - start
-            counts[1, i] += stop - behind
-            if row[stop - 1] == np.inf:
-                counts[2, i] += stop - first_from(row, start, stop, np.inf)
-            if row[start] == -np.inf:
-                counts[3, i] += first_behind(row, start, stop, -np.inf) - start
-            ends[0, i] = min(ends[0, i], row[start])
-            ends[1, i] = max(ends[1, i], row[stop - 1])
-            if low[i] == low[i] and first < stop:
-                ends[2, i] = min(ends[2, i], row[first])
-            if high[i] == high[i] and behind > start:
-                ends[3, i] = max(ends[3, i], row[behind - 1])
-        counts[4, i], counts[5, i] = min(counts[0, i], most), min(counts[1, i], most)
-        if valid.shape[1] == 1:
-            # Elements that equal the last collected one are collected too.
-            n, n_low, n_high = valid[i, 0], counts[0, i], counts[1, i]
-            size = counts[4, i]
-            while 0 < size < n_low and row[size] == row[size - 1]:
-                size += 1
-            counts[4, i] = size
-            size = counts[5, i]
-            while 0 < size < n_high and row[n - 1 - size] == row[n - size]:
-                size += 1
-            counts[5, i] = size
+        row, n = rows[i], n_valid[i]
+        if n == 0:
+            continue
+        # A bound that is NaN has no element beyond it, and no first or last one inside.
+        first = first_from(row, 0, n, low[i])
+        behind = first_behind(row, 0, n, high[i]) if high[i] == high[i] else n
+        n_low, n_high = first, n - behind
+        counts[0, i], counts[1, i] = n_low, n_high
+        if row[n - 1] == np.inf:
+            counts[2, i] = n - first_from(row, 0, n, np.inf)
+        if row[0] == -np.inf:
+            counts[3, i] = first_behind(row, 0, n, -np.inf)
+        ends[0, i], ends[1, i] = row[0], row[n - 1]
+        if low[i] == low[i] and first < n:
+            ends[2, i] = row[first]
+        if high[i] == high[i] and behind > 0:
+            ends[3, i] = row[behind - 1]
+        # Elements that equal the last collected one are collected too.
+        size = min(n_low, most)
+        while 0 < size < n_low and row[size] == row[size - 1]:
+            size += 1
+        counts[4, i] = size
+        size = min(n_high, most)
+        while 0 < size < n_high and row[n - 1 - size] == row[n - size]:
+            size += 1
+        counts[5, i] = size
 
 
 @kernel
 def _list_outermost(
     rows: t.Rows,
-    runs: tuple[int, t.StridedIntRows],
+    n_valid: t.StridedInts,
     n_beyond: t.StridedInts,
     how: tuple[int, bool, bool],
     tables: tuple[t.Ints, t.Ints],
@@ -219,43 +186,20 @@ def _list_outermost(
     `how` is `most`, whether they are the largest, and whether values are listed. `tables` gets how
     many each row has, and the number of elements of each value. Returns how many there are in all.
     """
-    length, valid = runs
     sizes, counts = tables
     most, is_high, by_value = how
-    n_runs = valid.shape[1]
-    heads = np.empty(n_runs, np.int64)
     step = -1 if is_high else 1
     size = 0
     for i in range(rows.shape[0]):
-        left, row, begin = min(n_beyond[i], most), rows[i], size
-        if left == 0:
-            continue
-        if n_runs == 1 and not by_value:
-            last = valid[i, 0] - 1
-            for k in range(left):
-                elements[size + k] = row[last - k if is_high else k]
-            size += left
-            sizes[i] = left
-            continue
-        for r in range(n_runs):
-            heads[r] = r * length + (valid[i, r] - 1 if is_high else 0)
+        row, begin, left = rows[i], size, min(n_beyond[i], most)
+        place = n_valid[i] - 1 if is_high else 0
         while left > 0:
-            value, best = row[0], -1
-            for r in range(n_runs):
-                if r * length <= heads[r] < r * length + valid[i, r]:
-                    other = row[heads[r]]
-                    if best < 0 or (other > value if is_high else other < value):
-                        value, best = other, r
-            elements[size], before = value, left
-            for r in range(n_runs if by_value else 0):
-                while r * length <= heads[r] < r * length + valid[i, r] and row[heads[r]] == value:
-                    heads[r] += step
-                    left -= 1
-            if by_value:
-                counts[size] = before - left
-            else:
-                heads[best] += step
-                left -= 1
+            before = left
+            elements[size] = row[place]
+            place, left = place + step, left - 1
+            while by_value and 0 <= place < n_valid[i] and row[place] == elements[size]:
+                place, left = place + step, left - 1
+            counts[size] = before - left
             size += 1
         sizes[i] = size - begin
     return size
@@ -264,18 +208,16 @@ def _list_outermost(
 # --- Moments that are rounded once ----------------------------------------------------------------
 
 
-def _rounded_moments(
-    lanes: SortedLanes | LaneRuns, runs: Runs, counts: IntArray, ends: NDArray[Any]
-) -> RoundedMoments:
+def _rounded_moments(lanes: SortedLanes, counts: IntArray, ends: NDArray[Any]) -> RoundedMoments:
     """Round the mean and deviation of lanes without weights, from exact sums in any case."""
     rows = lanes.values
     rounded, is_sure = np.full((2, len(rows)), np.nan), np.ones(len(rows), np.bool_)
     is_whole = rows.dtype.kind in "iu"
-    _round_runs(rows, runs, counts, ends, is_whole, rounded, is_sure)
+    _round_rows(rows, lanes.n_valid, counts, ends, is_whole, rounded, is_sure)
     unsure = np.flatnonzero(~is_sure)
     if len(unsure):
-        few = lanes.whole(unsure) if isinstance(lanes, LaneRuns) else some_lanes(lanes, unsure)
-        rounded[:, unsure] = _exact_sums(few, counts[:4, unsure])[1].mean_and_std()
+        exact = _exact_sums(some_lanes(lanes, unsure), counts[:4, unsure])[1]
+        rounded[:, unsure] = exact.mean_and_std()
     return RoundedMoments(*rounded)
 
 
@@ -285,9 +227,9 @@ BATCH = 64  # lanes whose sums are rounded side by side, by vector instructions
 
 
 @kernel
-def _round_runs(
+def _round_rows(
     rows: t.Rows,
-    runs: tuple[int, t.StridedIntRows],
+    n_valid: t.StridedInts,
     counts: t.IntTable,
     ends: t.Table,
     is_whole: bool,
@@ -295,7 +237,6 @@ def _round_runs(
     is_sure: t.FlagsOut,
 ) -> None:
     """Compute the mean and deviation of every row from the sums of pieces of its elements."""
-    length, valid = runs
     sums = np.empty((3, N_SUMS), np.float64)
     known = np.empty((N_KNOWN, BATCH), np.float64)
     results = np.empty((3, BATCH), np.float64)
@@ -303,12 +244,12 @@ def _round_runs(
         stop = min(first + BATCH, rows.shape[0])
         known[:] = 1.0
         for i in range(first, stop):
-            n = valid[i].sum()
+            n = n_valid[i]
             size = max(abs(np.float64(ends[0, i])), abs(np.float64(ends[1, i])))
             n_pieces, top, place = 0, 0, MOST_PIECES
             is_usual = 0 < n < MOST and not (is_whole and size >= 2.0**53)
             if is_usual and SMALL < size < LARGE:
-                n_pieces = _cut_lane(rows[i], length, valid[i], n, size, is_whole, sums)
+                n_pieces = _cut_lane(rows[i, :n], size, is_whole, sums)
             total, rest, off, square, square_rest, square_off = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
             for j in range(n_pieces):
                 total, rest, off = added(total, rest, off, sums[1, j])
@@ -321,7 +262,7 @@ def _round_runs(
                 part, top = math.frexp(size)
                 n_pieces, least, size = 1, size * FLOOR, np.float64(part)
                 total, rest, off, square, square_rest, square_off = _scaled_sums(
-                    rows[i], length, valid[i], least, -top
+                    rows[i, :n], least, -top
                 )
             sizes = np.float64(n), size, float(n_pieces), float(top)
             of_lane = total, rest, off, square, square_rest, *sizes, square_off
@@ -348,7 +289,7 @@ def _round_runs(
 
 @called_by_kernels
 def _round_batch(known: Any, results: Any) -> None:
-    """Round the means and deviations of some lanes; see `_round_runs`."""
+    """Round the means and deviations of some lanes; see `_round_rows`."""
     for b in range(BATCH):
         total, rest = normal(known[0, b], known[1, b])
         square, square_rest = normal(known[3, b], known[4, b])
@@ -368,68 +309,56 @@ def _round_batch(known: Any, results: Any) -> None:
 
 
 @called_by_kernels
-def _scaled_sums(row: Any, length: Any, valid: Any, least: Any, power: Any) -> Any:
+def _scaled_sums(row: Any, least: Any, power: Any) -> Any:
     """Sum the elements of a lane times ``2**power``, which are less than 1, and their squares.
 
     Each sum is a pair of floats with an error bound. Elements smaller than `least`, which become
-    less than `FLOOR`, only add to the bounds: they lie between the others of their run.
+    less than `FLOOR`, only add to the bounds: they lie between the others.
     """
     up, more = halves(power)
     total, rest, off = 0.0, 0.0, 0.0
     square, square_rest, square_off = 0.0, 0.0, 0.0
-    for r in range(valid.size):
-        start = r * length
-        stop = start + valid[r]
-        begin, end = start, stop
-        while begin < stop and row[begin] <= -least:
-            begin += 1
-        while end > begin and row[end - 1] >= least:
-            end -= 1
-        if begin < end and (row[begin] != 0 or row[end - 1] != 0):
-            off += FLOOR * (end - begin)
-            square_off += FLOOR * (end - begin)
-        for j in range(start, stop - (end - begin)):
-            value = row[j if j < begin else j + end - begin] * up * more
-            total, rest, off = added(total, rest, off, value)
-            own, own_rest = two_product(value, value)
-            square, lost = two_sum(square, own)
-            square_rest += lost + own_rest
+    begin, end = 0, row.size
+    while begin < end and row[begin] <= -least:
+        begin += 1
+    while end > begin and row[end - 1] >= least:
+        end -= 1
+    if begin < end and (row[begin] != 0 or row[end - 1] != 0):
+        off = square_off = FLOOR * (end - begin)
+    for j in range(row.size - (end - begin)):
+        value = row[j if j < begin else j + end - begin] * up * more
+        total, rest, off = added(total, rest, off, value)
+        own, own_rest = two_product(value, value)
+        square, lost = two_sum(square, own)
+        square_rest += lost + own_rest
     # Of n elements, the rest is less than n * 2**-53 times the sum, and is rounded 2 * n times.
-    square_off += 2.0**-105 * valid.sum() ** 2 * square
+    square_off += 2.0**-105 * row.size**2 * square
     return total, rest, off, square, square_rest, square_off
 
 
 @called_by_kernels
-def _cut_lane(
-    row: Any, length: Any, valid: Any, n: Any, size: Any, is_whole: Any, sums: Any
-) -> Any:
+def _cut_lane(row: Any, size: Any, is_whole: Any, sums: Any) -> Any:
     """Cut the elements of a lane into pieces, and return how many of each; 0 if some do not fit.
 
-    `size` is the largest magnitude of the n elements. Rows 1 and 2 of `sums` get the sums of pieces
+    `size` is the largest magnitude of the elements. Rows 1 and 2 of `sums` get the sums of pieces
     and of their products as pairs of floats, which are exact.
     """
     _, top = math.frexp(size)
     n_pieces = 2 if row.itemsize < 8 or (is_whole and top < 2 * WIDTH) else 3
     while True:
         least = 0.0 if is_whole else least_of(row, top, n_pieces)
-        is_one = valid.size == 1 and n <= BLOCK
-        sums[2 if is_one else 1 :] = 0.0
+        sums[1:] = 0.0
         n_fit = 0
-        for r in range(valid.size):
-            stop = r * length + valid[r]
-            for start in range(r * length, stop, BLOCK):
-                run = row[start : min(start + BLOCK, stop)]
-                n_fit += cut_up(run, top, n_pieces, least, sums[1 if is_one else 0])
-                if is_one:
-                    continue
-                for k in range(N_SUMS):
-                    sums[1, k], more = two_sum(sums[1, k], sums[0, k])
-                    sums[2, k] += more
-        if n_fit < n:  # zeros add nothing, and do not count
-            for r in range(valid.size):
-                for j in range(r * length, r * length + valid[r]):
-                    n_fit += row[j] == 0
-        if n_fit == n:
+        for start in range(0, row.size, BLOCK):
+            run = row[start : min(start + BLOCK, row.size)]
+            n_fit += cut_up(run, top, n_pieces, least, sums[0])
+            for k in range(N_SUMS):
+                sums[1, k], more = two_sum(sums[1, k], sums[0, k])
+                sums[2, k] += more
+        if n_fit < row.size:  # zeros add nothing, and do not count
+            for j in range(row.size):
+                n_fit += row[j] == 0
+        if n_fit == row.size:
             return n_pieces
         if n_pieces == MOST_PIECES:
             return 0

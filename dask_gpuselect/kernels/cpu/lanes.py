@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +19,10 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import in_kind, to_host
 from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, unstretched
 from dask_gpuselect.kernels.compiling import until_compiled
-from dask_gpuselect.kernels.cpu import (
-    few,
-    lane_runs,
-    long_lanes,
-    narrow,
-    row_networks,
-    weighed_lanes,
-)
+from dask_gpuselect.kernels.cpu import few, long_lanes, narrow, row_networks, weighed_lanes
 from dask_gpuselect.kernels.cpu.few import lay, tiles
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
-from dask_gpuselect.kernels.cpu.lane_runs import LaneRuns, pick_from_runs, pick_nearest
+from dask_gpuselect.kernels.cpu.lane_nearest import pick_nearest
 from dask_gpuselect.kernels.reference import at_once
 from dask_gpuselect.kernels.reference.at_once import quotients as quotients
 from dask_gpuselect.kernels.reference.lane_passes import in_turn
@@ -48,7 +41,6 @@ from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
 Part = Any
 """An array of lanes ``(*lanes, n)``, with masks and weights if it has some."""
 
-T = TypeVar("T")
 Put = Callable[[NDArray[Any], Any], None]
 
 BLOCK = 1 << 9  # bytes of a lane that are masked at once, so that temporaries stay in the cache
@@ -137,35 +129,21 @@ def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
     """Find the elements of some ranks in every lane; `parts` are as for `sorted_lanes`.
 
     Lanes are copied side by side into a tile that stays in the cache, and sorted there by NumPy's
-    vectorised sort, which puts NaN and NaT last and releases the GIL. Four cases are faster
-    otherwise: few ranks of lanes of several runs are found in the sorted runs, or by narrowing with
-    samples if lanes are long; lanes of few elements are sorted side by side, and integers of one
-    and two bytes by counting. Scratch: the tile, or three lanes if that is more.
+    vectorised sort, which puts NaN and NaT last and releases the GIL. Three cases are faster
+    otherwise: few ranks of long lanes are found by NumPy's partition, lanes of few elements are
+    sorted side by side, and integers of one and two bytes by digits. Scratch: the tile.
     """
     n_answers = len(ranks(np.ones(1, np.int64))[0])
-    n = sum(part.shape[-1] for part in parts)
-    dtype = parts[0].dtype
-    if _is_selected(dtype) and long_lanes.is_selected_faster(n, dtype.itemsize, n_answers):
-        return join([_selected(rows, ranks) for rows in tiles(parts)])
-    return join([_pick(table, ranks) for table in _tables(parts, n_answers, in_rows=False)])
+    if _is_selected(parts, n_answers):
+        return join([long_lanes.select(rows, ranks) for rows in tiles(parts)])
+    return join([pick(table, ranks) for table in sorted_lanes(parts, in_rows=False)])
 
 
-def _is_selected(dtype: np.dtype[Any]) -> bool:
-    """Return whether kernels select lanes of a dtype; dates and narrow integers are sorted."""
-    return dtype.kind not in "Mm" and not narrow.is_narrow(dtype)
-
-
-def _pick(table: SortedLanes | LaneRuns, ranks: RanksOfLanes) -> Lanes:
-    return pick_from_runs(table, ranks) if isinstance(table, LaneRuns) else pick(table, ranks)
-
-
-def _sorted_and_picked(rows: NDArray[Any], ranks: RanksOfLanes) -> Lanes:
-    return pick(SortedLanes.of_rows(sort_rows(rows)), ranks)
-
-
-@until_compiled(_sorted_and_picked)
-def _selected(rows: NDArray[Any], ranks: RanksOfLanes) -> Lanes:
-    return long_lanes.select(rows, ranks, long_lanes.SEED)[0]
+def _is_selected(parts: Sequence[Part], n_answers: int) -> bool:
+    """Return whether lanes are selected and not sorted; dates and narrow integers are sorted."""
+    dtype, n = parts[0].dtype, sum(part.shape[-1] for part in parts)
+    is_usual = dtype.kind not in "Mm" and not narrow.is_narrow(dtype)
+    return is_usual and long_lanes.is_selected_faster(n, n_answers)
 
 
 def answer_lanes(column: ChunkColumn, question: LaneOrder) -> Any:
@@ -175,7 +153,7 @@ def answer_lanes(column: ChunkColumn, question: LaneOrder) -> Any:
     """
     parts = parts_of(column)
     if isinstance(parts[0], Accompanied):
-        tables = _tables(parts, question.n_answers, in_rows=False)
+        tables = sorted_lanes(parts, in_rows=False)
         elements = join([_picked(table, question) for table in tables])
         return in_kind(question.lane_answer(elements), column.chunks[0].values)
     if few.is_few(parts):
@@ -183,10 +161,10 @@ def answer_lanes(column: ChunkColumn, question: LaneOrder) -> Any:
     return question.lane_answer(lanes(parts, question.lane_ranks))
 
 
-def _picked(table: SortedLanes | LaneRuns, question: Any) -> Lanes:
+def _picked(table: SortedLanes, question: Any) -> Lanes:
     """Find the elements that answer a question, by weight if the lanes have weights."""
-    if isinstance(table, LaneRuns) or table.weights is None:
-        return _pick(table, question.lane_ranks)
+    if table.weights is None:
+        return pick(table, question.lane_ranks)
     return weighed_lanes.pick(table, question.wanted)
 
 
@@ -199,12 +177,10 @@ def lane_deviations(
     See `reference.lanes.lane_deviations`. Scratch: as for `lanes`, and a tile of the dtype.
     """
     parts = parts_of(column)
-    first, n = parts[0], sum(part.shape[-1] for part in parts)
-    if dtype.itemsize < 4 or _has_runs(parts, 1):
-        return None
+    first = parts[0]
     if first.weights is not None if isinstance(first, Accompanied) else few.is_few(parts):
         return None
-    if _is_selected(first.dtype) and long_lanes.is_selected_faster(n, first.dtype.itemsize, 1):
+    if dtype.itemsize < 4 or _is_selected(parts, 4):  # then two selections take less
         return None
     elements, pairs = [], []
     for table in sorted_lanes(parts):
@@ -225,7 +201,7 @@ def answers_and_ends(
     answers = []
 
     def pieces() -> Iterator[LaneEnds]:
-        for table in _tables(parts_of(column), question.n_answers, in_rows=True):
+        for table in sorted_lanes(parts_of(column)):
             answers.append(question.lane_answer(_picked(table, question)).astype(np.float64))
             bounds = np.stack(bounds_of(answers[-1]))
             yield ends_of_sorted(table, bounds, most, are_whole=True)
@@ -258,29 +234,8 @@ def sorted_lanes(parts: Sequence[Part], *, in_rows: bool = True) -> Iterator[Sor
             return map(SortedLanes.of_rows, few.sorted_tiles(parts))
         return map(SortedLanes.of_rows, _sorted_tiles(parts, in_rows=in_rows))
     if parts[0].weights is None:
-        return _masked(parts, _sorted_tiles(parts, _put, in_rows=in_rows), SortedLanes.of_rows)
+        return _masked(parts, _sorted_tiles(parts, _put, in_rows=in_rows))
     return _sorted_with_weights(parts)
-
-
-def _has_runs(parts: Sequence[Part], n_answers: int) -> bool:
-    """Return whether lanes are best sorted in runs, for some answers."""
-    first, n = parts[0], sum(part.shape[-1] for part in parts)
-    if isinstance(first, Accompanied) and (first.weights is not None or first.dtype.kind != "f"):
-        return False  # masked integers are not told from others in a run
-    # Whether runs are faster is measured once a process, so that is asked last.
-    about = n, first.dtype.itemsize, n_answers, math.prod(first.shape[:-1])
-    return _is_selected(first.dtype) and lane_runs.is_faster(*about)
-
-
-def _tables(
-    parts: Sequence[Part], n_answers: int, *, in_rows: bool
-) -> Iterator[SortedLanes | LaneRuns]:
-    """Yield tables of lanes, sorted as is best for some answers. Scratch as for `lanes`."""
-    if not _has_runs(parts, n_answers):
-        return sorted_lanes(parts, in_rows=in_rows)
-    is_masked = isinstance(parts[0], Accompanied)
-    of_rows = LaneRuns.of_rows
-    return _masked(parts, tiles(parts, _put), of_rows) if is_masked else map(of_rows, tiles(parts))
 
 
 def _sorted_tiles(
@@ -302,17 +257,13 @@ def _sorted_tiles(
         yield rows
 
 
-def _masked(
-    parts: Sequence[Any],
-    tables: Iterator[NDArray[Any]],
-    of_rows: Callable[[NDArray[Any], IntArray], T],
-) -> Iterator[T]:
-    """Yield tables of lanes with masks, made by a function of rows and their masked elements."""
+def _masked(parts: Sequence[Any], tables: Iterator[NDArray[Any]]) -> Iterator[SortedLanes]:
+    """Yield tables of sorted lanes with masks."""
     left_out = np.sum([left_out_of(part) for part in parts], axis=0)
     start = 0
     for rows in tables:
         stop = start + len(rows)
-        yield of_rows(rows, left_out[start:stop])
+        yield SortedLanes.of_rows(rows, left_out[start:stop])
         start = stop
 
 

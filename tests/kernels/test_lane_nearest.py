@@ -1,7 +1,4 @@
-"""Lanes that are sorted in runs have the order statistics of lanes that are sorted whole.
-
-So have the distances of elements from a centre.
-"""
+"""Distances of sorted lanes from a centre have their order statistics, and lanes their places."""
 
 from __future__ import annotations
 
@@ -10,8 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn
-from dask_gpuselect.kernels.cpu import few, lane_runs, lanes
-from dask_gpuselect.kernels.cpu.lane_runs import LaneRuns, pick_from_runs
+from dask_gpuselect.kernels.cpu import few, lane_nearest, lanes
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
 from tests.data import FLOATS, INTEGERS, MISSING
 from tests.kernels.test_groups_kernels import assert_same_lanes
@@ -35,29 +31,14 @@ def table(name: str, dtype: str, n: int) -> NDArray[np.generic]:
 
 @np.errstate(over="ignore")
 @pytest.mark.parametrize("n", [1, 17, 200])
-@pytest.mark.parametrize("run", [1 << 11, 256, 24])
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u8"])
-def test_ranks_of_runs_are_those_of_sorted_lanes(
-    monkeypatch: pytest.MonkeyPatch, dtype: str, run: int, n: int
-) -> None:
-    monkeypatch.setattr(lane_runs, "RUN", run)
+def test_nearest_elements_are_found_in_sorted_lanes(dtype: str, n: int) -> None:
     for name in FLOATS | MISSING if dtype[0] == "f" else INTEGERS:
         rows = table(name, dtype, n)
         whole = SortedLanes.of_rows(np.sort(rows, axis=1))
         centres = np.nan_to_num(rows[:, 0].astype("f4" if dtype == "f4" else "f8"), posinf=0)
         distances = SortedLanes.of_rows(np.sort(abs(rows - centres[:, None]), axis=1))
-        assert_same_lanes(lane_runs.pick_nearest(whole, centres, ranks), pick(distances, ranks))
-        assert_same_lanes(pick_from_runs(LaneRuns.of_rows(rows), ranks), pick(whole, ranks))
-
-
-def test_runs_are_sorted_where_whole_lanes_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert np.isfinite([lane_runs._saved(size) for size in (2, 4, 8)]).all()
-    for saved, is_faster in ((8.0, True), (0.5, False)):
-        monkeypatch.setattr(lane_runs, "_saved", lambda _, saved=saved: saved)
-        monkeypatch.setattr(lane_runs, "_waiting", {4: 0})
-        # Little work is not worth measuring, until it adds up.
-        assert [lane_runs.is_faster(1095, 4, 3, 1000) for _ in range(2)] == [False, is_faster]
-        assert not lane_runs.is_faster(512, 4, 1, 1 << 20)
+        assert_same_lanes(lane_nearest.pick_nearest(whole, centres, ranks), pick(distances, ranks))
 
 
 @pytest.mark.parametrize(("n", "shape"), [(40, (3, 512)), (1100, (2, 256)), (513, (600,))])
