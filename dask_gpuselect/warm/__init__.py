@@ -32,9 +32,7 @@ _LANES = (
     "lane_ends",
     "lane_passes",
     "lane_nearest",
-    "narrow",
     "trimmed",
-    "window_lanes",
     *_SORTED,
 )
 _WINDOWS = frozenset(
@@ -154,7 +152,7 @@ def _kernels(
     return kernels
 
 
-_WORDS = frozenset({"groups", "narrow", "ordering", "selection", "word_counts"})
+_WORDS = frozenset({"groups", "ordering", "selection", "word_counts"})
 _SORTING = frozenset({"ordering"})
 _OF_DEVIATIONS = frozenset(
     {
@@ -195,8 +193,7 @@ def _compared(dtype: np.dtype[Any]) -> Iterator[tuple[np.dtype[Any], frozenset[s
     if dtype.kind in "biu" and size < 8:
         yield np.dtype(np.uint64), _WINDOWS  # distances from medians
     yield np.dtype(np.uint8), frozenset({"windows"})  # marks
-    yield np.dtype(np.int64), frozenset({"groups"})  # places
-    yield np.dtype(np.uint32), _SORTING
+    yield np.dtype(np.int64), frozenset({"groups"}) | _SORTING  # places
     yield np.dtype(np.uint64), _SORTING
     for word in ("u1", "u2", "u4", "u8"):  # words of elements, masks, weights and labels
         yield np.dtype(word), frozenset({"fingerprints"})

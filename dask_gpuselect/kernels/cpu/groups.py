@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import kernel, kernel_of, until_compiled
-from dask_gpuselect.kernels.cpu import spans
+from dask_gpuselect.kernels.cpu import long_lanes, spans
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.cells import SORT_AT_MOST, cuts_of_run
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from, is_missing
@@ -109,11 +109,8 @@ def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
     _sort_each(ordered, stops, most)
     for group in np.flatnonzero(n_valid > most).tolist():
         start = stops[group] - n_valid[group]
-        places = np.unique([lower[:, group], upper[:, group]])
-        run = ordered[start : stops[group]]
-        for rank in (places - start)[::-1].tolist():
-            run.partition(rank)
-            run = run[:rank]
+        places = np.unique([lower[:, group], upper[:, group]]) - start
+        long_lanes.divide(ordered[start : stops[group]], places.tolist())
     padded = ordered if len(ordered) else np.zeros(1, ordered.dtype)
     return reference.elements_of_places((lower, upper), padded.__getitem__, n_valid, n_missing)
 

@@ -26,10 +26,9 @@ from dask_gpuselect.maths.lane_cuts import (
     LaneTally,
     RanksOfLanes,
     as_rows,
-    known_of_all,
     table_tiles,
-    total,
 )
+from dask_gpuselect.maths.lane_cuts import merge_tallies as merge_tallies
 
 RUN = 512  # elements that are counted in 32 bits
 
@@ -96,24 +95,6 @@ def _tally_of_rows(rows: NDArray[Any], brackets: LaneBrackets) -> LaneTally:
     _gather_rows(rows, ends, n_inside, candidates)
     n_valid = rows.shape[1] - n_missing
     return LaneTally(below, n_before, n_inside, upto, candidates, n_valid, n_missing)
-
-
-@until_compiled(lane_cuts.merge_tallies)
-def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
-    """Merge the tallies of several parts; see `lane_cuts.merge_tallies`."""
-    if len(parts) == 1 or parts[0].weights is not None:
-        return lane_cuts.merge_tallies(parts)
-    n_inside = total("n_inside", parts)
-    dtype = parts[0].candidates.dtype
-    out = np.empty(int(n_inside.sum()), dtype)
-    starts = np.cumsum(n_inside.reshape(-1)) - n_inside.reshape(-1)
-    plain = np.dtype("i8") if dtype.kind in "Mm" else dtype
-    for part in parts:  # each call moves `starts` on
-        _place_candidates(
-            part.candidates.view(plain), part.n_inside.reshape(-1), starts, out.view(plain)
-        )
-    below, before, upto = (total(name, parts) for name in ("below", "before", "upto"))
-    return LaneTally(below, before, n_inside, upto, out, *known_of_all(parts))
 
 
 def find_lane_brackets(parts: Sequence[LaneCuts], ranks: RanksOfLanes) -> LaneBrackets:
@@ -224,18 +205,6 @@ def _gather_rows(rows: t.Table, ends: Ends, n_inside: t.IntRows, out: t.Out) -> 
                 out[begin] = value
                 begin += (value > first) & (value < last)
                 j += 1
-
-
-@kernel
-def _place_candidates(candidates: t.Values, sizes: t.Places, starts: t.Ints, out: t.Out) -> None:
-    """Copy the candidates of each bracket behind those of earlier parts."""
-    taken = 0
-    for i in range(sizes.size):
-        start = starts[i]
-        for k in range(sizes[i]):
-            out[start + k] = candidates[taken + k]
-        taken += sizes[i]
-        starts[i] = start + sizes[i]
 
 
 # --- All parts ------------------------------------------------------------------------------------

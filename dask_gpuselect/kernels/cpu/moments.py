@@ -75,14 +75,9 @@ def moments(values: NDArray[Any], near: Any = None) -> Moments:
         none = np.zeros_like(n)
         return Moments(n, none, none, *sums_of_sorted(values[np.newaxis], none, n))
     total, square = np.zeros((1, TOTAL_DIGITS), np.int64), np.zeros((1, SQUARE_DIGITS), np.int64)
-    others = np.zeros(3, np.int64)
-    _add_floats(values, total[0], square[0], others, _least_pieces(values.dtype))
-    return moments_of(values.size, others[:, None], total, square)
-
-
-def _least_pieces(dtype: np.dtype[Any]) -> int:
-    """Return the number of pieces that hold most elements."""
-    return 2 if dtype.itemsize < 8 else 3
+    others, stops = np.zeros((1, 3), np.int64), np.array([[0], [values.size]])
+    _add_floats(values[np.newaxis], *stops, (total, 0, square, 0), others, _least_pieces(values))
+    return moments_of(values.size, others.T, total, square)
 
 
 def moments_of(n: IntArray | int, others: IntArray, total: IntArray, square: IntArray) -> Moments:
@@ -92,6 +87,11 @@ def moments_of(n: IntArray | int, others: IntArray, total: IntArray, square: Int
     """
     sums = ExactSums.of_table(total, TOTAL_POINT), ExactSums.of_table(square, SQUARE_POINT)
     return Moments(n - others.sum(axis=0), others[0], others[1], *sums)
+
+
+def _least_pieces(values: NDArray[Any]) -> int:
+    """Return the number of pieces that hold most elements."""
+    return 2 if values.dtype.itemsize < 8 else 3
 
 
 # --- Floats: blocks -------------------------------------------------------------------------------
@@ -113,27 +113,46 @@ def plus_product(total: Any, a: Any, b: Any) -> Any:
 
 
 @kernel_of("f8 f4")
-def _add_floats(x: t.Values, total: t.Ints, square: t.Ints, others: t.Ints, least: int) -> None:
-    """Add up all finite elements, and count inf, -inf and NaN."""
+def _add_floats(
+    rows: t.Rows,
+    first: t.StridedInts,
+    stop: t.StridedInts,
+    tables: tuple[t.IntTable, int, t.IntTable, int],
+    others: t.IntTable,
+    least: int,
+) -> None:
+    """Add up the finite elements of every row, from `first` to `stop`, and count the others.
+
+    `tables` has the digits of the sums and of the sums of squares of each row, each with the number
+    of the first. The first block is cut below the larger of the row's ends: sorted rows mostly fit.
+    """
     scratch = _scratch()
-    digits = total, 0, square, 0
-    chosen = _chosen(x[:BLOCK], least, scratch)
-    again = 0
+    one, bits, _, _ = scratch
+    total, first_total, square, first_square = tables
     of_each = np.zeros((0, SUMS_OF_EACH), np.int64)
-    for start in range(0, x.size, BLOCK):
-        run = x[start : min(start + BLOCK, x.size)]
-        n_alone = _add_run(run, chosen, digits, others, scratch, of_each)
-        if n_alone > TOO_MANY and start >= again:
-            chosen = _chosen(x[start + BLOCK : start + 2 * BLOCK], least, scratch)
-            again = start + AGAIN * BLOCK
-            if of_each.shape[0] == 0 and x.size - start >= LARGE:
-                of_each = np.zeros((EXPONENTS, SUMS_OF_EACH), np.int64)
-        if start % SPILL_EVERY == SPILL_EVERY - BLOCK:
-            _spill(of_each, total, square)
-        if start % CARRY_EVERY == 0:
-            carry(total)
-            carry(square)
-    _spill(of_each, total, square)
+    for i in range(rows.shape[0]):
+        x = rows[i, first[i] : stop[i]]
+        if x.size == 0:
+            continue
+        digits = total[i], first_total, square[i], first_square
+        one[0] = max(abs(x[0]), abs(x[x.size - 1]))
+        top = np.int64(((bits[0] >> 52) & 0x7FF) - 1022)
+        chosen = top, np.int64(least if abs(top) <= LARGEST else 0)
+        again = 0
+        for start in range(0, x.size, BLOCK):
+            run = x[start : min(start + BLOCK, x.size)]
+            n_alone = _add_run(run, chosen, digits, others[i], scratch, of_each)
+            if n_alone > TOO_MANY and start >= again and start + BLOCK < x.size:
+                chosen = _chosen(x[start + BLOCK : start + 2 * BLOCK], least, scratch)
+                again = start + AGAIN * BLOCK
+                if of_each.shape[0] == 0 and x.size - start >= LARGE:
+                    of_each = np.zeros((EXPONENTS, SUMS_OF_EACH), np.int64)
+            if start % SPILL_EVERY == SPILL_EVERY - BLOCK:
+                _spill(of_each, digits)
+            if start % CARRY_EVERY == CARRY_EVERY - BLOCK:
+                carry(total[i])
+                carry(square[i])
+        _spill(of_each, digits)
 
 
 @called_by_kernels
@@ -391,17 +410,18 @@ def _add_to_exponents(bits: Any, of_each: Any, others: Any) -> None:
 
 
 @called_by_kernels
-def _spill(of_each: Any, total: Any, square: Any) -> None:
+def _spill(of_each: Any, digits: Any) -> None:
     """Add the sums of each exponent to the digits, and reset them."""
+    total, first_total, square, first_square = digits
     for exponent in range(of_each.shape[0]):
         sums = of_each[exponent]
         if sums[2] | sums[3] | sums[4]:  # sums of squares, which do not cancel
             begin = max(exponent, 1) + OFFSET
-            add_at(total, 0, sums[0], begin)
-            add_at(total, 0, sums[1], begin + 32)
-            add_at(square, 0, sums[2], 2 * begin)
-            add_at(square, 0, sums[3], 2 * begin + 32)
-            add_at(square, 0, sums[4], 2 * begin + 64)
+            add_at(total, first_total, sums[0], begin)
+            add_at(total, first_total, sums[1], begin + 32)
+            add_at(square, first_square, sums[2], 2 * begin)
+            add_at(square, first_square, sums[3], 2 * begin + 32)
+            add_at(square, first_square, sums[4], 2 * begin + 64)
             sums[:] = 0
 
 
@@ -532,9 +552,8 @@ def sums_of_sorted(
     stop_square = max((2 * highest + 1 >> 5) + 3, (2 * (high + OFFSET) >> 5) + 5)
     total = np.zeros((len(rows), stop_total - first_total), np.int64)
     square = np.zeros((len(rows), stop_square - first_square), np.int64)
-    _add_float_rows(
-        rows, first, stop, (total, first_total, square, first_square), _least_pieces(dtype)
-    )
+    tables, others = (total, first_total, square, first_square), np.zeros((len(rows), 3), np.int64)
+    _add_floats(rows, first, stop, tables, others, _least_pieces(rows))
     return (
         ExactSums.of_table(total, TOTAL_POINT - first_total),
         ExactSums.of_table(square, SQUARE_POINT - first_square),
@@ -557,38 +576,6 @@ def _exponents(rows: t.Rows, first: t.StridedInts, stop: t.StridedInts) -> Any:
                 exponent = max((bits[0] >> 52) & 0x7FF, 1)
                 low, high = min(low, exponent), max(high, exponent)
     return min(low, high), high
-
-
-@kernel_of("f8 f4")
-def _add_float_rows(
-    rows: t.Rows,
-    first: t.StridedInts,
-    stop: t.StridedInts,
-    tables: tuple[t.IntTable, int, t.IntTable, int],
-    least: int,
-) -> None:
-    """Add up the elements of every row in digits of its own."""
-    scratch = _scratch()
-    one, bits, _, _ = scratch
-    total, first_total, square, first_square = tables
-    others = np.zeros(3, np.int64)
-    of_each = np.zeros((0, SUMS_OF_EACH), np.int64)
-    for i in range(rows.shape[0]):
-        row = rows[i, first[i] : stop[i]]
-        if row.size == 0:
-            continue
-        digits = total[i], first_total, square[i], first_square
-        one[0] = max(abs(row[0]), abs(row[row.size - 1]))
-        top = np.int64(((bits[0] >> 52) & 0x7FF) - 1022)
-        chosen = top, np.int64(least if abs(top) <= LARGEST else 0)
-        again = 0
-        for start in range(0, row.size, BLOCK):
-            run = row[start : min(start + BLOCK, row.size)]
-            n_alone = _add_run(run, chosen, digits, others, scratch, of_each)
-            if n_alone > TOO_MANY and start >= again and start + BLOCK < row.size:
-                run = row[start + BLOCK : min(start + 2 * BLOCK, row.size)]
-                chosen = _chosen(run, least, scratch)
-                again = start + AGAIN * BLOCK
 
 
 @kernel_of("i8 i4 i2 i1 u8 u4 u2 u1")
