@@ -52,9 +52,12 @@ class Atoms:
             yield np.concatenate([EMPTY, *(each[atom] for atom in self.members[first:last])])
 
     @cached_property
-    def table(self) -> IntArray:
-        """Places of the elements of each window, side by side, if all windows have as many."""
-        return np.stack(list(self.windows()), axis=1)
+    def by_size(self) -> list[tuple[IntArray, IntArray]]:
+        """Windows of equally many elements, with the places of these, ``(n, n_windows)``."""
+        windows, sizes = list(self.windows()), self.sizes
+        order = np.argsort(sizes, kind="stable")
+        alike = np.split(order, np.flatnonzero(np.diff(sizes[order])) + 1)
+        return [(own, np.stack([windows[window] for window in own], axis=1)) for own in alike]
 
     @classmethod
     def of(cls, windows: Sequence[IntArray], n: int) -> Atoms | None:

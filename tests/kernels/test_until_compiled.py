@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 
 import dask_gpuselect as gs
-from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels import compiling
-from dask_gpuselect.kernels.cpu import spans, window_lanes
+from dask_gpuselect.kernels.cpu import spans
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.windows import rolling
@@ -49,10 +48,6 @@ def data(dtype: str) -> Any:
     if values.dtype.kind == "f":
         values[::11] = np.nan
     return values.reshape(300, 100)
-
-
-Q = [0.0, 0.1, 0.5, 0.9]
-DAYS = {i: np.flatnonzero((np.arange(300) - i) % 60 < 5) for i in range(60)}
 
 
 def test_a_call_takes_one_way_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,14 +82,6 @@ def test_kernels_answer_about_large_arrays_and_after_a_time(
             function(np.zeros(n, dtype))
         function([(np.zeros(600), np.zeros(400, "i4"))])  # chunks and their codes
     assert ways == expected
-
-
-def test_windows_of_small_tiles_get_a_kernel_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NumPy sorts one window after the other until then, and its time counts."""
-    with new_process(monkeypatch, np.inf, 0.0):
-        results = [groupby(data("f8")[:, :2], DAYS, 0).nanquantile(Q) for _ in range(2)]
-        assert any(kernel is window_lanes._select.__wrapped__ for kernel, *_ in compiling._kernels)
-    np.testing.assert_array_equal(*results)
 
 
 def test_a_kernel_that_cannot_be_compiled_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
