@@ -18,7 +18,7 @@ from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.bits import ordered
 from dask_gpuselect.kernels.cpu.cells import SORT_AT_MOST
 from dask_gpuselect.kernels.cpu.scalars import is_missing
-from dask_gpuselect.kernels.cpu.spans import append_marked, tally
+from dask_gpuselect.kernels.cpu.spans import append, tally
 from dask_gpuselect.kernels.cpu.tree import RUN
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
@@ -130,7 +130,7 @@ def _count_cells(
             _count_equal(run, bars, cell, equal)
         n_missing += _count(run, cell, total)
         _mark(run, cell, firsts, sizes, is_reached, marks)
-        n_gathered = append_marked(run, marks, out, n_gathered)
+        n_gathered = append(run, marks, out, n_gathered)
         if n_gathered > most:
             return total, equal, n_missing, -1
     return total, equal, n_missing, n_gathered

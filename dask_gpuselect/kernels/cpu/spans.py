@@ -119,9 +119,9 @@ def _tally_few(
             return n_missing, -1
         if n_marked > MANY_MARKS:
             _unmark(run, cell, sizes, ends, wanted, equal, marks)
-            n = append_marked(run, marks, out, n)
+            n = append(run, marks, out, n)
         else:
-            stop = n + append_both(run, cell, marks, out[n:], marked_cells, 0)
+            stop = n + append(run, marks, out[n:], 0, cell, marked_cells)
             n = _without_ends(out, n, stop, marked_cells, ends, wanted, equal)
     return n_missing, (n if n <= most else -1)
 
@@ -136,28 +136,20 @@ def count_equal(n: Any, cell: Any, j: Any) -> Any:
 
 
 @called_by_kernels
-def append_marked(run: Any, marks: Any, out: Any, n: Any) -> Any:
+def append(
+    run: Any, marks: Any, out: Any, n: Any, beside: Any = None, out_beside: Any = None
+) -> Any:
     """Write the marked elements of a run behind n others, and return their new number.
 
-    Marks are tested eight at a time, as words.
+    What is beside them is written too, if anything is. Marks are tested eight at a time, as words.
     """
     words = marks.view(np.uint64)
     for w in range(words.size):
         if words[w]:
             for k in range(8 * w, min(8 * w + 8, run.size)):
                 out[n] = run[k]
-                n += marks[k]
-    return n
-
-
-@called_by_kernels
-def append_both(run: Any, beside: Any, marks: Any, out: Any, out_beside: Any, n: Any) -> Any:
-    """Write the marked elements of a run, and what is beside them, as `append_marked` does."""
-    words = marks.view(np.uint64)
-    for w in range(words.size):
-        if words[w]:
-            for k in range(8 * w, min(8 * w + 8, run.size)):
-                out[n], out_beside[n] = run[k], beside[k]
+                if beside is not None:
+                    out_beside[n] = beside[k]
                 n += marks[k]
     return n
 

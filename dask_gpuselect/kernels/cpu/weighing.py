@@ -39,7 +39,7 @@ from dask_gpuselect.kernels.cpu.moments import (
     whole_of,
 )
 from dask_gpuselect.kernels.cpu.selection import flat
-from dask_gpuselect.kernels.cpu.spans import FEW_ENDS, append_both, bars_of, count_bars, count_equal
+from dask_gpuselect.kernels.cpu.spans import FEW_ENDS, append, bars_of, count_bars, count_equal
 from dask_gpuselect.kernels.cpu.tree import RUN, Tree, tree_of, walk
 from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import HEAVY, gathered_cells
@@ -375,7 +375,7 @@ def _tally_few(
                 if sizes[j] and wanted[j]:
                     for k in range(run.size):
                         marks[k] |= place[k] == np.uint8(j)
-            n = append_both(run, run_weights, marks, out[0], out[1], n)
+            n = append(run, marks, out[0], n, run_weights, out[1])
             if n > most:
                 return -1
         _add_weights(run_weights, place, digits, parts)
