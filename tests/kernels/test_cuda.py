@@ -150,7 +150,7 @@ MADE: dict[str, tuple[Defined, ...]] = {
     "tally": (*OF_SPANS, OF_MANY),
     "groups_tally": ((("IN_SHARED", 0),), (("IN_SHARED", 1),)),
     "groups_words": ((("IN_SHARED", 0),), (("IN_SHARED", 1),)),
-    "weigh_once": ((), *(((each, 1),) for each in ("WHOLE", "IN_UNITS"))),
+    "weigh_once": ((), *(((each, 1),) for each in ("WHOLE", "ALONE", "IN_UNITS"))),
     "sampled_box": ((("ANSWER", 64), ("ONLY_MOST", 8)),),
     "gather_and_sum": (*OF_SPANS, (*OF_MANY, ("KEYED", 1))),
     "point": tuple((("SPACE", space),) for space in SPACES.values()),

@@ -36,6 +36,7 @@ GROUPS_THREADS = 512
 GROUPS_HELD = 1024  # counts that a block caches if not all fit in shared memory
 GROUPS_EACH = 8  # elements of groups that a thread reads before the block gathers
 WEIGH_THREADS = 512
+ONCE_THREADS = 256
 UNIT_SAMPLE = 256  # weights that the unit of sums is chosen from
 ENDS_THREADS = 128
 REACH_WORKING = 44  # registers of a thread of ``reach_lanes`` besides keys and weights
@@ -48,6 +49,7 @@ ADD_THREADS = 128  # threads, each of which has digits of three sums in shared m
 ADD_DIGITS = 8  # digits of a sum, next to those of the largest products
 UNITS_BELOW = 29  # powers of two by which weights may be smaller or larger than most
 WARP_STAGE = 64  # weighted candidates that a warp collects before it writes them
+FEW_ENDS = 4  # up to which each thread adds up weights by itself
 MOST_COPIES = 32  # copies of the sums of a segment among which a block chooses
 MANY_BLOCKS = 50_000  # bytes of shared memory of a block up to which several run side by side
 SCAN_THREADS = 1024  # threads of the one block that sums all
@@ -196,7 +198,7 @@ KEEPS: Defined = (("KEEPS", 1),)
 USUAL = {
     **dict.fromkeys(("KEEPS", "SPANS_ARE", "SPACE", "WHOLE", "IN_PARTS", "LISTED"), 0),
     **dict.fromkeys(("KEYED", "IN_SHARED", "NARROW", "IN_PAIRS", "MEANS", "WEIGHTED"), 0),
-    **dict.fromkeys(("IN_UNITS", "ORDERED"), 0),
+    **dict.fromkeys(("IN_UNITS", "ALONE", "ORDERED"), 0),
     **{"SPANS": 1, "PIECES": 3, "WINDOW": 256, "ONLY_MOST": MOST_RANKS, "END_STEPS": 2},
 }
 """Definitions with which a source is compiled if it is not compiled with others."""
@@ -285,17 +287,20 @@ def weighing(
     `shared` is the number of bytes that a block can have. Returns the number of counts and sums
     that a block has of each segment, its bytes of shared memory, and what is defined.
     """
+    is_own = n_ends <= FEW_ENDS and not is_rounded
+    threads = ONCE_THREADS if is_own else WEIGH_THREADS
     n_words = 3 if is_rounded else 5 if weights == np.float64 else 4  # count and digits of a sum
-    staged = 0 if is_rounded else WEIGH_THREADS // 32 * WARP_STAGE
+    staged = 0 if is_rounded else threads // 32 * WARP_STAGE
     fixed = staged * (dtype.itemsize + 8) + n_ends * (dtype.itemsize + 1) + 8
     each = 4 * n_words * (2 * n_ends + 1)
-    copies = MOST_COPIES
-    while copies > 1 and fixed + copies * each > MANY_BLOCKS:
+    copies = threads if is_own else MOST_COPIES
+    while copies > 1 and not is_own and fixed + copies * each > MANY_BLOCKS:
         copies //= 2
     n_bytes = -(-(fixed + copies * each) // 1024) * 1024  # rounded up, to prepare fewer variants
     if n_bytes + STATIC > shared:
         return None
-    return copies, n_bytes, (("IN_UNITS", int(is_rounded)),)
+    defined = ("ALONE", int(is_own)), ("IN_UNITS", int(is_rounded)), ("ONCE_THREADS", threads)
+    return copies, n_bytes, defined
 
 
 def most_rounded_ends(dtype: np.dtype[Any], shared: int) -> int:

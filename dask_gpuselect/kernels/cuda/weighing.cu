@@ -6,7 +6,8 @@
 #include "codes.cuh"
 
 // Defined before this text: WHOLE (1 if weights are integers, 0 if they are floats), NARROW (1 if a kernel
-// reads float32 weights) and IN_UNITS (1 if weights are rounded down to units and no elements are gathered).
+// reads float32 weights), IN_UNITS (1 if weights are rounded down to units and no elements are gathered) and ALONE
+// (1 if each thread adds up by itself).
 #if WHOLE
 typedef i64 Weight;
 #else
@@ -218,7 +219,15 @@ __device__ __forceinline__ bool has_units(Weighed weight, int unit, u64& low, u6
 
 // Add a number of units to a sum in shared memory, whose digits lie `stride` apart.
 __device__ __forceinline__ void add_units(u32* sum, int stride, u64 low, u64 high) {
-    // Shared memory adds 32 bits natively, but 64 bits only in a loop.
+#if ALONE  // No other thread adds to this sum: one addition of 64 bits, seldom a digit more.
+    u64 before = (u64)sum[stride] << 32 | sum[0], after = before + low;
+    sum[0] = (u32)after, sum[stride] = (u32)(after >> 32);
+    u64 more = high + (after < low);
+    for (int limb = 2; limb < LIMBS && more; ++limb, more >>= 32) {
+        more += sum[limb * stride];
+        sum[limb * stride] = (u32)more;
+    }
+#else  // Shared memory adds 32 bits natively, but 64 bits only in a loop.
     u64 units[2] = {low, high};
     u32 carry = 0;
 #pragma unroll
@@ -229,6 +238,7 @@ __device__ __forceinline__ void add_units(u32* sum, int stride, u64 low, u64 hig
         u32 before = atomicAdd(sum + limb * stride, (u32)part);
         carry += before + (u32)part < before;
     }
+#endif
 }
 
 // Count elements and sum weights by segments, and gather the elements in the wanted cells with their weights.
@@ -241,14 +251,14 @@ __device__ __forceinline__ void add_units(u32* sum, int stride, u64 low, u64 hig
 // weights; the number of gathered elements (also those beyond `room`); that of masked ones; the unit; whether
 // weights were added directly; for each segment the number of elements and the 4 digits of the sum of units;
 // and for each segment TOTAL_DIGITS digits of the weights added directly. Digits have 32 bits.
-extern "C" __global__ void __launch_bounds__(WEIGH_THREADS, 1024 / WEIGH_THREADS) weigh_once(
+extern "C" __global__ void __launch_bounds__(ONCE_THREADS, 1024 / ONCE_THREADS) weigh_once(
     const Word* values, const Held* weights, const Keep* keeps, i64 n, const Value* ends, int n_ends,
     const unsigned char* wanted, int given_unit, int n_copies, u64* totals, Value* taken, Weight* their_weights,
     u64 room
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     const int unit = IN_UNITS ? given_unit : unit_of(weights, n);
-    constexpr int T = WEIGH_THREADS, FIELDS = 1 + LIMBS;
+    constexpr int T = ONCE_THREADS, FIELDS = 1 + LIMBS;
     int n_segments = 2 * n_ends + 1, n_counters = n_segments * n_copies;
     Weight* staged_weights = (Weight*)scratch;
     Value* staged = (Value*)(staged_weights + (IN_UNITS ? 0 : T / 32 * WARP_STAGE));
@@ -318,7 +328,7 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS, 1024 / WEIGH_THREADS
                 int segment = 2 * end + is_end;
                 is_wanted = !IN_UNITS && !is_end && own_wanted[end];
                 u32* own = counts + segment * n_copies + copy;
-                atomicAdd(own, 1u);
+                if (ALONE) ++*own; else atomicAdd(own, 1u);
                 u64 low, high;
                 if (has_units(weight, unit, low, high)) {
                     add_units(own + n_counters, n_counters, low, high);
