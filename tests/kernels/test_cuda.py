@@ -208,9 +208,8 @@ WEIGHTED = {
 def of_weighted_lanes(dtype: str, arch: str) -> Sources:
     about = np.dtype(dtype), SHARED["sm_90"]
     for n, side_by_side in itertools.product((24, 365, 3650, 10_001, 40_000, 66_000), (0, 1)):
-        how: dict[str, Any] = {"is_side_by_side": bool(side_by_side)}
         for choose, name in WEIGHTED.items():
-            kernel = choose(about[0], n, about[1], **how)
+            kernel = choose(about[0], n, about[1], is_side_by_side=bool(side_by_side))
             assert kernel is not None or n > 10_001
             if kernel is not None and (n + side_by_side) % 2:
                 yield name, (*kernel.defined, ("MEANS", side_by_side))
@@ -299,18 +298,17 @@ def of_lanes(dtype: str, arch: str) -> Sources:
     answer, lengths = LANES[dtype]
     kind, shared = np.dtype(dtype), SHARED.get(arch, SHARED["sm_90"])
     for n, side_by_side in lengths:
-        how: dict[str, Any] = {"side_by_side": side_by_side}
-        kernel = lane_kernel(kind, n, shared, **how)
+        kernel = lane_kernel(kind, n, shared, side_by_side=side_by_side)
         if kernel is None:
             assert arch == "sm_75"
             assert n > 10_000
             continue
         for more in ((), LISTED) if n < 400 else ((),):
             yield "lanes_select", (("ANSWER", answer), *more, *kernel.defined)
-        if sorting := lane_kernel(kind, n, shared, n_answers=99, **how):
+        if sorting := lane_kernel(kind, n, shared, n_answers=99, side_by_side=side_by_side):
             yield "lanes_select", (("ANSWER", answer), *sorting.defined)
         # Passes and boxes take kernels whose threads have one run.
-        kernel = lane_kernel(kind, n, shared, most_runs=1, **how)
+        kernel = lane_kernel(kind, n, shared, most_runs=1, side_by_side=side_by_side)
         if kernel is None:
             continue
         for is_tally in range(2):

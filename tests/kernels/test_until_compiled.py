@@ -20,6 +20,7 @@ from dask_gpuselect.kernels import compiling
 from dask_gpuselect.kernels.cpu import spans
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.maths.cuts import Brackets
+from dask_gpuselect.robust import trimmed_mean
 from dask_gpuselect.windows import rolling
 from tests.engine.test_processes import run
 from tests.processes import in_threads
@@ -178,6 +179,15 @@ def test_scratch_of_numpy_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tally is not None
     candidates = tally.candidates.on_host()
     assert candidates.base is None or candidates.base.nbytes < values.nbytes / 10
+
+
+def test_trimmed_means_are_rounded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By kernels and by NumPy; many are halfway between two floats."""
+    rows = np.random.default_rng(1).integers(-(1 << 24), 1 << 24, (6, 300)).astype("f4")
+    means = (np.sort(rows, axis=0)[1:-1].sum(axis=0, dtype="f8") / 4).astype("f4")
+    for large in (0, np.inf):
+        with new_process(monkeypatch, large, 1e9):
+            assert trimmed_mean(rows, 0.2, axis=0).tolist() == means.tolist()
 
 
 def test_elements_of_windows_count(monkeypatch: pytest.MonkeyPatch) -> None:
