@@ -14,7 +14,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import Array, namespace
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
 from dask_gpuselect.maths.exact_sums import (
     DIGIT,
@@ -372,14 +371,14 @@ def _rounded_sum(
     return sums, is_sure
 
 
-def moved_from_ties(numbers: Array, rest: Array) -> tuple[Array, Array]:
+def moved_from_ties(numbers: FloatArray, rest: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Move float64 that may be halfway between numbers of a narrow dtype by the sign of a rest.
 
     The rest is what rounding them has cut off. Also return which numbers may be halfway.
     """
-    xp, is_even = namespace(numbers), numbers.view(np.uint64) & np.uint64(EVEN_BITS) == 0
-    moved = xp.nextafter(numbers, xp.copysign(np.inf, rest))
-    return xp.where(is_even & (rest != 0), moved, numbers), is_even
+    is_even = numbers.view(np.uint64) & np.uint64(EVEN_BITS) == 0
+    moved = np.nextafter(numbers, np.copysign(np.inf, rest))
+    return np.where(is_even & (rest != 0), moved, numbers), is_even
 
 
 LEAST_NORMAL, LEAST_EXPONENT = 2.0**-1022, -1074

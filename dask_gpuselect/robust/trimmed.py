@@ -41,7 +41,7 @@ from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 from dask_gpuselect.maths.moments import LANES, Moments, means
 from dask_gpuselect.maths.ranks import MEDIAN, Applied
 from dask_gpuselect.maths.runs import Runs, clipped_ends
-from dask_gpuselect.maths.trimmed import TrimmedLanes
+from dask_gpuselect.maths.trimmed import TrimmedLanes, end_of
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.quantiles.documentation import statistic
 from dask_gpuselect.quantiles.questions import Quantiles
@@ -282,7 +282,7 @@ class TrimmedMean(RankQuestion, LaneQuestion):
         n_cut = int(self.n_cut(np.array(n)))
         ends = order_statistics(brackets, tally, np.array([n_cut, n - 1 - n_cut]))
         if ends[0] == ends[1] or not np.isfinite(ends).all():
-            return _end_of(ends, self.mean.dtype).reshape(1)
+            return end_of(ends, self.mean.dtype).reshape(1)
         total = sum_of_ranks(brackets, tally, n_cut, n - n_cut)
         return total, np.array([n - 2 * n_cut])
 
@@ -319,18 +319,16 @@ class TrimmedMean(RankQuestion, LaneQuestion):
             ends = to_host(cuts)
             lanes = self.means(self.clipped_ends(column, ends), ends)
             return in_kind(self.mean.lane_answer(lanes), first.home)
-        found = kernels.trimmed_lanes(column, cuts, self.proportion)
+        found = kernels.trimmed_lanes(column, cuts, self.proportion, self.mean.dtype)
         if found is not None:
             return in_kind(self._by_kernel(found, column, cuts), values_of(first))
         lanes = self._by_exact_sums(column, to_host(cuts))
         return in_kind(self.mean.lane_answer(lanes), values_of(first))
 
     def _by_kernel(self, found: TrimmedLanes, column: ChunkColumn, cuts: Array) -> Array:
-        """Round the means that a kernel has found, and compute the others by exact sums."""
-        xp, mean, n_valid = namespace(cuts), self.mean, found.n_valid
-        is_finite = xp.isfinite(cuts).all(axis=0)
-        answer = xp.where(is_finite, found.rounded(mean.dtype), _end_of(cuts, mean.dtype))
-        unsure = xp.flatnonzero(~found.is_sure & is_finite & (n_valid > 0))
+        """Complete the means that a kernel has found by exact sums, and where nothing is valid."""
+        mean, answer, n_valid = self.mean, found.means, found.n_valid
+        unsure = namespace(answer).flatnonzero(~found.is_sure & (n_valid > 0))
         if len(unsure):
             few = kernels.some_lanes(column, unsure)
             exact = self._by_exact_sums(few, to_host(cuts[:, unsure])).lower[:, 0]
@@ -338,7 +336,7 @@ class TrimmedMean(RankQuestion, LaneQuestion):
         n = sum(math.prod(chunk.shape[axis] for axis in column.axes) for chunk in column.chunks)
         n_missing = n - n_valid - found.n_left_out
         if not mean.skips_missing:
-            answer = xp.where(n_missing > 0, answer.dtype.type(np.nan), answer)
+            answer[n_missing > 0] = np.nan
         if mean.if_none == "masked" or not all_true(n_valid > 0):
             each, *counts = map(to_host, (answer, n_valid, n_missing))
             return mean.lane_answer(Lanes(each[:, None], each[:, None], *counts))
@@ -391,7 +389,7 @@ class TrimmedMean(RankQuestion, LaneQuestion):
         lane = np.tile(np.arange(n_lanes), 2)
         total = ends.moments.total - ExactSums.of(lane, n_lanes, cut_off, np.tile(n_cut, 2))
         answer = means(n - 2 * n_cut, total, self.mean.dtype)
-        answer = np.where(is_finite.all(axis=0), answer, _end_of(cuts, self.mean.dtype))
+        answer = np.where(is_finite.all(axis=0), answer, end_of(cuts, self.mean.dtype))
         answer = answer[:, None]
         return Lanes(answer, answer, n, ends.n_missing)
 
@@ -399,10 +397,3 @@ class TrimmedMean(RankQuestion, LaneQuestion):
 def _no_bounds(cuts: NDArray[Any]) -> Bounds:
     """Make bounds of each lane that nothing is beyond."""
     return np.full((2, cuts.shape[1]), np.nan)
-
-
-def _end_of(ends: Array, dtype: np.dtype[Any]) -> Array:
-    """Compute the mean where both cuts are equal or one is infinite: NaN of two infinities."""
-    low, high = ends.astype(dtype)
-    with np.errstate(invalid="ignore"):
-        return namespace(ends).where(low == high, low, low + high)

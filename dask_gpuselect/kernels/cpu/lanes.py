@@ -242,7 +242,7 @@ def sorted_lanes(parts: Sequence[Part], *, in_rows: bool = True) -> Iterator[Sor
             return map(SortedLanes.of_rows, few.sorted_tiles(parts))
         return map(SortedLanes.of_rows, _sorted_tiles(parts, in_rows=in_rows))
     if parts[0].weights is None:
-        return _masked(parts, _sorted_tiles(parts, _put, in_rows=in_rows))
+        return _masked(parts, _sorted_tiles(parts, put_masked, in_rows=in_rows))
     return _sorted_with_weights(parts)
 
 
@@ -314,7 +314,7 @@ def left_out_of(part: Accompanied) -> IntArray:
     return n_left_out.reshape(-1)
 
 
-def _put(tile: NDArray[Any], part: Accompanied) -> None:
+def put_masked(tile: NDArray[Any], part: Accompanied) -> None:
     """Write elements into a tile, and a value that sorts behind them for masked ones.
 
     It works without branches, in the layout that the chunk and the mask share, and in blocks that

@@ -13,18 +13,20 @@ from dask_gpuselect.kernels.compiling import kernel_of, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.few import lay, tiles
 from dask_gpuselect.kernels.cpu.lane_ends import mean_of
-from dask_gpuselect.kernels.cpu.lanes import left_out_of, parts_of
+from dask_gpuselect.kernels.cpu.lanes import left_out_of, parts_of, put_masked
 from dask_gpuselect.kernels.cpu.pairs import added, normal, two_product, two_sum
 from dask_gpuselect.maths import exact_sums
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.exact_sums import product
-from dask_gpuselect.maths.trimmed import TrimmedLanes
+from dask_gpuselect.maths.trimmed import TrimmedLanes, end_of, narrowed
 from dask_gpuselect.quiet import quiet
 
 BATCH = 64  # lanes whose elements are added side by side, by vector instructions
 
 
-def trimmed_lanes(column: ChunkColumn, cuts: Any, proportion: float) -> TrimmedLanes | None:
+def trimmed_lanes(
+    column: ChunkColumn, cuts: Any, proportion: float, answer: np.dtype[Any]
+) -> TrimmedLanes | None:
     """Average the elements of every lane between its cuts; see `reference.lanes.trimmed_lanes`.
 
     Scratch: a tile of lanes, and the result.
@@ -34,7 +36,9 @@ def trimmed_lanes(column: ChunkColumn, cuts: Any, proportion: float) -> TrimmedL
     is_masked = isinstance(first, Accompanied)
     if (first.values if is_masked else first).dtype.str[1:] in ("i8", "u8") or not column.size:
         return None
-    dtype, put = (np.dtype(np.float64), _put_masked) if is_masked else (first.dtype, lay)
+    dtype, put = first.dtype, put_masked if is_masked else lay
+    if is_masked and dtype.kind != "f":  # floats have NaN for masked elements
+        dtype, put = np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64), _put_as_floats
     pairs, n_valid = np.empty((2, n_lanes)), np.empty(n_lanes, np.int64)
     is_sure, start = np.empty(n_lanes, np.bool_), 0
     for table in tiles(parts, put, are_columns=True, dtype=dtype):
@@ -45,14 +49,16 @@ def trimmed_lanes(column: ChunkColumn, cuts: Any, proportion: float) -> TrimmedL
     n_left_out = np.zeros(n_lanes, np.int64)
     for part in parts if is_masked else ():
         n_left_out += left_out_of(part)
-    return TrimmedLanes(pairs[0], pairs[1], is_sure, n_valid, n_left_out)
+    is_finite = np.isfinite(cuts).all(axis=0)
+    means = np.where(is_finite, narrowed(pairs[0], pairs[1], answer), end_of(cuts, answer))
+    return TrimmedLanes(means, is_sure | ~is_finite, n_valid, n_left_out)
 
 
-def _put_masked(tile: Any, part: Accompanied) -> None:
-    """Write elements into a tile of floats, and NaN for masked ones."""
+def _put_as_floats(tile: NDArray[Any], part: Accompanied) -> None:
+    """Write integers into a tile of floats, and NaN for masked ones."""
     lay(tile, part.values)
     if part.keeps is not None:
-        tile[~part.keeps] = np.nan
+        np.copyto(tile, np.nan, where=~part.keeps)
 
 
 Trimmed = tuple[NDArray[np.float64], IntArray, NDArray[np.bool_]]

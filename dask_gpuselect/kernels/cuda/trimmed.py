@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cupy
 import numpy as np
 
@@ -13,10 +15,12 @@ from dask_gpuselect.kernels.cuda.launch import Array, launch
 from dask_gpuselect.maths.trimmed import TrimmedLanes
 
 
-def trimmed_lanes(column: ChunkColumn, cuts: Array, proportion: float) -> TrimmedLanes | None:
+def trimmed_lanes(
+    column: ChunkColumn, cuts: Array, proportion: float, answer: np.dtype[Any]
+) -> TrimmedLanes | None:
     """Average the elements of every lane between its cuts; see `reference.lanes.trimmed_lanes`.
 
-    Reads the chunks once. Scratch: 25 bytes for each lane, and copies of masked chunks.
+    Reads the chunks once. Scratch: 33 bytes for each lane, and copies of masked chunks.
     """
     chunks, dtype, axes = column
     if dtype.str[1:] in ("i8", "u8") or not column.size:
@@ -31,10 +35,9 @@ def trimmed_lanes(column: ChunkColumn, cuts: Array, proportion: float) -> Trimme
     stack = LaneStack.of(column)
     if stack.n >= 1 << 31:
         return None
-    pairs = cupy.empty((2, stack.n_lanes))
-    n_valid, is_sure = cupy.empty(stack.n_lanes, np.int64), cupy.empty(stack.n_lanes, np.bool_)
+    means, n_valid, is_sure = (cupy.empty(stack.n_lanes, each) for each in (answer, "i8", "?"))
     given = stack.record, cupy.ascontiguousarray(as_float64(cuts)), proportion
-    made = (("IN_PARTS", int(len(stack.parts) > 1)),)
-    into = pairs, n_valid, is_sure
+    made = ("IN_PARTS", int(len(stack.parts) > 1)), ("ANSWER", 8 * answer.itemsize)
+    into = means, n_valid, is_sure
     launch(stack.dtype, "trim_lanes", *given, *into, n_threads=stack.n_lanes, defined=made)
-    return TrimmedLanes(pairs[0], pairs[1], is_sure, n_valid, n_left_out)
+    return TrimmedLanes(means, is_sure, n_valid, n_left_out)

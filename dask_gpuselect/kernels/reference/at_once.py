@@ -79,6 +79,8 @@ def trimmed_lanes(*_: Any, **__: Any) -> None:
         The least and the largest element of each lane that stay, of the kind of the chunks.
     proportion : float
         Share of the elements that is cut off at each end.
+    answer : dtype
+        Floating dtype of the means.
     """
 
 
