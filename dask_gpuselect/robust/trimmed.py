@@ -132,8 +132,8 @@ def trimmed_mean() -> None:
     200 bytes for each.
 
     The sum of the elements that are left is exact. It is divided, and rounded once to the dtype of
-    the result. So the answer is the same to the last bit for any chunks. Along an axis, CuPy chunks
-    are compared by CuPy, which treats denormal float32 as zeros.
+    the result. So the answer is the same to the last bit for any chunks. In columns of CuPy chunks
+    that are read in passes, CuPy compares elements, and treats denormal float32 as zeros.
 
     Algorithm: the first read finds brackets of the smallest and of the largest element that are
     left. The second read adds up the elements between the brackets, and gathers those inside.
