@@ -54,7 +54,7 @@ def test_lanes_lie_side_by_side_whatever_their_distance(
     for chunk in (values, every_second, np.asfortranarray(values)):
         for each in (chunk, Accompanied(chunk), Accompanied(chunk, keeps)):
             parts = lanes.parts_of(ChunkColumn([each, each[:30]], np.dtype(dtype), (0,)))
-            put = None if each is chunk else lanes._put
+            put = None if each is chunk else lanes.put_masked
             whole = np.concatenate([table.copy() for table in few.tiles(parts, put, most=300)])
             assert whole.shape == (len(wanted), n + 30)
             taking_part = slice(None) if each is chunk or each.keeps is None else first
