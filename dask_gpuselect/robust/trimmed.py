@@ -329,11 +329,12 @@ class TrimmedMean(RankQuestion, LaneQuestion):
         """Complete the means that a kernel has found by exact sums, and where nothing is valid."""
         mean, answer, n_valid = self.mean, found.means, found.n_valid
         unsure = namespace(answer).flatnonzero(~found.is_sure & (n_valid > 0))
-        if len(unsure):
-            few = kernels.some_lanes(column, unsure)
-            exact = self._by_exact_sums(few, to_host(cuts[:, unsure])).lower[:, 0]
-            answer[unsure] = like(exact, answer)
         n = sum(math.prod(chunk.shape[axis] for axis in column.axes) for chunk in column.chunks)
+        step = max(PIECE // max(n, 1), 1)  # so that copies of few lanes are there at a time
+        for some in (unsure[i : i + step] for i in range(0, len(unsure), step)):
+            few = kernels.some_lanes(column, some)
+            exact = self._by_exact_sums(few, to_host(cuts[:, some])).lower[:, 0]
+            answer[some] = like(exact, answer)
         n_missing = n - n_valid - found.n_left_out
         if not mean.skips_missing:
             answer[n_missing > 0] = np.nan

@@ -34,7 +34,7 @@ def trimmed_lanes(
     parts = parts_of(column)
     first, n_lanes = parts[0], cuts.shape[1]
     is_masked = isinstance(first, Accompanied)
-    if (first.values if is_masked else first).dtype.str[1:] in ("i8", "u8") or not column.size:
+    if first.dtype.str[1:] in ("i8", "u8") or not column.size:
         return None
     dtype, put = first.dtype, put_masked if is_masked else lay
     if is_masked and dtype.kind != "f":  # floats have NaN for masked elements
