@@ -29,6 +29,7 @@ from dask_gpuselect.engine.questions import (
     everything,
     of_merged,
 )
+from dask_gpuselect.engine.resident import answers_of_lanes
 from dask_gpuselect.engine.source import nothing
 from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.kernels.companions import ChunkColumn
@@ -268,6 +269,9 @@ class BoxQuestion(LaneQuestion, Question):
         if boxes is not None:
             table = BoxesThere.waiting if self.stays else Boxes.finished
             return table(boxes, shape.remaining(chunks[0].shape), dtype)
+        of_lanes = answers_of_lanes(about[0], self)
+        if of_lanes is not None:
+            return _restored(self._together(of_lanes), chunks[0].shape, shape)
         q, ends = kernels.answers_and_ends(*about, rule.fences, rule.max_fliers)
         return _restored(self.boxes(q, ends), chunks[0].shape, shape)
 

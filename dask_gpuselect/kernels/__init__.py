@@ -622,15 +622,24 @@ None where `answers_and_ends` is as fast. See `reference.lanes.box_lanes`.
 """
 
 
-def some_lanes(column: ChunkColumn, lanes: IntArray) -> ChunkColumn:
-    """Copy some lanes of a column, each to a row."""
+def as_rows(column: ChunkColumn) -> ChunkColumn:
+    """Make each lane of a column a row: views where lanes are contiguous, and copies elsewhere."""
 
     def rows(array: Any) -> Any:
         whole = lanes_last(array, column.axes)
-        xp = namespace(whole)
-        return xp.take(xp.reshape(whole, (-1, whole.shape[-1])), like(lanes, whole), axis=0)
+        return namespace(whole).reshape(whole, (-1, whole.shape[-1]))
 
     return ChunkColumn([each_array(chunk, rows) for chunk in column.chunks], column.dtype, (1,))
+
+
+def some_lanes(column: ChunkColumn, lanes: IntArray) -> ChunkColumn:
+    """Copy some lanes of a column, each to a row."""
+
+    def taken(rows: Any) -> Any:
+        return namespace(rows).take(rows, like(lanes, rows), axis=0)
+
+    chunks = [each_array(chunk, taken) for chunk in as_rows(column).chunks]
+    return ChunkColumn(chunks, column.dtype, (1,))
 
 
 trimmed_lanes: Callable[..., TrimmedLanes | None] = _kernel(
