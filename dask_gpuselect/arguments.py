@@ -557,7 +557,7 @@ def _laid_out(weights: Any, array: Any, axis: Axis) -> Any:
             f"{array.shape}, and weights {weights.shape}; pass axis=, the axes that the weights "
             "are along"
         )
-    axes = _axes(axis, array.ndim)
+    axes = axes_in_order(axis, array.ndim)
     if tuple(weights.shape) != tuple(array.shape[each] for each in axes):
         raise ValueError(
             "Shape of weights must be consistent with shape of a along specified axis: weights "
@@ -656,10 +656,10 @@ def check_table(array: Any, name: str) -> None:
 
 def reduced_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
     """Return the reduced axes in ascending order."""
-    return tuple(range(ndim)) if axis is None else tuple(sorted(_axes(axis, ndim)))
+    return tuple(range(ndim)) if axis is None else tuple(sorted(axes_in_order(axis, ndim)))
 
 
-def _axes(axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
+def axes_in_order(axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
     """Normalise axes to numbers from 0 on, in the given order."""
     try:
         return normalize_axis_tuple(axis, ndim)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -17,9 +18,6 @@ from dask_gpuselect.maths.windows import RowWindows
 from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.quantiles.documentation import as_method
 from dask_gpuselect.windows import Rolling, rolling
-from dask_gpuselect.windows.functions import of_rows
-
-CLOSED = ("right", "left", "both", "neither")
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class RowsOf:
         cls, meta: Any, window: Any, min_periods: int | None, center: bool, closed: str | None
     ) -> RowsOf:
         """Check how windows of a frame are given, by an empty part of it."""
-        if not isinstance(window, str | pd.Timedelta | np.timedelta64) and not _is_delta(window):
+        if not isinstance(window, str | timedelta | np.timedelta64 | pd.offsets.BaseOffset):
             least = window if min_periods is None else min_periods
             rolling(np.empty(0), window, center=center, min_periods=least, closed=closed)
             return cls(int(window), least, center, closed)
@@ -55,8 +53,7 @@ class RowsOf:
                 f"windows of time need an index of dates or durations, not {kind}: type "
                 "df.set_index(...) first, or pass a number of rows"
             )
-        if closed is not None and closed not in CLOSED:
-            raise ValueError(f'closed must be "right", "left", "both" or "neither", not {closed!r}')
+        rolling(np.empty(0), 2, closed=closed)  # raises for what makes no sense
         try:
             span = _span(window).as_unit(meta.index.unit)  # rounded, as by pandas
         except (TypeError, ValueError, OverflowError) as error:
@@ -82,7 +79,7 @@ class RowsOf:
             how: dict[str, Any] = {"center": self.center, "closed": self.closed}
             return rolling(values, self.window, min_periods=self.min_periods, **how)
         ends = bounds(index, self.window, self.closed or "right", center=self.center)
-        return of_rows(values, RowWindows(*ends), self.min_periods)
+        return Rolling(values, RowWindows(*ends), (self.min_periods, self.min_periods), None, None)
 
 
 def _span(window: Any) -> pd.Timedelta:
@@ -91,10 +88,6 @@ def _span(window: Any) -> pd.Timedelta:
         return pd.Timedelta(window)
     # pandas 3.0 refuses `pd.Timedelta(offset)` of days, which `rolling` accepts.
     return pd.Timedelta(pd.tseries.frequencies.to_offset(window).nanos)
-
-
-def _is_delta(window: Any) -> bool:
-    return isinstance(window, pd.offsets.BaseOffset) or type(window).__name__ == "timedelta"
 
 
 def _statistic(function: Callable[..., Any], statistic: str) -> Callable[..., Any]:

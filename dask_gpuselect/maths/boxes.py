@@ -120,14 +120,6 @@ class Rule:
 # --- Which elements to gather ---------------------------------------------------------------------
 
 
-Spared = tuple[NDArray[Any], NDArray[Any]]
-"""Known values near the lower and near the upper fence: `Brackets.spared` of a box.
-
-A part is empty if the elements near that fence are gathered. Otherwise too many elements may lie
-between these values to gather them before the fence is known.
-"""
-
-
 def bracket_box(
     envelope: Envelope,
     rule: Rule,

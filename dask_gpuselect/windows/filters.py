@@ -12,9 +12,9 @@ from dask_gpuselect.arguments import (
     Axis,
     as_array,
     as_integer,
+    axes_in_order,
     plain_types,
     public,
-    reduced_axes,
     same_kind,
 )
 from dask_gpuselect.arrays import numpy_dtype
@@ -74,7 +74,8 @@ def rank_filter(
     origin : int or sequence of int, default 0
         Shift of the window: positive numbers move it towards the beginning of the axis.
     axes : int or tuple of int, optional
-        Axes of the window; all of them by default.
+        Axes of the window; all of them by default. The first size, mode, origin and axis of
+        `footprint` are those of the first one, and so on.
     nan : {"propagate", "omit"}, default "propagate"
         "propagate": the answer of a window with NaN is NaN. "omit": NaN are left out. If n of the m
         elements of a window are left, the answer is the one of rank
@@ -278,7 +279,7 @@ def _asked(
     marks = None if footprint is None else np.asarray(footprint, bool)
     if known is not None:
         marks = np.frombuffer(known[1], bool).reshape(known[0])
-    along = reduced_axes(axes, ndim)
+    along = axes_in_order(range(ndim) if axes is None else axes, ndim)
     if marks is None and size is None:
         raise RuntimeError("no footprint or filter size provided: pass size= or footprint=")
     if marks is not None and marks.ndim != len(along):
@@ -292,6 +293,8 @@ def _asked(
         reaches[axis] = _reach(*each)
     if marks is not None and not marks.any():
         raise ValueError("All-zero footprint is not supported: pass one with a True element")
+    if marks is not None:
+        marks = marks.transpose(np.argsort(along))
     places = None if marks is None or marks.all() else tuple(marks.ravel().tolist())
     n, is_percentage = frame_of(reaches, places).n, isinstance(rank, float)
     if isinstance(rank, int) and not -n <= rank < n:

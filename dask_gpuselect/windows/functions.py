@@ -16,12 +16,12 @@ from dask_gpuselect.arguments import (
     Axis,
     as_accompanied,
     as_integer,
+    axes_in_order,
     check_data,
     check_known,
     if_all_left_out,
     plain_types,
     public,
-    reduced_axes,
     scale_factor,
 )
 from dask_gpuselect.arrays import numpy_dtype
@@ -199,11 +199,6 @@ def _reaches(
             f"min_periods must be from 0 to {most}, the size of the window, not {min_periods}"
         )
     return reaches, (n, 1) if min_periods is None else (min_periods, min_periods)
-
-
-def of_rows(x: Any, windows: RowWindows, min_periods: int) -> Rolling:
-    """Return windows of the elements of an array in memory, whose sizes differ."""
-    return Rolling(x, windows, (min_periods, min_periods), None, None)
 
 
 class Rolling(Advising):
@@ -440,15 +435,14 @@ def _sizes(window: Window, axis: Axis, ndim: int) -> tuple[tuple[int, ...], tupl
                 "5}"
             )
         axis = tuple(range(ndim - len(sizes), ndim))
-    given = tuple(axis) if isinstance(axis, Sequence) else (axis,)
+    given = axes_in_order(axis, ndim)
     if len(sizes) != len(given):
         raise ValueError(
             f"window has {len(sizes)} sizes, and axis {len(given)} axes: pass a size for each axis"
         )
-    reduced_axes(given, ndim)  # raises for what are no axes
     for size in sizes:
         _check_positive(size, "window")
-    return tuple(own % ndim for own in given), tuple(int(size) for size in sizes)
+    return given, tuple(int(size) for size in sizes)
 
 
 def check_no_offset(window: Any) -> None:

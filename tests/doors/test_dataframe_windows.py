@@ -95,8 +95,7 @@ def test_times_finer_than_the_index(window: str, center: bool) -> None:
     s = pd.Series(VALUES[:40], seconds)
     how: dict[str, Any] = {"center": center, "closed": "both"}
     actual = divided(s, [20, 5, 15]).exact.rolling(window, **how).median().compute()
-    expected = s.rolling(window, **how).median()
-    pd.testing.assert_series_equal(actual, expected, check_freq=False)
+    pd.testing.assert_series_equal(actual, s.rolling(window, **how).median(), check_freq=False)
 
 
 def test_weeks_are_no_fixed_times() -> None:
@@ -126,8 +125,7 @@ def test_kernels_of_windows_of_time(large: float, monkeypatch: pytest.MonkeyPatc
         np.testing.assert_allclose(actual[0.1], theirs.quantile(0.1), rtol=1e-12)
         np.testing.assert_array_equal(actual[0.5], theirs.median())
         mad = exact.rolling(window).mad(scale=1.0).compute()
-        expected = s.rolling(window).apply(deviation, raw=True)
-        np.testing.assert_array_equal(mad, expected)
+        np.testing.assert_array_equal(mad, s.rolling(window).apply(deviation, raw=True))
 
 
 def test_partitions_are_read_once() -> None:
