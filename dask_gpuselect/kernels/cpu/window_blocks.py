@@ -27,7 +27,7 @@ from dask_gpuselect.kernels.cpu.window_sets import RANKS, takes, walk_columns
 from dask_gpuselect.maths.windows import Frame, WindowOrder, WindowRanks, strides_of
 
 LEAST_BLOCK = 4096  # windows of a block; 16 KiB of ranks
-LONG = 1 << 15  # elements of a block whose values are counted
+LONG = 1 << 15  # windows of a block whose values are counted
 DIGITS = 3  # digits by which elements are sorted at first
 
 
@@ -116,23 +116,24 @@ def elements(
     if own.step == (1,) and own.footprint is None and not order.deviates:
         most = _tile(given.shape[1:], own)[0]
         sizes = *given.shape, own.size[0], most
-        room = most + own.size[0] - 1
-        _along_lines(of_keys, sizes, _scratch(room, max(room, LONG), keys.dtype), *about)
+        _along_lines(of_keys, sizes, _scratch(most, own.size[0] - 1, keys.dtype), *about)
     else:
         find = _by_distances if order.deviates else _by_columns if takes(own) else _by_marks
         find(of_keys, _walk_of(given.shape, own), *about)
     return [restored(each, axes, shape) for each in outs]
 
 
-def _scratch(room: int, long: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], ...]:
-    """Make what `_along_lines` needs for as many elements; Numba would compile it in 0.3 s.
+def _scratch(most: int, more: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], ...]:
+    """Make what `_along_lines` needs for as many windows; Numba would compile it in 0.3 s.
 
-    It is keys, places, ranks, digits, units and slots. `long` elements are counted at once.
+    It is keys, places, ranks, digits, units and slots. `more` elements follow those that windows
+    begin with.
     """
+    room = most + more
     return (
         np.empty((2, max(room, MANY)), dtype),
         np.empty((2, max(room, MANY)), np.int32),
-        np.empty(long, np.int32),
+        np.empty(max(most, LONG) + more, np.int32),
         np.empty((dtype.itemsize, 256), np.int32),
         np.zeros(max(room // 64, MANY) + 3, np.uint64),  # the last one has what takes no part
         np.empty(SLOTS, np.int32),
@@ -223,7 +224,8 @@ def _along_lines(
                 first += own
                 continue
             if first >= until:
-                own = min(ranks.size - size + 1, n_places - first)
+                n_blocks = -(-(n_places - first) // (ranks.size - size + 1))
+                own = -(-(n_places - first) // n_blocks)  # alike: a short block has few values
                 reach = own + size - 1
                 n_values, n = numbered(given, begin, few, slots, buffers[0], ranks[:reach])
                 until = first + own

@@ -16,8 +16,8 @@ from dask_gpuselect.kernels.compiling import called_by_kernels
 from dask_gpuselect.kernels.cpu.bits import first_bit, last_bit, n_bits, nan_key, nth_bit
 
 FEW = 256  # distinct values of a block that are counted, or more if a window has as many elements
-MANY = 2047  # at most
-SLOTS = 1 << 13  # places where a value may be found
+MANY = 4095  # at most
+SLOTS = 1 << 14  # places where a value may be found
 
 
 @called_by_kernels
@@ -26,12 +26,12 @@ def numbered(given: Any, first: Any, limit: Any, slots: Any, values: Any, ranks:
 
     The block begins at `first`. Return how many distinct keys there are, which are then in
     `values`, and how many elements are valid. `MANY` is the number of elements that are not. With
-    more than `limit` distinct keys, or a sixteenth of all, or if they are hard to find, return 0.
+    more than `limit` distinct keys, or an eighth of all, or if they are hard to find, return 0.
     """
     keys, keeps, has_missing = given
     n_values, n, n_left = 0, 0, 4 * ranks.size
     missing = ~keys.dtype.type(0)
-    limit = min(limit, 16 + ranks.size // 16)
+    limit = min(limit, 16 + ranks.size // 8)
     width = last_bit(np.uint64(limit)) + 3
     last = np.uint64((1 << width) - 1)
     slots[: (1 << width)] = -1
@@ -94,8 +94,15 @@ def walk_line(
     units[:n_units] = 0
     units[n_units] = ~np.uint64(0)
     end, nothing = np.uint64(n), nan_key(keys)
-    own = np.uint64(n_units // 2)
     below, n_in_window = np.int64(0), np.int64(0)
+    if counts is not None and n == 1:  # else each step would wait for the same count
+        for j in range(1 - size, n_windows):
+            n_in_window += ranks[j + size - 1] < 1
+            if j >= 0:
+                out_lower[j] = out_upper[j] = keys[0] if lower[n_in_window] >= 0 else nothing
+                n_in_window -= ranks[j] < 1
+        return
+    own = np.uint64(n_units // 2)
     wanted, second = lower[size], upper[size]
     for j in range(1 - size, n_windows):
         rank = np.uint64(ranks[j + size - 1])

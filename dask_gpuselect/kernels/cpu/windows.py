@@ -70,8 +70,8 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
         if answers is not None:
             return answers
     most = max(SLAB // max(dtype.itemsize, order.dtype.itemsize), frame.n)
-    if len(frame.size) == 1:  # less new memory, which the system clears
-        most = max(most // 4, 20 * frame.n)
+    if len(frame.size) == 1:  # less memory than the answers take: more would be new, and cleared
+        most = max(min(chunk.shape[0] // 4, most // 2), most // 4, 20 * frame.n)
     n_ends = 1 if order.deviates else sum(map(any, chunk.outside))
     is_long = math.prod(frame.shape(chunk.shape)) > most // (64 if order.deviates else 4)
     has_few_ends = chunk.is_masked and is_long and n_ends == 1
@@ -222,7 +222,7 @@ def _answer_floats(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: Window
     """Answer windows by a network that heeds missing elements; return None if there is none."""
     is_half = dtype.kind == "f" and dtype.itemsize == 2 and order.mixes < 2  # the mean of two of
     is_half &= order.dtype == dtype.newbyteorder("=") and not order.deviates  # them is a float32
-    if not (is_half or _is_plain_float(dtype, order)):
+    if frame.n > window_networks.MOST or not (is_half or _is_plain_float(dtype, order)):
         return None
     keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
     may_lack = keeps is not None or _has_missing(values_of(chunk), dtype)
