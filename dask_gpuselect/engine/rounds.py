@@ -28,7 +28,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, settings
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.graphs import each_chunk, reduced
-from dask_gpuselect.engine.loads import answer_unless
+from dask_gpuselect.engine.loads import answer_unless, ask_together
 from dask_gpuselect.engine.marks import NO_MARKS, KnownChunks, Marks, changed, marks_of
 from dask_gpuselect.engine.partials import Resolved
 from dask_gpuselect.engine.plans import ElementPlan, Plan, choose, plan_rest
@@ -127,12 +127,11 @@ def plan_rounds(
     left, and those of `rest`, the plan of the default engine, if that is too much. Chunks in memory
     are read in place.
     """
-    sent = _sent_bytes(x, question.n_ranges, strategy)
     return Plan(
         strategy.name,
         _n_rounds(strategy) + 2 + rest.loads,
         rest.task_bytes,
-        max(rest.gathered_bytes, sent),
+        max(rest.gathered_bytes, _sent_bytes(x, question.n_ranges, strategy)),
         root_bytes=rest.root_bytes,
         waiting_bytes=rest.waiting_bytes,
         ends_early=True,
@@ -156,10 +155,13 @@ def _sent_bytes(x: DaskArray, n_pairs: int, strategy: Strategy) -> int:
     """
     if math.isnan(x.size):
         return -1
-    parts = graphs.most_merged(x)
     left = min(n_pairs * _most_gathered(x.npartitions, x.size), _room(x), x.size)
-    sent = n_pairs * strategy.reply_bytes(parts, x.size), left * selection_dtype(x.dtype).itemsize
-    return int(max(sent))
+    return int(max(_reply_bytes(x, n_pairs, strategy), left * selection_dtype(x.dtype).itemsize))
+
+
+def _reply_bytes(x: DaskArray, n_pairs: int, strategy: Strategy) -> int:
+    """Bound the bytes of the replies in one task, which has the counts of the last load as well."""
+    return n_pairs * strategy.reply_bytes(graphs.most_merged(x), x.size)
 
 
 def _most_gathered(n_chunks: int, size: int) -> int:
@@ -171,6 +173,8 @@ def ask_rounds(
     x: DaskArray, question: ElementQuestion, strategy: Strategy, label: str, form: Form
 ) -> DaskArray:
     """Answer a question about all elements of a dask array lazily, with a strategy.
+
+    Without it, if its replies about so many ranks may exceed `root-limit` in one task.
 
     Parameters
     ----------
@@ -185,6 +189,8 @@ def ask_rounds(
     form : Form
         Form of the answer.
     """
+    if _reply_bytes(x, question.n_ranges, strategy) > settings.n_bytes("root-limit"):
+        return ask_together([ArrayQuestion(x, question, form, label)])[0]
     rest = plan_rest(x, question)
     plan = choose(plan_rounds(x, question, strategy, rest))
     opening = strategy.opening or Extent(VALUE)
@@ -271,10 +277,8 @@ def _opened(
         known = known.updated(opening, opened)
         replies: tuple[Reply, ...] = ((known, opened if strategy.opening else None),)
         wanted.append(RankSearch(replies, _next_probe(strategy, replies)))
-    counts = (opened.n_valid, opened.n_missing)
-    about: dict[str, Any] = {"marks": merged.marks, "numblocks": numblocks, "room": room}
-    progress = Progress(*counts, tuple(wanted), **about)
-    return _settled(progress)
+    n = opened.n_valid, opened.n_missing
+    return _settled(Progress(*n, tuple(wanted), {}, merged.marks, numblocks, room))
 
 
 def _next_probe(strategy: Strategy, replies: tuple[Reply, ...]) -> Measure | None:

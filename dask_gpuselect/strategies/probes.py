@@ -225,9 +225,13 @@ class Drawn(ProbeResult):
     keys: KeyArray
 
 
+OF_RESULT = 200
+"""Bytes of the result of a probe in a chunk, beside its counts."""
+
+
 def points_bytes(n_points: int, rounds: int, n_chunks: int, size: int) -> int:
     """Compute the bytes of the results of pivots, of all chunks and of the rounds before."""
-    return 32 * n_points * (n_chunks + rounds)
+    return (OF_RESULT + 32 * n_points) * (n_chunks + rounds)
 
 
 def bins_bytes(n_bins: int, rounds: int, n_chunks: int, size: int) -> int:
@@ -235,7 +239,8 @@ def bins_bytes(n_bins: int, rounds: int, n_chunks: int, size: int) -> int:
 
     A round may have a pivot instead.
     """
-    return max(8 * n_bins * n_chunks, points_bytes(1, rounds, n_chunks, size))
+    merged = (OF_RESULT + 8 * n_bins) * (n_chunks + 1)
+    return max(merged, points_bytes(1, rounds, n_chunks, size))
 
 
 def drawn_bytes(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dask_gpuselect.maths.ranks import Applied
 from dask_gpuselect.strategies.known import Search, Strategy
+from dask_gpuselect.strategies.probes import points_bytes
 
 SUB_ARRAYS = tuple(1 << i for i in range(6, 13))
+NO_REPLIES = Applied(points_bytes, (0, 0))
+"""But counts when what is left is gathered."""
 
 
 def SortAndChoose() -> Strategy:
@@ -22,15 +26,11 @@ def SortAndChoose() -> Strategy:
     no round, and a copy of all elements. If a dask array is too large to gather, the default engine
     finds the answer.
     """
-    return Strategy("sortandchoose", _ask_nothing, 0, _no_bytes, sorts=True)
+    return Strategy("sortandchoose", _ask_nothing, 0, NO_REPLIES, sorts=True)
 
 
 def _ask_nothing(known: object, opened: None) -> Search:
     yield from ()
-
-
-def _no_bytes(n_chunks: int, size: int) -> int:
-    return 0
 
 
 def BitonicMerge(sub_array: int = 2048) -> Strategy:
@@ -59,5 +59,5 @@ def BitonicMerge(sub_array: int = 2048) -> Strategy:
             f"sub_array must be a power of two from {SUB_ARRAYS[0]} to {SUB_ARRAYS[-1]}, "
             f"not {sub_array}"
         )
-    how = "bitonicmerge", _ask_nothing, 0, _no_bytes
+    how = "bitonicmerge", _ask_nothing, 0, NO_REPLIES
     return Strategy(*how, sorts=True, sub_array=sub_array)

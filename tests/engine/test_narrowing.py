@@ -14,10 +14,10 @@ import pytest
 from dask.utils import key_split
 
 from dask_gpuselect import describe_boxplot, explain, median, order_statistic, quantile, sort
-from dask_gpuselect.engine import loads, narrowing
+from dask_gpuselect.engine import loads, narrowing, rounds
 from dask_gpuselect.maths import sizes
 from dask_gpuselect.robust import mad, trimmed_mean
-from dask_gpuselect.strategies import Kelley
+from dask_gpuselect.strategies import Kelley, strategy_of
 from tests.data import normal
 from tests.limits import peak_of
 from tests.matrix.laws import same_computed
@@ -59,6 +59,14 @@ def measuring(peaks: dict[str, int], task: Callable[..., Any]) -> Callable[..., 
     return measured
 
 
+def peaks_of(patch: pytest.MonkeyPatch, module: Any, *names: str) -> dict[str, int]:
+    """What tasks of a module hold at most, from now on."""
+    peaks: dict[str, int] = {}
+    for name in names:
+        patch.setattr(module, name, measuring(peaks, getattr(module, name)))
+    return peaks
+
+
 OF_400: dict[str, Callable[[Any], Any]] = {
     "quartiles": lambda x: quantile(x, [0.25, 0.5, 0.75]),
     "strategy": lambda x: order_statistic(
@@ -72,29 +80,24 @@ OF_400: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OF_400)
 def test_one_place_holds_no_more_than_the_limit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    peaks: dict[str, int] = {}
-    measured = partial(measuring, peaks)
     x, ask = lazy(400, 20_000), OF_400[name]
     limit = 2_750_000
     with monkeypatch.context() as patch:
-        patch.setattr(loads, "_find_brackets", measured(loads._find_brackets))
+        peaks = peaks_of(patch, loads, "_find_brackets")
         plain = ask(x).compute(scheduler="sync")
-    assert peaks.pop("_find_brackets") > 1.2 * limit
-    monkeypatch.setattr(narrowing, "_bracket_if_any", measured(narrowing._bracket_if_any))
-    monkeypatch.setattr(loads, "_resolve", measured(loads._resolve))
+    assert peaks["_find_brackets"] > 1.2 * limit
+    brackets = peaks_of(monkeypatch, narrowing, "_bracket_if_any")
+    answers = peaks_of(monkeypatch, loads, "_resolve")
     with dask.config.set({"dask_gpuselect.root-limit": limit}):
         answer = ask(x)
     np.testing.assert_array_equal(answer.compute(scheduler="sync"), plain)
-    assert peaks.keys() == {"_bracket_if_any", "_resolve"}
-    assert max(peaks.values()) <= limit
+    assert max(brackets["_bracket_if_any"], answers["_resolve"]) <= limit
 
 
 @pytest.mark.slow
 def test_no_task_of_the_tree_holds_more_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    peaks: dict[str, int] = {}
     tasks = {"_coarse", "_bracket_if_any", "_expected", "_cuts_of_candidates"}
-    for name in tasks:
-        monkeypatch.setattr(narrowing, name, measuring(peaks, getattr(narrowing, name)))
+    peaks = peaks_of(monkeypatch, narrowing, *tasks)
     x, q, limit = lazy(400), [0.25, 0.5, 0.75], 1_100_000
     with dask.config.set({"dask_gpuselect.root-limit": limit}):
         plan, answer = explain(x, q), quantile(x, q)
@@ -122,13 +125,11 @@ def test_no_root_of_a_deviation_holds_more_than_the_limit(
     limit: int, centre: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not after the third load either, where the shells have a part of all elements."""
-    peaks: dict[str, int] = {}
     x = lazy() + np.resize(centre, N_CHUNKS * SIZE)
     values = x.compute()
     with dask.config.set({"dask_gpuselect.root-limit": limit}):
         mad(x, scale=1.0).compute(scheduler="sync")  # imports of a first call do not count
-        for name in ("_find_brackets", "_resolve", "_finish_third"):
-            monkeypatch.setattr(loads, name, measuring(peaks, getattr(loads, name)))
+        peaks = peaks_of(monkeypatch, loads, "_find_brackets", "_resolve", "_finish_third")
         answer, plan = mad(x, scale=1.0), explain(x, mad)
         (result,) = dask.compute(answer, scheduler="sync")
     assert result == np.median(abs(values - np.median(values)))
@@ -136,6 +137,23 @@ def test_no_root_of_a_deviation_holds_more_than_the_limit(
     assert max(peaks.values()) <= limit
     assert plan.gathered_bytes <= limit
     assert plan.reads == 3
+
+
+@pytest.mark.parametrize("strategy", ["kelley", "radix", "quickselect"])
+def test_results_of_a_strategy_fit_the_limit(
+    strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If all of them would not, there are none: the default engine answers."""
+    x, peaks = lazy(), peaks_of(monkeypatch, rounds, "_merge_results", "_advanced")
+    k = [*range(0, x.size, x.size // 30)]
+    limit = rounds._reply_bytes(x, len(k), strategy_of(strategy))
+    ask, right = partial(order_statistic, k=k, strategy=strategy), np.sort(x.compute())[k]
+    for room, plan in ((limit - 1, "bracket"), (limit, strategy)):
+        assert not peaks
+        with dask.config.set({"dask_gpuselect.root-limit": room}):
+            assert explain(x, ask).name == plan
+            np.testing.assert_array_equal(ask(x).compute(scheduler="sync"), right)
+    assert 0 < max(peaks.values()) <= limit
 
 
 def test_candidates_wait() -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import dask.array as da
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from dask_gpuselect import order_statistic
-from dask_gpuselect.engine.search import Selected, select_now
+from dask_gpuselect.engine.search import select_now
 from dask_gpuselect.strategies import STRATEGIES, BitonicMerge
 from tests.data import normal
 from tests.selecting import VARIANTS
@@ -49,17 +46,12 @@ def test_no_element_and_none_wanted(strategy: str | None) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def cost(x: NDArray[Any], k: int, label: str) -> Selected:
-    rank = np.array([k])
-    selected = select_now(x, x.dtype, lambda n: (rank[rank < n],) * 2, VARIANTS[label])
-    assert selected.elements[k] == np.sort(x)[k]
-    return selected
-
-
 @pytest.mark.parametrize("label", VARIANTS)
 def test_what_is_read_and_gathered(label: str) -> None:
     """A read a round at most, and one for what is gathered; never more than all elements."""
-    trace = cost(normal(5000), 2500, label)
+    x, rank = normal(5000), np.array([2500])
+    trace = select_now(x, x.dtype, lambda n: (rank[rank < n],) * 2, VARIANTS[label])
+    assert trace.elements[2500] == np.sort(x)[2500]
     assert trace.rounds <= VARIANTS[label].rounds
     assert trace.reads <= trace.rounds + 1
     assert trace.gathered <= 5000
