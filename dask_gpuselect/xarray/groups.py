@@ -188,8 +188,8 @@ class _Statistic:
         True if attributes are kept.
     skipna : bool, optional
         True if NaN are left out. By default they are left out of floating-point data.
-    q : ndarray, optional
-        The shares of quantiles.
+    q : sequence of ndarray
+        The shares of quantiles, as the one argument of that name, if there is one.
     is_carried : bool
         True if variables of a dataset that lack the dimensions of the groups are in the answer.
     """
@@ -200,13 +200,8 @@ class _Statistic:
     how: Mapping[str, Any]
     keeps_attrs: bool = False
     skipna: bool | None = None
-    q: Any = None
+    q: Sequence[Any] = ()
     is_carried: bool = False
-
-    @property
-    def shares(self) -> list[Any]:
-        """The argument q, if there is one."""
-        return [] if self.q is None else [self.q]
 
     def of_array(self, array: xr.DataArray, dims: Sequence[Hashable]) -> xr.DataArray:
         """Return the answer along dimensions with all groups along one of them."""
@@ -218,7 +213,7 @@ class _Statistic:
             for axis, dim in enumerate(array.dims)
             if axis == first or dim not in dims
         ]
-        return labelled(answer, array, left, dims, self.q, keeps_attrs=self.keeps_attrs)
+        return labelled(answer, array, left, dims, *self.q, keeps_attrs=self.keeps_attrs)
 
     def answer(self, array: xr.DataArray, dims: Sequence[Hashable]) -> Any:
         """Return the answer for the groups of an array that has all dimensions."""
@@ -226,7 +221,7 @@ class _Statistic:
         grouped = groupby(array.data, by, axes, groups=self.groups.numbers)
         name = function_for(self.name, array.dtype, self.skipna)
         how = {**self.how, **companions_of(array, self.how)}
-        return getattr(grouped, name)(*self.shares, **how)
+        return getattr(grouped, name)(*self.q, **how)
 
     def of_variable(self, array: xr.DataArray) -> xr.DataArray | None:
         """Return the answer for a variable of a dataset, which may lack dimensions.
@@ -240,10 +235,12 @@ class _Statistic:
             return self.of_array(array, dims) if has_answer else None
         if not self.is_carried or (own and not has_answer):
             return None
-        if own:
+        if self.name == "count":
+            array = array.count(own, keep_attrs=self.keeps_attrs)
+        elif own:
             function = FUNCTIONS[function_for(self.name, array.dtype, self.skipna)]
             how = {**self.how, "keep_attrs": self.keeps_attrs}
-            array = answered(array, function, own, how, *self.shares)
+            array = answered(array, function, own, how, *self.q)
         else:
             array = unchanged(array, keeps_attrs=self.keeps_attrs)
         return array.expand_dims({self.groups.name: len(self.groups.numbers)})
@@ -287,8 +284,8 @@ class ExactGroupBy(Advising):
     `groupby` has for data in memory. NaN are left out of floating-point data unless `skipna` is
     False. Bins, periods and combinations without elements are NaN.
 
-    For a Dataset, each numeric variable is answered. As in xarray, `median` and `quantile` repeat
-    variables that lack the dimensions of the groups, once for each group.
+    For a Dataset, each numeric variable is answered. As in xarray, `median`, `quantile` and `count`
+    repeat variables that lack the dimensions of the groups, once for each group.
 
     Parameters
     ----------
@@ -368,15 +365,17 @@ class ExactGroupBy(Advising):
             As for `median`.
         """
         keeps_attrs = keeps_attrs_by_default() if keep_attrs is None else keeps(keep_attrs)
-        about = {"keeps_attrs": keeps_attrs, "skipna": skipna, "q": shares_of(q)}
+        about = {"keeps_attrs": keeps_attrs, "skipna": skipna, "q": [shares_of(q)]}
         return self._along(dim, "quantile", how, **about, is_carried=True).of(self._obj)
 
     def count(self, dim: Any = None, *, keep_attrs: bool | None = None, **how: Any) -> Any:
         """Return the number of elements of each group that are not NaN.
 
         It takes the arguments of `median`. As in xarray, bins and periods without elements are NaN.
+        With `where` or `nodata`, variables without the dimensions of the groups are left out.
         """
-        return self._along(dim, "count", how, keeps_attrs=keeps(keep_attrs)).of(self._obj)
+        about = {"keeps_attrs": keeps(keep_attrs), "is_carried": not how}
+        return self._along(dim, "count", how, **about).of(self._obj)
 
     def describe_boxplot(self, dim: Any = None, **how: Any) -> Boxplot:
         """Return statistics of a box plot for each group that has elements.
