@@ -173,6 +173,11 @@ class _LabelledAccessor(Advising):
             The windows, with methods for quantiles of each.
         """
         check_known(dim, "dim")
+        for name in {"closed", "step"} & windows.keys() - {*self._obj.dims}:
+            raise TypeError(
+                f"{name}= is not supported, and no dimension has that name: type "
+                f"dask_gpuselect.windows.rolling(a.data, {{axis: size}}, {name}=...)"
+            )
         for name, value in {"min_periods": min_periods, "center": center, **windows}.items():
             check_known(value, name)
         check_no_offset(windows if dim is None else dim)

@@ -191,6 +191,10 @@ MISTAKES: Refusals = {
             lambda: A.exact.rolling(time="7D"),
             lambda: A.exact.rolling({"time": "7D"}),
         ],
+        "no dimension has that name: type ... windows.rolling(a.data, {axis: size}, ": [
+            lambda: A.exact.rolling(time=3, closed="left"),
+            lambda: A.exact.rolling({"time": 3}, step=2),
+        ],
         "for each variable": lambda: (
             MONTHS.to_dataset(name="v").exact.groupby("time.month").describe_boxplot()
         ),
