@@ -125,7 +125,7 @@ def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
         choose(plan_once(x))
     values = _checked_values(points, dtype)
     answer = partial(_at_values, values=values, dtype=dtype)
-    return _distribution(ask_once(x, partial(of_chunk, values), merge, "ecdf", answer))
+    return _distribution(ask_once(x, partial(of_chunk, values), merge, "ecdf-once", answer))
 
 
 def _distribution(answer: Any) -> Any:

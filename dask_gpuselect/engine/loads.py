@@ -179,7 +179,7 @@ def _ask_resident(
     answers = []
     for each, plan in zip(requests, plans, strict=True):
         x, question, form = each.x, each.question, each.form
-        name = f"{each.label}-{tokenize(x.name, question, form.shape, 'resident')}"
+        name = f"{each.label}-{plan.name}-{tokenize(x.name, question, form.shape)}"
         how = {"dtype": x.dtype, "question": question, "form": form, "share": plan.share}
         answers.append(
             form.lazy(graphs.in_one_place(x, answer_resident, name, form.key_index, **how))

@@ -171,6 +171,6 @@ def digitize(x: Any, bins: Any, *, right: bool = False) -> Any:
         if not isinstance(x, DaskArray):
             return kernel.digitized(x, bins, right=right)
     x = x if isinstance(x, DaskArray) else from_array(x, asarray=False)
-    choose(plan_once(x))
-    meta = meta_from_array(x._meta, dtype=np.int64)
-    return x.map_blocks(kernel.digitized, edges=bins, right=right, dtype=np.int64, meta=meta)
+    token = f"digitize-{choose(plan_once(x)).name}"
+    how: dict[str, Any] = {"dtype": np.int64, "meta": meta_from_array(x._meta, dtype=np.int64)}
+    return x.map_blocks(kernel.digitized, edges=bins, right=right, token=token, **how)

@@ -555,7 +555,7 @@ def sorted_at_once(plan: SortPlan, key: DaskArray) -> DaskArray:
     n_bytes = known_bytes(key.nbytes)
     choose(described(Plan("resident", 1, n_bytes, n_bytes), key))
     name = f"{plan.label}-{tokenize(plan, key.name)}"
-    whole = in_one_place(key, _sort_all, f"{plan.label}-all-{tokenize(name)}", plan=plan)
+    whole = in_one_place(key, _sort_all, f"{plan.label}-resident-{tokenize(name)}", plan=plan)
     tasks = {
         (name, i): Task((name, i), _part, TaskRef((whole.name,)), i)
         for i in range(plan.wanted.n_chunks)

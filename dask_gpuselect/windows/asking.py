@@ -86,7 +86,8 @@ def ask_windows(
         reaches, footprint, question, dtype, array.shape, is_one=is_one
     )
     if isinstance(array, DaskArray):
-        choose(_plan(array, reaches, math.prod(new_axes) * result.itemsize))
+        plan = choose(_plan(array, reaches, math.prod(new_axes) * result.itemsize))
+        label = f"{label}-{plan.name}"
         return with_halos(windows, label, array, reaches, result, fill, new_axes)
     answers = windows(kernels.padded(array, sides_of(reaches, array.shape), fill))
     return in_kind(answers, answers)

@@ -9,6 +9,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.utils import key_split
 
 from dask_gpuselect import (
     argsort,
@@ -79,7 +80,9 @@ def check(x: Any, source: Source, row: Row, explained: Callable[..., Any] = expl
     plan = explained(x, function, **how)
     assert not source.loads
     assert (plan.name, plan.reads, plan._least_loads) == (name, most, least)
-    dask.compute(function(x, **how))
+    answer = function(x, **how)
+    assert any(name in key_split(key) for key in answer.__dask_graph__())
+    dask.compute(answer)
     loads = set(source.loads.values())
     assert least <= min(loads) <= max(loads) <= most
 
