@@ -130,7 +130,9 @@ def errors_of(name: str, case: Any) -> tuple[type[BaseException], ...]:
 
     fault = FAULTS[name]
     if name in ("scheduler closes", "scheduler restarts"):
-        return lost()
+        # One that closes loses its workers one after the other. If a task is moved from one to the
+        # next, dask says that the task has killed them.
+        return (*lost(), KilledWorker) if name == "scheduler closes" else lost()
     if name in ("worker dies of a read", "worker out of memory"):
         return (KilledWorker,) if case.is_again else ()
     if fault.mended_by_retries and case.retries and not case.is_again:

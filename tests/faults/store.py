@@ -82,10 +82,6 @@ def one_else(values: Values) -> Values:
     return changed
 
 
-def to_text(values: Values) -> Values:
-    return values.astype("U5")
-
-
 WAYS: dict[str, Way] = {
     "fails": fails,
     "lacks memory": lacks_memory,
@@ -99,7 +95,7 @@ WAYS: dict[str, Way] = {
     "shorter": lambda values: values[:-1],
     "longer": lambda values: np.concatenate([values, values[:2]]),
     "empty": lambda values: values[:0],
-    "another dtype": to_text,
+    "another dtype": lambda values: values.astype("U5"),
 }
 
 
