@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import is_cupy, like, namespace, to_host, transposed
+from dask_gpuselect.arrays import like, namespace, to_host, transposed
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import (
     Block,
@@ -464,8 +464,9 @@ class GroupedLanes(LaneQuestion):
     ) -> Iterator[tuple[list[int], Piece]]:
         """Yield numbers of groups, and these groups beside each other, as further lanes."""
         values = values_of(chunks[0])
-        limit = STACKED_THERE if is_cupy(values) else STACKED
-        if self.grouping.differs or not (is_cupy(values) or isinstance(values, np.ndarray)):
+        is_on_device = kernels.is_on_device(values)
+        limit = STACKED_THERE if is_on_device else STACKED
+        if self.grouping.differs or not (is_on_device or isinstance(values, np.ndarray)):
             for piece in self.pieces(chunks, axes):
                 yield [piece.groups.start], piece
             return
@@ -630,7 +631,8 @@ class GroupedLanes(LaneQuestion):
         """Apply a function to the items about each group; None stands for None about each."""
         n = len(first)
         columns = (first, *((None,) * n if column is None else column for column in others))
-        each = zip(_of_each_group(function, n), *columns, strict=True)
+        functions = function if isinstance(function, tuple) else (function,) * n
+        each = zip(functions, *columns, strict=True)
         return tuple(own(*items, **how) for own, *items in each)
 
     def together(self, blocks: Sequence[Any], shape: AnswerAxes) -> Any:
@@ -647,7 +649,3 @@ class GroupedLanes(LaneQuestion):
             if hasattr(joined, "reshape")
             else namespace(joined).reshape(joined, sizes)
         )
-
-
-def _of_each_group(function: ForGroups, n: int) -> PerGroup:
-    return function if isinstance(function, tuple) else (function,) * n

@@ -91,12 +91,9 @@ def _of_dates(values: NDArray[Any]) -> Forms:
     """
     unit, _ = np.datetime_data(values.dtype)
     seconds, rest = np.divmod(values.view(np.int64), PER_SECOND[unit])
-    parts = _of_seconds(seconds, rest * (PER_SECOND["ns"] // PER_SECOND[unit]))
+    nanoseconds = rest * (PER_SECOND["ns"] // PER_SECOND[unit])
+    parts = _mixed(seconds.astype(np.uint64)) + nanoseconds.astype(np.uint64)
     return np.where(np.isnat(values), MISSING, parts)
-
-
-def _of_seconds(seconds: NDArray[np.int64], nanoseconds: NDArray[np.int64]) -> Forms:
-    return _mixed(seconds.astype(np.uint64)) + nanoseconds.astype(np.uint64)
 
 
 def _mixed(x: Forms) -> Forms:

@@ -130,7 +130,8 @@ def takes_slots(x: Any, question: Question, grouping: Grouping) -> bool:
     if not _can_be_slots(x, question, grouping):
         return False
     others, n = _without_slots(x, grouping), grouping.at_most
-    if others == "table" and _is_on_device(x):  # the device sorts all groups together
+    is_on_device = Source.of(x).is_on_device if _is_lazy(x) else kernels.is_on_device(x)
+    if others == "table" and is_on_device:  # the device sorts all groups together
         return False
     size = float(math.prod(x.shape))
     in_a_chunk = size / max(x.npartitions if _is_lazy(x) else 1, 1)
@@ -145,10 +146,6 @@ def _can_be_slots(x: Any, question: Question, grouping: Grouping) -> bool:
     """
     is_one = isinstance(question, Question) and question.by_slot is not None
     return is_one and grouping.windows is None and question.measures.weights
-
-
-def _is_on_device(x: Any) -> bool:
-    return Source.of(x).is_on_device if _is_lazy(x) else kernels.is_on_device(x)
 
 
 def _without_slots(x: Any, grouping: Grouping) -> str:

@@ -165,16 +165,11 @@ def cases_of(values: Given) -> Iterator[Case]:
             yield Case(row, flat(values["data"]), (), arguments, beside)
 
 
-def in_rows(x: da.Array) -> da.Array:
-    """Rechunk an array, of any kind, so that no row is divided."""
-    return x.rechunk({1: -1}, method="tasks")
-
-
 OTHERS: dict[str, Callable[[da.Array], Any]] = {
     "99 quantiles": lambda x: dg.quantile(x, np.linspace(0, 1, 99)),
     "less its median": lambda x: x - dg.median(x),
     "deviation": lambda x: dg.median(abs(x - dg.median(x))),
-    "neighbors": lambda x: neighbors.kneighbors(in_rows(x), DATA[:3], 2),
+    "neighbors": lambda x: neighbors.kneighbors(x.rechunk({1: -1}, method="tasks"), DATA[:3], 2),
 }
 
 

@@ -55,11 +55,6 @@ def lazily(array: NDArray[Any], chunks: Any) -> da.Array:
     return da.from_array(array, chunks=chunks).map_blocks(np.copy)
 
 
-def by_threads(ask: Callable[[Any], Any], source: Source) -> Any:
-    """The answer of one chunk, without the cluster."""
-    return ask(da.from_array(source.whole(), chunks=-1)).compute(scheduler="sync")
-
-
 # --- One load, whatever is asked ------------------------------------------------------------------
 
 QUESTIONS: dict[str, Callable[[Any], Any]] = {
@@ -97,7 +92,8 @@ def test_one_load_gives_the_answer_of_one_chunk(
         result = lazy.compute()
     assert set(source.loads.values()) == {1}
     assert any("p2p" in str(key) for key in dict(lazy.__dask_graph__()))
-    same(result, by_threads(ask, source))
+    # Of one chunk, without the cluster.
+    same(result, ask(da.from_array(source.whole(), chunks=-1)).compute(scheduler="sync"))
     if name.startswith("boxes"):
         return
     with limited(WHOLE):

@@ -26,12 +26,6 @@ N = 60_000
 Q = np.array([0.0, 0.001, 0.25, 0.5, 0.75, 1.0])
 
 
-def kernel_modules(backend: Backend, purpose: str) -> list[Any]:
-    """The kernels for arrays of a kind, and the reference."""
-    names = ["reference", "cpu", *(["cuda"] if backend is CUPY else [])]
-    return [kernel_module(name, purpose) for name in names]
-
-
 def guessing(backend: Backend) -> list[ModuleType]:
     """The modules that guess brackets for arrays of a kind."""
     names = ["reference", *(["cuda"] if backend is CUPY else [])]
@@ -49,8 +43,8 @@ def small_pilots(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples of 500, worth it from the first element on."""
     monkeypatch.setattr(pilot, "PILOT_SIZE", 500)
     monkeypatch.setattr(pilot, "PILOT_WORTH", 1)
-    for module in kernel_modules(backend, "sampling"):
-        monkeypatch.setattr(module, "is_best_whole", lambda *_: False)
+    for name in ("reference", "cpu", *(["cuda"] if backend is CUPY else [])):
+        monkeypatch.setattr(kernel_module(name, "sampling"), "is_best_whole", lambda *_: False)
     if backend is CUPY:  # one launch answers arrays that are as small as these
         lanes = kernel_module("cuda", "lanes")
         monkeypatch.setattr(lanes, "answer_only_lane", lambda values, question: None)

@@ -78,10 +78,6 @@ def between(x: Floats, each: int = 33) -> Floats:
     return np.sort(np.concatenate([x, *beside, inner])).clip(x[0], x[-1])
 
 
-def is_last_of_equal(x: Floats) -> NDArray[np.bool_]:
-    return np.append(x[1:] != x[:-1], True)
-
-
 # --- Monotone, and through the points -------------------------------------------------------------
 
 
@@ -91,7 +87,7 @@ def check_monotone(spline: Any, x: Floats, y: Floats, z: Floats) -> None:
     sign = -1 if y[-1] < y[0] else 1
     assert np.isfinite(values).all()
     assert (sign * values[1:] >= sign * values[:-1]).all()
-    ends = is_last_of_equal(x)
+    ends = np.append(x[1:] != x[:-1], True)  # the last ones of those that are equal
     np.testing.assert_array_equal(spline(x[ends]), y[ends])
     before = np.searchsorted(x, z, side="right") - 1
     after = np.minimum(before + 1, len(x) - 1)

@@ -500,7 +500,8 @@ def lazily(case: Case, changed: Any = None) -> Lazy:
                 lazy = da.map_blocks(_second, x, lazy, dtype=a.dtype, meta=np.empty(0, a.dtype))
             beside[name] = lazy
     if case.is_on_device:
-        x, *others = map(_moved, (x, *beside.values()))
+        arrays = (x, *beside.values())  # labels in memory stay where they are
+        x, *others = (CUPY.mapped(a) if isinstance(a, da.Array) else a for a in arrays)
         beside = dict(zip(beside, others, strict=True))
         if home == "memory":
             x = x.persist(scheduler="sync")
@@ -516,11 +517,6 @@ def _hidden(x: Any, n: int) -> Any:
     """An array of the same chunks, whose sizes along the first axis dask does not know."""
     chunks = ((np.nan,) * len(x.chunks[0]), *x.chunks[1:])
     return x.map_blocks(_identity, chunks=chunks, dtype=x.dtype, meta=x._meta)
-
-
-def _moved(a: Any) -> Any:
-    """An array on the device; labels in memory stay where they are."""
-    return CUPY.mapped(a) if isinstance(a, da.Array) else a
 
 
 def grouped(case: Case, values: Any, beside: Mapping[str, Any]) -> Any:

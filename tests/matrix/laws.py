@@ -597,11 +597,6 @@ def _one_missing(values: Array) -> Array:
     return actual
 
 
-def _mirrored(values: Array) -> Array:
-    """The same values at other places."""
-    return np.flip(values)
-
-
 def _within_a_cell(values: Array) -> Array:
     """Values of which two neighbours lie closer, which no count at another element tells."""
     actual = values.copy()
@@ -634,7 +629,7 @@ CHANGES: Mapping[str, Callable[[Array], Array]] = {
     "larger": _larger,
     "smaller": _smaller,
     "one missing": _one_missing,
-    "mirrored": _mirrored,
+    "mirrored": np.flip,
 }
 RARE_CHANGES: Mapping[str, Callable[[Array], Array]] = {
     "within a cell": _within_a_cell,

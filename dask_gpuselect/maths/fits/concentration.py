@@ -239,7 +239,8 @@ class TrimmedSquares:
 
         These are the sum of squares, the moments and the Gram matrix.
         """
-        of_groups = _group_weights(tally.n, half.weights(ends))
+        # Groups without rows have no weight.
+        of_groups = np.where(tally.n > 0, np.concatenate([[1.0], half.weights(ends)]), 0.0)
         groups = of_groups > 0
         moment = of_groups[groups] @ tally.moment[groups]
         sums = np.empty((1 + len(moment), 1 + len(moment)))
@@ -279,11 +280,6 @@ class TrimmedSquares:
     def locations(self, tables: Tables, thetas: FloatArray, which: IntArray, h: int) -> FloatArray:
         """Compute what to add to the intercept of each fit to improve it, by its table."""
         return np.zeros(len(thetas))  # the step finds the intercept
-
-
-def _group_weights(n: IntArray, at_ends: FloatArray) -> FloatArray:
-    """Compute the weights of the groups of a tally, 0 for those without rows."""
-    return np.where(n > 0, np.concatenate([[1.0], at_ends]), 0.0)
 
 
 class MedianSquares:
