@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -756,8 +757,10 @@ def quantile(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     try:
         return _exact(self).quantile(**arguments)
     except TypeError as error:
-        original(self, *args, **kwargs)  # may raise dask's own error
-        raise approximate_instead(error, 'method="dask"') from error
+        with suppress(TypeError):  # dask has no answer either
+            original(self, *args, **kwargs)  # may raise another error
+            error = approximate_instead(error, 'method="dask"')
+        raise error
 
 
 _ORDER = {1: ("q", "method"), 2: ("q", "axis", "numeric_only", "method")}

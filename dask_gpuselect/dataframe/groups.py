@@ -373,7 +373,9 @@ class ExactFrameGroupBy(Advising):
                 "numeric_only=False"
             )
         columns = [Column.of(frame._meta.iloc[:, place], place) for place in places]
-        dtypes = [_as_numbers(column) for column in columns]
+        # As in pandas, bool is compared as integers.
+        of_each = [column.dtype for column in columns]
+        dtypes = [np.dtype(np.uint8) if dtype.kind == "b" else dtype for dtype in of_each]
         questions = [ColumnQuantiles.of(q, method, dtype, skips_missing=True) for dtype in dtypes]
         rows_of = self._table(frame, list(zip(places, map(rows, dtypes), strict=True)))
         expected = _without_loss(expected, columns, method)
@@ -502,11 +504,6 @@ def _with_key(frame: Any, key: Any) -> tuple[Any, Hashable]:
             f'{name!r}: pass by.rename("key")'
         )
     return frame.assign(**{name: key}), name
-
-
-def _as_numbers(column: Column) -> np.dtype[Any]:
-    """Return the dtype in which a column is compared: bool as integers, as in pandas."""
-    return np.dtype(np.uint8) if column.dtype.kind == "b" else column.dtype
 
 
 def _without_loss(expected: Any, columns: Sequence[Column], method: Method) -> Any:

@@ -40,12 +40,9 @@ def is_barrier(task: Any) -> bool:
         return bool(task) and _waits_for_writers(task[0])
     if not isinstance(task, Task):
         return False
-    return _is_of_a_shuffle(task) or _waits_for_writers(task.func)
-
-
-def _is_of_a_shuffle(task: Task) -> bool:
-    """Return whether the class of a task is not one of dask's own task classes."""
-    return type(task).__module__.partition(".")[0] != "dask"
+    # Shuffles have classes of tasks beside dask's own.
+    is_of_a_shuffle = type(task).__module__.partition(".")[0] != "dask"
+    return is_of_a_shuffle or _waits_for_writers(task.func)
 
 
 def _waits_for_writers(function: Any) -> bool:

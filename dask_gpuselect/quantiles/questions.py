@@ -180,13 +180,10 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
             answer = np.array(answer)
             answer[:, is_missing] = missing_of(self.dtype)
             if self.fill is not None:
-                is_filled = self._is_filled(order.n_valid, order.n_missing)
+                # Functions that skip NaN and NaT leave these out.
+                is_filled = (order.n_valid == 0) & (self.skips_missing | (order.n_missing == 0))
                 answer[:, is_filled] = np.array(self.fill, self.dtype)[:, None]
         return answer
-
-    def _is_filled(self, n_valid: Any, n_missing: Any) -> Any:
-        """Return whether no element takes part: functions that skip NaN and NaT leave these out."""
-        return (n_valid == 0) & (self.skips_missing | (n_missing == 0))
 
     @property
     def mixes(self) -> int:

@@ -362,6 +362,8 @@ def test_enabled_methods_leave_to_dask_what_is_its_own() -> None:
             x["a"].quantile(np.ma.array([0.1234]))
         with pytest.raises(ValueError, match="not supported with string series"):
             dd.from_pandas(whole()["s"], npartitions=2, sort=False).quantile(0.5)
+        with pytest.raises(TypeError, match=r'bool does not support.*x.astype\("int8"\)$'):
+            (x["a"] > 0).quantile(0.1234)
 
 
 def test_other_descriptions_are_dasks() -> None:
