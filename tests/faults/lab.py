@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import shutil
 import signal
@@ -403,11 +404,13 @@ def left_here() -> str:
     """What the package still keeps in this process, in words; nothing if there is none.
 
     Logs of workers, also of closed ones, have the traceback of each transfer that failed, and with
-    it what was sent: `distributed` keeps that, and not the package.
+    it what was sent: `distributed` and pytest keep that, and not the package.
     """
     from dask_gpuselect.engine import boards, spill
 
     utils.DequeHandler.clear_all_instances()
+    for handler in logging.getLogger().handlers:
+        getattr(handler, "records", []).clear()
     gc.collect()
     left = {
         "bytes taken": boards.room.taken,
