@@ -567,7 +567,9 @@ def explain(
         number of reads, and the time in units of that of ``x.sum()``. Its attributes:
 
         - ``name``: one of the names below, which is a part of the names of the answer's layers. With
-          a strategy, the name is that of the strategy, which may end before all its reads.
+          a strategy, the name is that of the strategy, which may end before all its reads; if its
+          results may exceed ``root-limit``, it is not used, and the name is that of the plan
+          without it.
         - ``reads``: number of reads of every chunk, at most. Chunks in memory are read in place.
           "guess" and "resident" need two more reads in one of about 150,000 cases.
         - ``task_bytes``: bytes of the chunks that one task takes at most, without scratch. Labels

@@ -93,9 +93,11 @@ def order_statistic(
     proven.
 
     Memory: as for `quantile`. If a mask leaves out elements of a whole CuPy array, the others are
-    copied. With a strategy, each chunk returns its counts (8 bytes a bin or pivot), and all chunks
-    together at most ``65,536 + 4 * sqrt(chunks * elements)`` elements for each k. The graph has a
-    task for each chunk and round, of about 5 kB. For a plain array, at most two copies.
+    copied. With a strategy, each chunk returns its counts (8 bytes a bin, 232 a pivot), and all
+    chunks together at most ``65,536 + 4 * sqrt(chunks * elements)`` elements for each k. If the
+    counts for all k may exceed ``dask_gpuselect.root-limit`` (dask config; 1 GiB) in one task, the
+    default algorithm answers without the strategy. The graph has a task for each chunk and round,
+    of about 5 kB. For a plain array, at most two copies.
 
     With every strategy, integer counts alone prove the answer: see `strategies`.
 
