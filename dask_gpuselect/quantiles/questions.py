@@ -215,7 +215,7 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
     def answer(self, column: ChunkColumn) -> Any:
         # Kernels of lanes read long ones again for every six answers.
         if self.n_answers > FEW and self.fill is None and self.if_none != "masked":
-            of_lanes = answers_of_lanes(column, self, times=16)
+            of_lanes = answers_of_lanes(column, self, times=4)
             if of_lanes is not None:
                 return in_kind(np.stack(of_lanes, axis=-1), values_of(column.chunks[0]))
         return super().answer(column)
