@@ -200,6 +200,12 @@ def by_place(x: da.Array) -> da.Array:
 as_it_is = of("f4")
 median = functools.partial(quantile, q=0.5, axis=0)
 boxes = functools.partial(describe_boxplot, axis=0)
+COMPANIONS: dict[str, Callable[[da.Array], da.Array]] = {
+    "mask": lambda x: x > 290,
+    "weights of elements": lambda x: x.astype("f8"),
+}
+"""A mask or weight for each element, by the variants that have one."""
+
 VARIANTS: dict[str, tuple[Callable[[Maps], da.Array], Callable[[da.Array], Any]]] = {
     "a median": (as_it_is, median),
     "two quantiles": (as_it_is, lambda x: quantile(x, [0.1, 0.9], axis=0)),
@@ -208,11 +214,14 @@ VARIANTS: dict[str, tuple[Callable[[Maps], da.Array], Callable[[da.Array], Any]]
     "mad": (as_it_is, lambda x: mad(x, axis=0)),
     "box plots": (as_it_is, boxes),
     "whis=(5, 95)": (as_it_is, lambda x: boxes(x, whis=(5, 95))),
-    "mask": (as_it_is, lambda x: median(x, where=x > 290)),
+    "mask": (as_it_is, lambda x: median(x, where=COMPANIONS["mask"](x))),
     "mask for all maps": (as_it_is, lambda x: median(x, where=by_place(x)[None] > 0)),
     "NaN": (with_gaps, functools.partial(nanquantile, q=0.5, axis=0)),
     "weights": (as_it_is, lambda x: median(x, weights=np.arange(1.0, len(x) + 1))),
-    "weights of elements": (as_it_is, lambda x: median(x, weights=x.astype("f8"))),
+    "weights of elements": (
+        as_it_is,
+        lambda x: median(x, weights=COMPANIONS["weights of elements"](x)),
+    ),
     "iqr": (as_it_is, lambda x: iqr(x, axis=0)),
     **{
         f"{name} of {dtype}": (of(dtype), ask)
@@ -276,8 +285,9 @@ def child(kind: str, n: int, name: str, limit: str, store: Path | None) -> None:
 def variant(maps: Maps, name: str, limit: str | None) -> Iterator[tuple[list[float], ...]]:
     """Yield seconds of a sum, of the bytes on a plain disk and of an answer, again and again.
 
-    They are by the clock, then of the processor, then the reads of the answer. Kernels are loaded
-    and packages imported before.
+    Sum and bytes are of the data, then once more of the data with a companion of each element, if
+    there is one. They are by the clock, then of the processor, then the reads of the answer.
+    Kernels are loaded and packages imported before.
     """
     make, ask = VARIANTS[name]
     first = Maps((maps.shape[0], 128, max((1 << 22) // maps.shape[0] // 128, 1)), maps.log)
@@ -286,11 +296,11 @@ def variant(maps: Maps, name: str, limit: str | None) -> Iterator[tuple[list[flo
     for each in itertools.chain([first], itertools.repeat(maps)):
         x = make(each)
         config = {"dask_gpuselect.column-limit": limit or x.nbytes // 5, "scheduler": "threads"}
-        steps: list[Callable[[], Any]] = [
-            lambda x=x: x.sum(axis=0).compute(),
-            lambda x=x: write_and_read(x),
-            lambda x=x: dask.compute(ask(x)),
-        ]
+        steps: list[Callable[[], Any]] = []
+        for read in ([x], [x, COMPANIONS[name](x)]) if name in COMPANIONS else ([x],):
+            steps.append(lambda read=read: dask.compute(*(each.sum(axis=0) for each in read)))
+            steps.append(lambda read=read: [write_and_read(each) for each in read])
+        steps.append(lambda x=x: dask.compute(ask(x)))
         clock, processor = [], []
         with dask.config.set(config):
             for step in steps:
@@ -318,9 +328,12 @@ def variants(maps: Maps, options: argparse.Namespace) -> None:
         rows.append([name, f"{loads.max():.2f}"])
         for each in (clock, processor):
             rows[-1].append(", ".join(f"{step:.2f}" for step in np.median(each, axis=0)))
-            ratios = each[:, 2] / each[:, :2].sum(axis=1)
-            rows[-1].append(f"{np.median(ratios):.2f} ({ratios.min():.2f} to {ratios.max():.2f})")
-    columns = ["sum, bytes, 1 read, s", "over sum and disk"]
+            bases = [each[:, i : i + 2].sum(axis=1) for i in range(0, each.shape[1] - 1, 2)]
+            ratios = [each[:, -1] / base for base in bases]
+            rows[-1].append(
+                "; ".join(f"{np.median(r):.2f} ({min(r):.2f} to {max(r):.2f})" for r in ratios)
+            )
+    columns = ["sum, bytes (the same with companions), 1 read, s", "over sum and disk (of both)"]
     say(table(["", "reads", *columns, *(f"{name}, processor" for name in columns)], rows))
 
 
