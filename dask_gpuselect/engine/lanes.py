@@ -59,9 +59,10 @@ def ask_lanes(x: DaskArray, request: LaneRequest) -> DaskArray:
             n_tiles(x.chunks[i], plan.scratch.tile[i]) if i < x.ndim else [1] for i in shape.labels
         ]
         answer = ask(tiles, label=f"{label}-{plan.name}", marked=False)
-        form = question.blocks
+        form, tiled = question.blocks, f"{label}-tiles-{plan.name}"
         later = form.joined_later if plan.name == "scratch" else None
-        return joined_tiles(answer, counts, f"{label}-tiles-{plan.name}", later or form.joined)
+        chunks = shape.chunks(x, question.n_answers)
+        return joined_tiles(answer, counts, chunks, tiled, later or form.joined)
     sources, axis = _sources(x, plan, axes, marked=marked)
     if len(sources) == 1:
         return ask(sources[0], label=f"{label}-{plan.name}", marked=marked)
@@ -105,13 +106,15 @@ def _ask(
         # Tasks contain the request, and so none of what it refers to may be lazy.
         own = replace(request, label=label, marked=marked, names=None, kind=meta)
         return _in_parts(x, own, plan)
+    name = f"{label}-{tokenize(x.name, question, shape)}"
+    about = {"question": question, "dtype": x.dtype, "shape": shape, "marked": marked}
     result: DaskArray = blockwise(
-        partial(_answer_column, question=question, dtype=x.dtype, shape=shape, marked=marked),
+        partial(_answer_column, **about, layer=name),
         shape.labels,
         x,
         tuple(range(x.ndim)),
         *([] if names is None else [names, (2 * x.ndim + 1,)]),  # a label that no axis uses
-        name=f"{label}-{tokenize(x.name, question, shape)}",
+        name=name,
         new_axes=shape.new_axes(question.n_answers),
         concatenate=False,
         align_arrays=False,  # aligning would drop chunks without elements
@@ -185,9 +188,8 @@ def _slab(chunk: Any, *, axis: int, i: int, n: int, is_own: bool) -> Slab:
 
 def _column_of(block: tuple[int, ...], x: DaskArray, shape: AnswerAxes) -> InColumn:
     """Return the places of the chunks in the column of an answer's block, by its place."""
-    labels, ndim = shape.labels, shape.ndim
-    positions = {label: i for label, i in zip(labels, block, strict=True) if label < ndim}
-    place = tuple(positions.get(axis, 0) for axis in range(ndim))
+    positions = dict(zip(shape.labels, block, strict=True))
+    place = tuple(positions.get(axis, 0) for axis in range(shape.ndim))
     return InColumn(x.numblocks, shape.axes, place)
 
 
@@ -203,16 +205,20 @@ def _answer_column(
     dtype: np.dtype[Any],
     shape: AnswerAxes,
     marked: bool,
+    layer: str,
 ) -> Any:
-    """Compute one block of the answer from the chunks of its column.
+    """Compute one block of the answer from the chunks of its column, or its part about a tile.
 
     The chunks are in nested lists if several axes have more than one.
     """
-    given = [each.read() if isinstance(each, Tile) else each for each in _flat(column)]
+    first, *others = _flat(column)
+    given = [first.read() if isinstance(first, Tile) else first, *others]
     if names is not None:
         assert isinstance(question, GroupedLanes)
         question = question.of_so_many(len(names[0]))
     answer = question.block(pieces_of(given), dtype, shape)
+    if isinstance(first, Tile):
+        return first.placed(answer, shape.labels, layer)
     return (
         KnownChunks(answer, marks_of(given, ordered=_is_by_place(question))) if marked else answer
     )

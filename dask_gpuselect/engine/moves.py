@@ -35,7 +35,6 @@ from dask_gpuselect.engine.scratch import (
     companion_of,
     cuts_of,
     explained,
-    indices_of,
 )
 from dask_gpuselect.engine.source import (
     Companion,
@@ -153,7 +152,7 @@ def _companion(source: DaskArray, carried: Carried, companion: Companion) -> Das
         along.append((carried.firsts[axis],) if is_shared else range(len(sizes)))
         chunks.append((1,) if is_shared else sizes)
     tasks: dict[Key, Task] = {}
-    for index, place in zip(indices_of(along), itertools.product(*along), strict=True):
+    for index, place in zip(np.ndindex(*map(len, along)), itertools.product(*along), strict=True):
         key = (name, *index)
         tasks[key] = Task(key, _companion_to_move, TaskRef((source.name, *place)), companion)
     graph = extended(source.dask, name, tasks, {source.name})

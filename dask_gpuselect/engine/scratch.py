@@ -18,7 +18,7 @@ import errno
 import itertools
 import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -92,21 +92,18 @@ def disk() -> tuple[str | None, float] | None:
         return None
     if runs_in_threads():
         where = directory_of(given)
-        _check_exists(where, "dask_gpuselect.scratch-directory" if given else "temporary-directory")
-        return where, _room(where)
+        if not Path(where).is_dir():
+            setting = "dask_gpuselect.scratch-directory" if given else "temporary-directory"
+            raise ValueError(
+                f"{setting} is {where!r}, which is not a directory: create it, or set "
+                "dask_gpuselect.scratch-directory to one that exists, or to False, so that nothing "
+                "is written and chunks are read several times"
+            )
+        chosen = 0 if _is_in_memory(where) else free_bytes(where) // SHARE_OF_FREE
+        return where, min(settings.n_bytes("scratch-limit", chosen), free_bytes(where))
     if runs_on_workers() and settings.shuffles_to_disk():
         return None, settings.n_bytes("scratch-limit", np.iinfo(np.int64).max)
     return None
-
-
-def _check_exists(where: str, setting: str) -> None:
-    """Raise for a directory that does not exist, by the setting that names it."""
-    if not Path(where).is_dir():
-        raise ValueError(
-            f"{setting} is {where!r}, which is not a directory: create it, or set "
-            "dask_gpuselect.scratch-directory to one that exists, or to False, so that nothing is "
-            "written and chunks are read several times"
-        )
 
 
 def least_loads() -> int:
@@ -117,12 +114,6 @@ def least_loads() -> int:
     long.
     """
     return settings.number("scratch-reads", 3 if runs_on_workers() else 2)
-
-
-def _room(where: str) -> int:
-    """Count the bytes that one array may take in a directory."""
-    chosen = 0 if _is_in_memory(where) else free_bytes(where) // SHARE_OF_FREE
-    return min(settings.n_bytes("scratch-limit", chosen), free_bytes(where))
 
 
 def free_bytes(where: str) -> int:
@@ -172,12 +163,9 @@ class Carried:
         return cls(Source.of(x).companions, axes, tuple(firsts))
 
     def with_chunk(self, place: tuple[int, ...]) -> list[Companion]:
-        """List the companions that go with the chunk at a place."""
-        return [each for each in self.companions if self._is_first(each, place)]
-
-    def _is_first(self, companion: Companion, place: tuple[int, ...]) -> bool:
-        shared = (axis for axis in companion.stretched if axis in self.axes)
-        return all(place[axis] == self.firsts[axis] for axis in shared)
+        """List the companions that go with the chunk at a place: the first that shares each."""
+        later = {axis for axis in self.axes if place[axis] != self.firsts[axis]}
+        return [each for each in self.companions if later.isdisjoint(each.stretched)]
 
     def check(self, chunk: Any) -> None:
         """Raise if a chunk has a companion that its array does not describe."""
@@ -238,10 +226,13 @@ class OnDisk:
     companions : dict
         As `values`, by their names. One that several chunks of a column share is with the first of
         these alone, and with the column as an array, which has been read, if all lanes share it.
+    blocks : dict
+        Of a column: the blocks of answers, by the names of their layers.
     """
 
     values: Any
     companions: dict[str, Any]
+    blocks: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     @classmethod
     def column(cls, chunks: list[OnDisk], places: list[Box], carried: Carried, box: Box) -> OnDisk:
@@ -256,27 +247,25 @@ class OnDisk:
         box : tuple of slice
             All lanes.
         """
-        values = Stack.of([chunk.values for chunk in chunks], places, carried.axes)
         companions = {}
         for each in carried.companions:
             parts = [chunk.companions.get(each.name) for chunk in chunks]
             stack = Stack.of(parts, places, carried.axes, each.stretched)
             is_shared = len({*carried.axes, *each.stretched}) == len(box)
             companions[each.name] = stack.read(box) if is_shared else stack
-        return cls(values, companions)
+        return cls(Stack.of([chunk.values for chunk in chunks], places, carried.axes), companions)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise RuntimeError(_advice_elsewhere())
+        raise RuntimeError(ADVICE_ELSEWHERE)
 
 
-def _advice_elsewhere() -> str:
-    """Say what to do if several processes run the tasks."""
-    return (
-        "the plan 'scratch' writes chunks to files of one process, but its tasks run in several: "
-        "create the client of dask.distributed before you call the function, or name the "
-        "scheduler by dask.config.set(scheduler=...) around the call; or set "
-        "dask_gpuselect.scratch-directory to False, so that chunks are read several times instead"
-    )
+ADVICE_ELSEWHERE = (
+    "the plan 'scratch' writes chunks to files of one process, but its tasks run in several: "
+    "create the client of dask.distributed before you call the function, or name the "
+    "scheduler by dask.config.set(scheduler=...) around the call; or set "
+    "dask_gpuselect.scratch-directory to False, so that chunks are read several times instead"
+)
+"""What to do if several processes run the tasks."""
 
 
 def _written(
@@ -294,7 +283,7 @@ def _written(
     if the disk has no room for all of it: it may be long since the plan was made.
     """
     if is_on_a_worker():
-        raise RuntimeError(_advice_elsewhere())
+        raise RuntimeError(ADVICE_ELSEWHERE)
     column = tuple(i for axis, i in enumerate(place) if axis not in lengths)
     try:
         disk = spill_file(f"{file}-{column}", where)
@@ -476,6 +465,29 @@ class Tile:
         }
         return Accompanied(values, **companions) if companions else values
 
+    def placed(self, answer: Any, labels: tuple[int, ...], layer: str) -> Any:
+        """Copy an answer to its place in the block of its column, and return that.
+
+        So only one tile of answers is in memory beside the block. An answer that is no array of
+        NumPy, or is the whole block, is returned as it is.
+
+        Parameters
+        ----------
+        labels : tuple of int
+            The axis of the data of each axis of the answer; the others are not divided.
+        layer : str
+        """
+        box, sizes = (dict(enumerate(each)) for each in (self.box, self.column.values.sizes))
+        shape = tuple(sizes.get(i, n) for i, n in zip(labels, answer.shape, strict=True))
+        blocks = self.column.blocks
+        if type(answer) is not np.ndarray or shape == answer.shape:
+            return answer
+        if layer not in blocks:  # another thread may be faster
+            blocks.setdefault(layer, np.empty(shape, answer.dtype))
+        place = tuple(box.get(label, slice(None)) for label in labels)
+        np.copyto(blocks[layer][place], answer, casting="no")
+        return blocks[layer]
+
 
 # --- The graph ------------------------------------------------------------------------------------
 
@@ -515,13 +527,17 @@ def in_tiles(x: DaskArray, axes: tuple[int, ...], how: Scratch) -> DaskArray:
     how : Scratch
     """
     assert how.where is not None
-    written = _write_layer(x, axes, how.where)
+    source, carried = first_load(x, axes), Carried.by(x, axes)
+    layer = f"quantile-written-{tokenize(source.name, axes, how.where)}"
+    lengths = {axis: x.shape[axis] for axis in axes}
+    write = partial(_written, file=layer, lengths=lengths, where=how.where, carried=carried)
+    written = each_chunk(write, layer, [source], block_ids=True)
     ready = f"{written.name}-ready"
-    graph = extended(written.dask, ready, _columns(x, axes, written.name, ready), {written.name})
+    graph = extended(written.dask, ready, _columns(x, carried, written.name, ready), {written.name})
     cuts = cuts_of(x, axes, how.tile)
     name = f"{written.name}-tiles-{tokenize(how.tile)}"
     tiles: dict[Key, Task] = {}
-    for index, cut in zip(indices_of(cuts), itertools.product(*cuts), strict=True):
+    for index, cut in zip(np.ndindex(*map(len, cuts)), itertools.product(*cuts), strict=True):
         place, box = (tuple(each) for each in zip(*cut, strict=True))
         tiles[name, *index] = Task((name, *index), Tile, TaskRef((ready, *place)), box)
     chunks = tuple(tuple(_len(some) for _, some in each) for each in cuts)
@@ -541,24 +557,15 @@ def cuts_of(
     ]
 
 
-def indices_of(lists: Sequence[Sequence[Any]]) -> Iterator[tuple[int, ...]]:
-    """Yield the index of each combination of items of some lists, in C order."""
-    return itertools.product(*(range(len(each)) for each in lists))
-
-
-def _write_layer(x: DaskArray, axes: tuple[int, ...], where: str) -> DaskArray:
-    """Make an array whose chunks are `OnDisk`."""
-    source = first_load(x, axes)
-    name = f"quantile-written-{tokenize(source.name, axes, where)}"
-    lengths, carried = {axis: x.shape[axis] for axis in axes}, Carried.by(x, axes)
-    write = partial(_written, file=name, lengths=lengths, where=where, carried=carried)
-    return each_chunk(write, name, [source], block_ids=True)
-
-
-def _columns(x: DaskArray, axes: tuple[int, ...], written: str, ready: str) -> dict[Key, Task]:
+def _columns(x: DaskArray, carried: Carried, written: str, ready: str) -> dict[Key, Task]:
     """Make a task for each column, which waits for all of its chunks."""
     tasks: dict[Key, Task] = {}
-    places, carried = _places(x, axes), Carried.by(x, axes)
+    axes = carried.axes
+    along = (
+        [slice(run.start, run.stop) for run in _runs(sizes)] if axis in axes else [slice(None)]
+        for axis, sizes in enumerate(x.chunks)
+    )
+    places = list(itertools.product(*along))  # of the chunks in a column, along the reduced axes
     for place in columns(x, axes):
         chunks = List(*(TaskRef((written, *chunk)) for chunk in column(x, axes, place)))
         each = zip(x.chunks, place, strict=True)
@@ -569,15 +576,6 @@ def _columns(x: DaskArray, axes: tuple[int, ...], written: str, ready: str) -> d
         key = (ready, *place)
         tasks[key] = Task(key, OnDisk.column, chunks, places, carried, box)
     return tasks
-
-
-def _places(x: DaskArray, axes: tuple[int, ...]) -> list[Box]:
-    """List the places of the chunks in a column, along the reduced axes."""
-    along = [
-        [slice(run.start, run.stop) for run in _runs(sizes)] if axis in axes else [slice(None)]
-        for axis, sizes in enumerate(x.chunks)
-    ]
-    return list(itertools.product(*along))
 
 
 def _cuts(chunks: Sequence[int], most: int) -> list[tuple[int, slice]]:
@@ -610,6 +608,7 @@ def tile_of(x: DaskArray, axes: tuple[int, ...], n_lanes: int) -> tuple[int, ...
 def joined_tiles(
     answer: DaskArray,
     counts: Sequence[Sequence[int]],
+    chunks: tuple[tuple[int, ...], ...],
     label: str,
     join: Callable[[Sequence[Any], int], Any],
 ) -> DaskArray:
@@ -619,6 +618,8 @@ def joined_tiles(
     ----------
     counts : sequence of sequence of int
         Number of tiles of each block, for each axis of the answer.
+    chunks : tuple of tuple of int
+        Of the blocks.
     label : str
         Prefix of the name of the layer.
     join : callable
@@ -629,16 +630,19 @@ def joined_tiles(
     name = f"{label}-{tokenize(answer.name, counts)}"
     runs = [_runs(each) for each in counts]
     tasks: dict[Key, Task] = {}
-    for place, some in zip(indices_of(runs), itertools.product(*runs), strict=True):
+    for place, some in zip(np.ndindex(*map(len, runs)), itertools.product(*runs), strict=True):
         given = List(*(TaskRef((answer.name, *index)) for index in itertools.product(*some)))
         key, about = (name, *place), (given, tuple(map(len, some)), join)
-        tasks[key] = Apart(key, Step("reduce", quietly(joined)), *about)
+        tasks[key] = Apart(key, Step("reduce", quietly(_in_one_block)), *about)
     graph = extended(answer.dask, name, tasks, {answer.name})
-    chunks = tuple(
-        tuple(sum(sizes[i] for i in run) for run in each)
-        for sizes, each in zip(answer.chunks, runs, strict=True)
-    )
     return DaskArray(graph, name, chunks, meta=answer._meta)
+
+
+def _in_one_block(
+    tiles: Sequence[Any], grid: Sequence[int], join: Callable[[Sequence[Any], int], Any]
+) -> Any:
+    """Join tiles of answers, unless each is the block in which all were placed."""
+    return tiles[0] if all(each is tiles[0] for each in tiles) else joined(tiles, grid, join)
 
 
 def _runs(counts: Sequence[int]) -> list[range]:

@@ -60,7 +60,7 @@ class Spilled:
 
     def read_into(self, array: NDArray[Any]) -> None:
         """Fill a contiguous array of the same shape and dtype from the disk."""
-        self.file.read_into(array, self.offset)
+        self.file.read_runs_into(array, (self.offset,), array.nbytes)
 
     def runs(self, box: Sequence[slice]) -> tuple[NDArray[np.int64], int]:
         """Return the offsets of the runs of bytes in the file that make up a box, and their length.
@@ -184,18 +184,6 @@ class SpillFile:
         error.add_note(f"parts of the array wait on disk in {self._directory}")
         return error
 
-    def read_into(self, array: NDArray[Any], offset: int) -> None:
-        """Fill a contiguous array with the bytes at an offset."""
-        self.read_runs_into(array, (offset,), array.nbytes)
-
-    def _not_none(self, n: int) -> int:
-        if not n:
-            raise OSError(
-                f"a temporary file in {self._directory} is shorter than what was "
-                "written to it: compute again"
-            )
-        return n
-
     def read_runs_into(self, array: NDArray[Any], offsets: Iterable[int], n: int) -> None:
         """Fill a contiguous array with runs of `n` bytes each, from some offsets."""
         self._check_process()
@@ -204,9 +192,14 @@ class SpillFile:
         try:
             for start, offset in zip(starts, offsets, strict=False):
                 run = data[start : start + n]
-                n_read = self._read_some(run, offset)
-                while n_read < n:
-                    n_read += self._not_none(self._read_some(run[n_read:], offset + n_read))
+                while run:
+                    n_read = self._read_some(run, offset)
+                    if not n_read:
+                        raise OSError(
+                            f"a temporary file in {self._directory} is shorter than what was "
+                            "written to it: compute again"
+                        )
+                    run, offset = run[n_read:], offset + n_read
         except OSError as error:
             raise self._noted(error) from None
 

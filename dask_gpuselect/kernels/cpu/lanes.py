@@ -114,8 +114,7 @@ def weights_of(chunk: Accompanied) -> NDArray[Any]:
 
     Those of float32 stay so, until they are laid in tables.
     """
-    weights = unstretched(chunk.weights)
-    few_ = np.asarray(to_host(weights))  # without the repetitions of a broadcast view
+    few_ = np.asarray(to_host(unstretched(chunk.weights)))  # no repetitions of a broadcast view
     is_narrow = few_.dtype == np.float32
     if few_.size and (is_narrow or chunk.keeps is not None):
         if few_.min() >= 0 and few_.max() < np.inf:
@@ -283,13 +282,11 @@ def _sorted_with_weights(parts: Sequence[Any]) -> Iterator[SortedLanes]:
         part.weights.astype(exact, copy=False) if is_whole else part.weights for part in parts
     ]
     most = max(1, WEIGHED // max(sum(part.shape[-1] for part in parts), 1))
-    shared = [unstretched(each) for each in weights]
-    is_shared = weights[0].size > 0 and all(math.prod(each.shape[:-1]) == 1 for each in shared)
+    n_each = [math.prod(unstretched(each).shape[:-1]) for each in weights]
+    is_shared = weights[0].size > 0 and n_each.count(1) == len(weights)
     if is_shared:
-        sizes = [part.shape[-1] for part in parts]
-        row = [np.broadcast_to(each.ravel(), n) for each, n in zip(shared, sizes, strict=True)]
-        row_of_all = np.concatenate(row).astype(exact, copy=False)[None]
-        tables_of_weights: Iterator[Any] = itertools.repeat(row_of_all)
+        row = np.concatenate([each[(0,) * (each.ndim - 1)] for each in weights])
+        tables_of_weights: Iterator[Any] = itertools.repeat(row.astype(exact, copy=False)[None])
     else:
         tables_of_weights = tiles(weights, most=most, dtype=exact)
     columns = [tiles([part.values for part in parts], most=most)]

@@ -85,7 +85,7 @@ def sorted_with_weights(
     given = elements, weights
     _make_keys(given, elements.view(f"i{size}"), keys, shifts, counts)
     keys.sort(axis=1)
-    ordered, is_sorted = (np.zeros_like(elements), np.zeros((n_lanes, n))), np.empty(n_lanes, "?")
+    ordered, is_sorted = (np.empty_like(elements), np.empty((n_lanes, n))), np.empty(n_lanes, "?")
     _by_keys(given, keys, shifts, n_valid, ordered, is_sorted)
     left = np.flatnonzero(~is_sorted)
     if left.size:
@@ -167,6 +167,7 @@ def _by_keys(
         for j in range(n):
             place = np.uint64(keys[i, j]) & mask
             elements[i, j], own[i, j] = values[i, place], of_lane[place]
+        elements[i, n:], own[i, n:] = 0, 0
         left = MOVES * n
         for j in range(1, n if shifts[i] else 0):
             value, k = elements[i, j], j
