@@ -265,7 +265,7 @@ ADVICE_ELSEWHERE = (
     "scheduler by dask.config.set(scheduler=...) around the call; or set "
     "dask_gpuselect.scratch-directory to False, so that chunks are read several times instead"
 )
-"""What to do if several processes run the tasks."""
+"""Advice if several processes run the tasks."""
 
 
 def _written(
