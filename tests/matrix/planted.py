@@ -65,8 +65,8 @@ ROWS = {
     ),
     "nan-variants do not fill lanes of nothing but NaN": (
         "quantiles/questions.py",
-        "(n_valid == 0) & (self.skips_missing | (n_missing == 0))",
-        "(n_valid == 0) & (n_missing == 0)",
+        "(order.n_valid == 0) & (self.skips_missing | (order.n_missing == 0))",
+        "(order.n_valid == 0) & (order.n_missing == 0)",
     ),
     "a group of neighbouring elements loses the last one": (
         "engine/groups.py",
