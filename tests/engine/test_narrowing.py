@@ -22,6 +22,7 @@ from tests.data import normal
 from tests.limits import peak_of
 from tests.matrix.laws import same_computed
 from tests.sources import Source
+from tests.spies import noted
 
 pytestmark = pytest.mark.usefixtures("nothing_kept")
 
@@ -148,14 +149,13 @@ def test_results_of_a_strategy_fit_the_limit(
     k = [*range(0, x.size, x.size // 30)]
     limit = rounds._reply_bytes(x, len(k), strategy_of(strategy))
     ask, right = partial(order_statistic, k=k, strategy=strategy), np.sort(x.compute())[k]
-    ask(x).compute(scheduler="sync")  # imports of a first call do not count
-    peaks = peaks_of(monkeypatch, rounds, "_merge_results", "_advanced")
+    sizes = noted(monkeypatch, rounds, "_merge_results", lambda _, parts: len(pickle.dumps(parts)))
     for room, plan in ((limit - 1, "bracket"), (limit, strategy)):
-        assert not peaks
+        assert not sizes
         with dask.config.set({"dask_gpuselect.root-limit": room}):
             assert explain(x, ask).name == plan
             np.testing.assert_array_equal(ask(x).compute(scheduler="sync"), right)
-    assert 0 < max(peaks.values()) <= limit
+    assert 0 < max(sizes) <= limit
 
 
 def test_candidates_wait() -> None:
