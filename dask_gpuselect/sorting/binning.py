@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from dask.array.utils import meta_from_array
+from dask.base import tokenize
 
 from dask_gpuselect.arguments import (
     Axis,
@@ -171,6 +172,6 @@ def digitize(x: Any, bins: Any, *, right: bool = False) -> Any:
         if not isinstance(x, DaskArray):
             return kernel.digitized(x, bins, right=right)
     x = x if isinstance(x, DaskArray) else from_array(x, asarray=False)
-    token = f"digitize-{choose(plan_once(x)).name}"
+    name = f"digitize-{choose(plan_once(x)).name}-{tokenize(x, bins, right)}"
     how: dict[str, Any] = {"dtype": np.int64, "meta": meta_from_array(x._meta, dtype=np.int64)}
-    return x.map_blocks(kernel.digitized, edges=bins, right=right, token=token, **how)
+    return x.map_blocks(kernel.digitized, edges=bins, right=right, name=name, **how)
