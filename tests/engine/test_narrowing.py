@@ -140,13 +140,13 @@ def test_no_root_of_a_deviation_holds_more_than_the_limit(
     assert plan.reads == 3
 
 
+@pytest.mark.legacy
 @pytest.mark.parametrize("strategy", ["kelley", "radix", "quickselect"])
 def test_results_of_a_strategy_fit_the_limit(
     strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If all of them would not, there are none: the default engine answers."""
-    x = lazy()
-    k = [*range(0, x.size, x.size // 30)]
+    x, k = lazy(), [*range(0, N_CHUNKS * SIZE, N_CHUNKS * SIZE // 30)]
     limit = rounds._reply_bytes(x, len(k), strategy_of(strategy))
     ask, right = partial(order_statistic, k=k, strategy=strategy), np.sort(x.compute())[k]
     sizes = noted(monkeypatch, rounds, "_merge_results", lambda _, parts: len(pickle.dumps(parts)))
