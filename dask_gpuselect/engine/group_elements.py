@@ -119,12 +119,8 @@ class GroupsOfAll(GroupedLanes):
         They have to be short, and few tables have to hold them. Masks leave padding out, which
         needs floats, or weights.
         """
-        n_groups, n, weights = (
-            self.grouping.number,
-            sum(chunk.size for chunk in chunks),
-            chunks[0].weights,
-        )
-        n_answers = n_groups * self.of_group.n_answers
+        n_groups, weights = self.grouping.number, chunks[0].weights
+        n, n_answers = sum(chunk.size for chunk in chunks), n_groups * self.of_group.n_answers
         is_wide = dtype.kind != "f" and dtype.itemsize == 8
         if is_wide and (weights is None or self.of_group.further is not None):
             return False
@@ -372,7 +368,10 @@ elements, a quarter of them may be padding.
 """
 
 LIMITS_THERE = 1 << 26, 1 << 22, 4.0
-"""The same two numbers, and the largest share of padding, of tables on a device."""
+"""Limits of tables on a device: most elements, cheap padding, and the largest share of padding.
+
+See `MOST` and `SPARE`, which are for other tables.
+"""
 
 SHORT, SHORT_WEIGHED, LONGEST = 1 << 11, 1 << 14, 1 << 15
 """Most elements of a group on average, for each answer, for which tables are faster on a device.
@@ -385,7 +384,7 @@ weights 88 and 23.
 """
 
 WORTH_OF_TABLE = 1000
-"""So many answers about runs take as long as one more table, 3 ms."""
+"""Number of answers about runs that take as long as one more table, 3 ms."""
 
 
 def batches_of(chunks: Sequence[Accompanied], grouping: Grouping) -> Iterator[Piece]:
