@@ -13,6 +13,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.boxplot.tables import Boxes, BoxesThere
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import (
+    OF_ROWS,
     Block,
     BlockForm,
     BySlot,
@@ -27,9 +28,9 @@ from dask_gpuselect.engine.questions import (
     ThirdLoad,
     counting,
     everything,
+    long_as_rows,
     of_merged,
 )
-from dask_gpuselect.engine.resident import answers_of_lanes
 from dask_gpuselect.engine.source import nothing
 from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.kernels.companions import ChunkColumn
@@ -262,24 +263,27 @@ class BoxQuestion(LaneQuestion, Question):
         return np.asarray(self.quantiles.lane_answer(lanes), np.float64)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
-        about, rule = (ChunkColumn(chunks, dtype, shape.axes), self.order), self.rule
+        column, rule = long_as_rows(ChunkColumn(chunks, dtype, shape.axes)), self.rule
+        about = column, self.order
         boxes = kernels.box_lanes(*about, rule, omits_nan=self.omits_nan)
         if boxes is not None and isinstance(chunks[0], Runs):
             return self._of_runs(boxes, dtype, shape)
         if boxes is not None:
             table = BoxesThere.waiting if self.stays else Boxes.finished
             return table(boxes, shape.remaining(chunks[0].shape), dtype)
-        of_lanes = answers_of_lanes(about[0], self)
-        if of_lanes is not None:
-            return _restored(self._together(of_lanes), chunks[0].shape, shape)
+        as_groups = self.as_groups(column, 1)
+        if as_groups is not None:
+            return _restored(as_groups, chunks[0].shape, shape)
         q, ends = kernels.answers_and_ends(*about, rule.fences, rule.max_fliers)
         return _restored(self.boxes(q, ends), chunks[0].shape, shape)
 
     def block_of_groups(
         self, chunks: Sequence[Any], dtype: np.dtype[Any], n_groups: int, shape: AnswerAxes
-    ) -> Boxes | None:
+    ) -> Any:
         boxes = kernels.boxes_of_groups(chunks, dtype, n_groups, self.order, self.rule)
-        return None if boxes is None else self._of_runs(boxes, dtype, shape)
+        if boxes is None:
+            return super().block_of_groups(chunks, dtype, n_groups, shape)
+        return self._of_runs(boxes, dtype, shape)
 
     def _of_runs(self, boxes: LaneBoxes, dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
         """Make a table of boxes of runs, which are undefined if these are empty."""
@@ -295,9 +299,6 @@ class BoxQuestion(LaneQuestion, Question):
         """Return the box of each lane."""
         boxes = Boxes.of_lanes(q, ends, self.rule).in_dtype(self.quantiles.source_dtype)
         return boxes.without_missing(omits_nan=self.omits_nan)
-
-
-OF_ROWS = AnswerAxes(2, (1,), keepdims=False, is_scalar=False)  # of a table with a row for each run
 
 
 def _restored(answers: Boxes, block: Block, shape: AnswerAxes) -> Boxes:

@@ -137,13 +137,10 @@ class GroupsOfAll(GroupedLanes):
         """Compute the answer about all runs together, or table by table."""
         ask = partial(self.of_group.block, dtype=dtype, shape=shape.of_rows)
         if self._takes_runs(chunks) and not self.fill_tables(chunks, dtype):
-            n_groups = self.grouping.number
-            answers = self.of_group.block_of_groups(chunks, dtype, n_groups, shape.of_rows)
+            about = chunks, dtype, self.grouping.number, shape.of_rows
+            answers = self.of_group.block_of_groups(*about)
             if answers is not None:
                 return answers
-            runs = kernels.sorted_runs(chunks, dtype, n_groups)
-            if runs is not None:
-                return ask([runs])
         each = self.pieces(chunks, shape.axes)
         return self.blocks.joined([piece.of_groups(ask(piece.parts)) for piece in each], -1)
 

@@ -17,7 +17,7 @@ from dask_gpuselect.engine.counting import answer_by_values
 from dask_gpuselect.engine.partials import Proven, sums_of
 from dask_gpuselect.engine.questions import Question, answered
 from dask_gpuselect.engine.source import DaskArray, Source
-from dask_gpuselect.kernels.companions import ChunkColumn, kept_there, parts_of
+from dask_gpuselect.kernels.companions import kept_there, parts_of
 from dask_gpuselect.kernels.values import value_counts
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, merge
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
@@ -119,32 +119,6 @@ def answer_in_place(
     brackets = question.bracket(cuts)
     sums = sums or sums_of(values, brackets, dtype, question.measures.sums)
     return answered(question, brackets, partial(_tally, parts, dtype, cuts), sums)
-
-
-LONG = 1 << 19
-"""Least number of elements of a lane on a device that is best answered as an array of its own.
-
-On an H200, box plots of 64 lanes of 2**22 float32 took 21 ms one by one, and 2.0 s together; of
-1,024 lanes of 2**17 they took 2.3 s one by one.
-"""
-
-
-def answers_of_lanes(
-    column: ChunkColumn, question: Question, *, times: int = 1
-) -> list[Any] | None:
-    """Answer a question about each long lane on a device as about an array of its own.
-
-    None elsewhere, with weights, and for lanes of fewer elements than so many times `LONG`. Lanes
-    that are not contiguous are copied.
-    """
-    chunks, dtype, axes = column
-    n = sum(math.prod(chunk.shape[axis] for axis in axes) for chunk in chunks)
-    is_weighted = getattr(chunks[0], "weights", None) is not None
-    if n < times * LONG or is_weighted or not (kernels.is_on_device(chunks[0]) and chunks[0].size):
-        return None
-    rows = [part for part in kernels.as_rows(column).chunks if part.shape[1]]
-    lanes = ([part[i] for part in rows] for i in range(rows[0].shape[0]))
-    return [answer_in_memory(kernels.together(lane), dtype, question) for lane in lanes]
 
 
 def _is_of_shares(question: Question, n: int) -> bool:

@@ -306,5 +306,6 @@ def as_codes(codes: Any, values: Any) -> Any:
     """Convert codes to int32 on the device of the elements; there they may have fewer bytes."""
     if is_cupy(codes):
         is_short = codes.dtype.kind == "i" and codes.itemsize < 4
-        return codes if is_short else codes.astype(np.int32, copy=False)
+        own = codes if is_short else codes.astype(np.int32, copy=False)
+        return namespace(own).ascontiguousarray(own)  # and no broadcast view
     return like(np.require(codes, np.int32, ["C", "A"]), values)

@@ -116,7 +116,7 @@ class Runs(WeightedOrder):
 
 def answered(runs: Runs, question: Any) -> NDArray[Any]:
     """Answer a question about the order of lanes for each run: ``(n_answers, n_runs)``."""
-    lanes = _weighted(runs, question.wanted) if runs.has_weights else _by_ranks(runs, question)
+    lanes = picked(runs, question.wanted) if runs.has_weights else _by_ranks(runs, question)
     answers: NDArray[Any] = question.lane_answer(lanes)
     return answers
 
@@ -140,7 +140,7 @@ def _by_ranks(runs: Runs, question: LaneOrder) -> Lanes:
     return Lanes(lower, upper, n_valid, runs.n_missing)
 
 
-def _weighted(runs: Runs, wanted: WantedQuantiles) -> Lanes:
+def picked(runs: Runs, wanted: WantedQuantiles) -> Lanes:
     """Find the elements between which weighted quantiles lie, as `lane_weights.pick` does."""
     check_some_weigh(runs)
     dtype = wanted.dtype if wanted.method == TYPE_7 else runs.dtype

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import as_dtype, in_kind, masked
+from dask_gpuselect.arrays import as_dtype, masked
 from dask_gpuselect.engine.questions import (
     ElementQuestion,
     LaneLoad,
@@ -18,8 +18,6 @@ from dask_gpuselect.engine.questions import (
     LaneQuestion,
     counting,
 )
-from dask_gpuselect.engine.resident import answers_of_lanes
-from dask_gpuselect.kernels.companions import ChunkColumn, values_of
 from dask_gpuselect.maths.cuts import IntArray, RanksOf
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
@@ -39,7 +37,6 @@ from dask_gpuselect.maths.tails import TailSizes
 
 EMPTY = "an empty array has no quantiles"
 FILL = "quantile, percentile and their nan-variants take fill_value=, the answer in this case"
-FEW = 12  # answers that kernels of long lanes find as fast as any other way
 
 
 @dataclass(frozen=True)
@@ -211,14 +208,6 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
             return ranks(n, np.array(self.q)[:, None], self._method)
         wanted = ranks_of(self.q, self._method, int(n[0]))
         return Ranks(wanted.lower[:, None], wanted.upper[:, None], wanted.weight[:, None])
-
-    def answer(self, column: ChunkColumn) -> Any:
-        # Kernels of lanes read long ones again for every six answers.
-        if self.n_answers > FEW and self.fill is None and self.if_none != "masked":
-            of_lanes = answers_of_lanes(column, self, times=4)
-            if of_lanes is not None:
-                return in_kind(np.stack(of_lanes, axis=-1), values_of(column.chunks[0]))
-        return super().answer(column)
 
     @property
     def loads(self) -> LaneLoads:

@@ -314,6 +314,9 @@ class TrimmedMean(RankQuestion, LaneQuestion):
         return self.mean.lane_answer(self.means(ends, self.cuts.lane_answer(known)))
 
     def answer(self, column: ChunkColumn) -> Any:
+        as_groups = self.as_groups(column)
+        if as_groups is not None:
+            return as_groups
         cuts, first = kernels.answer_lanes(column, self.cuts), column.chunks[0]
         if isinstance(first, Runs):
             ends = to_host(cuts)

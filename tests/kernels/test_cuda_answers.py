@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from dask_gpuselect import describe_boxplot, kernels, median, nanquantile, order_statistic, quantile
 from dask_gpuselect.boxplot.questions import BoxQuestion
 from dask_gpuselect.boxplot.tables import COLUMNS
-from dask_gpuselect.engine import group_elements, resident
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
-from dask_gpuselect.robust import mad
+from dask_gpuselect.robust import mad, trimmed_mean
 from tests.backends import CUPY, own_module
 from tests.data import hashed, make, names_of, normal, uniform
 from tests.matrix.laws import same_computed
@@ -118,6 +117,7 @@ ALL: dict[str, Ask] = {
         for i, rule in enumerate(RULES)
     },
 }
+OF_LONG = ALL | {"trimmed": lambda x, axis, **how: trimmed_mean(x, 0.1, axis, **how)}
 OF_ONE: dict[str, Ask] = ALL | {
     "mad": lambda x, axis, **how: mad(x, scale=1.0, **how),
     "ranks": lambda x, axis, **how: order_statistic(x, np.arange(0, min(x.size, 200), 3), **how),
@@ -203,7 +203,7 @@ ROWS: Mapping[str, Row] = {
     "one lane": Row(OF_ONE, ONE[:6], DTYPES, n_lanes=1),
     "one large lane": Row(ALL, ONE[6:], SOME, data=("tied quartiles",), n_lanes=1),
     "short lanes": Row(ALL, (1, 2, 7, 24, 32, 33, 64, 100, 365), DTYPES, n_lanes=60),
-    "long lanes": Row(ALL, (1000, 3650, 20_000, 66_000), DTYPES[:2], n_lanes=3),
+    "long lanes": Row(OF_LONG, (1000, 3650, 20_000, 66_000), DTYPES[:2], n_lanes=3),
     "fliers": Row(ALL, (31, 48, 49, 65, 365, 1023, 1025), ("f4", "f8"), data=("many fliers",)),
     "digits": Row(ALL, (5_000, 66_000), SOME, data=("digits that are the same",), n_lanes=3),
     "masked lanes": Row(ALL, (24, 365), DTYPES, MASK, n_lanes=60),
@@ -249,7 +249,11 @@ ROWS: Mapping[str, Row] = {
     ),
 }
 
-LIMITS = {"groups": (group_elements, "SHORT", "SHORT_WEIGHED"), "long lanes": (resident, "LONG")}
+LIMITS = {
+    "groups": "engine.group_elements.SHORT engine.group_elements.SHORT_WEIGHED",
+    "long lanes": "kernels.cuda.plain_lanes.WORTH_OF_GROUP engine.questions.LONG",
+    "long weighted lanes": "kernels.cuda.weighed_lanes.LONG kernels.cuda.weighed_lanes.TILE",
+}
 
 
 def layouts(row: Row, a: Array) -> Iterator[tuple[Array, int | None]]:
@@ -270,13 +274,12 @@ def there(row: Row, a: Array) -> Any:
     ("name", "dtype"), [(name, dtype) for name, row in ROWS.items() for dtype in row.dtypes]
 )
 def test_answers_are_those_of_numpy(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also groups that are sorted together or rows of tables, and long lanes one by one."""
-    key = next((key for key in LIMITS if name.endswith(key)), "")
-    row, (module, *names) = ROWS[name], LIMITS.get(key, [None])
-    limits = (0, 1 << 40)[: 1 + len(names)]
+    """Also groups that are sorted together or rows of tables, and long lanes as groups."""
+    row, names = ROWS[name], next((LIMITS[key] for key in LIMITS if name.endswith(key)), "")
+    limits = (0, 1 << 40) if names else (0,)
     for data, limit in itertools.product(row.data or names_of(dtype), limits):
-        for each in names:
-            monkeypatch.setattr(module, each, limit)
+        for each in names.split():
+            monkeypatch.setattr(f"dask_gpuselect.{each}", limit)
         for n in row.lengths:
             for a, axis in layouts(row, lanes_of(data, dtype, row.n_lanes, n)):
                 beside = {key: of(a) for key, of in (row.beside or {}).items()}

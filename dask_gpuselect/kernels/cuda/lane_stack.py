@@ -93,6 +93,12 @@ def marked_lanes(flags: Array, n: int, most: int) -> Iterator[Array]:
         yield lanes[start : start + step]
 
 
+def numbers_of_rows(table: Array) -> Array:
+    """Return the number of the row of each element of a table, int32."""
+    n_rows, n = table.shape
+    return cupy.repeat(cupy.arange(n_rows, dtype=np.int32), n).reshape(n_rows, n)
+
+
 class LaneStack(NamedTuple):
     """The lanes of some chunks, and the record that describes them to kernels."""
 

@@ -1,8 +1,8 @@
 """Lanes of CuPy chunks. Kernels read NaN for masked elements, or find them in a copy of each chunk.
 
-In the copy, integers of up to four bytes are floats, which represent all of them. On the host are
-handled: integers of eight bytes, and lanes with masks or weights that are read in parts. Lanes
-without companions are in `plain_lanes`, weighted ones in `weighed_lanes`.
+In the copy, integers of up to four bytes are floats, which represent all of them. Masked lanes of
+longer ones are groups. On the host are handled: lanes with masks or weights that are read in parts.
+Lanes without companions are in `plain_lanes`, weighted ones in `weighed_lanes`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ from dask_gpuselect.kernels.cpu import lanes as host
 from dask_gpuselect.kernels.cuda import lane_boxes, plain_lanes, weighed_lanes
 from dask_gpuselect.kernels.cuda.chunk import distances_from, floating, quotients_from
 from dask_gpuselect.kernels.cuda.launch import Array, launch
-from dask_gpuselect.kernels.reference.lanes import parts_of
 from dask_gpuselect.maths.boxes import Rule
-from dask_gpuselect.maths.cuts import IntArray, extremes_of
+from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
-from dask_gpuselect.maths.lane_ends import BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.ranks import Ranks
 
 
@@ -38,12 +36,17 @@ def _answer_masked(column: ChunkColumn, question: LaneOrder) -> Array:
     by side, if chunks and masks are dense and no lane is without a valid element.
     """
     chunks, wide = column.chunks, floating_of(column)
+    keeps = [chunk.keeps for chunk in chunks]
     if wide is None:
         answers = None
-        if chunks[0].weights is not None and all(chunk.size for chunk in chunks):
+        if not column.size:
+            return host.answer_lanes(column, question)
+        if chunks[0].weights is None:
+            each = [keeps_of(chunk) for chunk in chunks]
+            return plain_lanes.answers_of_groups(column.as_type(), question, each)
+        if all(chunk.size for chunk in chunks):
             answers = weighed_lanes.answer_lanes(column, question)
         return host.answer_lanes(column, question) if answers is None else answers
-    keeps = [chunk.keeps for chunk in chunks]
     if len(chunks) == 1 and keeps[0] is not None:
         answers = plain_lanes.answers_of_few(column.as_type(), question, keeps[0])
         if answers is not None:
@@ -87,25 +90,6 @@ def _masked_boxes(
     return answer
 
 
-def _masked_answers_and_ends(
-    column: ChunkColumn, question: LaneOrder, bounds_of: BoundsOf, most: int
-) -> tuple[NDArray[np.float64], LaneEnds]:
-    """Answer a question for every masked lane, and collect elements beyond bounds from the answers.
-
-    Both results are on the host; see `reference.lanes.answers_and_ends`.
-    """
-    (chunks, dtype, axes), wide = column, floating_of(column)
-    if wide is None:
-        return host.answers_and_ends(column, question, bounds_of, most)
-    blanked, is_any_missing = blanked_column(column, wide)
-    answers = _answers(column, blanked, is_any_missing, question).get().astype(np.float64)
-    bounds = np.stack(bounds_of(answers))
-    ends = plain_lanes.lane_ends(parts_of(blanked), bounds, most)
-    n_left_out = counted([~keeps_of(chunk) for chunk in chunks], axes).get()
-    ends = replace(ends, n_missing=ends.n_missing - n_left_out, n_left_out=n_left_out)
-    return answers, ends if dtype.kind == "f" else _of_integers(ends, selection_dtype(dtype))
-
-
 def _answer_masked_groups(
     column: ChunkColumn, question: LaneOrder, places: Callable[[], Sequence[IntArray]]
 ) -> Array | None:
@@ -134,7 +118,7 @@ def _answer_masked_groups(
 
 
 answer_lanes = with_companions(_answer_masked)(plain_lanes.answer_lanes)
-answers_and_ends = with_companions(_masked_answers_and_ends)(plain_lanes.answers_and_ends)
+answers_and_ends = host.answers_and_ends  # where lanes are no groups either
 answer_group_lanes = with_companions(_answer_masked_groups)(plain_lanes.answer_group_lanes)
 box_lanes = with_companions(_masked_boxes)(lane_boxes.box_lanes)
 lane_ends = with_companions(host.lane_ends)(plain_lanes.lane_ends)
@@ -224,26 +208,6 @@ def _answers(
 def counted(masks: Sequence[Array], axes: tuple[int, ...]) -> Array:
     """Count the true elements in each lane, of all parts together."""
     return sum(cupy.count_nonzero(mask, axis=axes) for mask in masks).ravel()
-
-
-def _of_integers(ends: LaneEnds, dtype: np.dtype[Any]) -> LaneEnds:
-    """Convert ends of floats to integers."""
-    least, most = extremes_of(dtype)
-    infinite = {np.inf: most, -np.inf: least}
-
-    def integers(values: NDArray[Any]) -> NDArray[Any]:
-        is_one = np.isfinite(values)
-        whole = np.where(is_one, values, 0).astype(dtype)
-        for other, stands_for in infinite.items():
-            whole[values == other] = stands_for
-        return whole
-
-    own: dict[str, Any]
-    own = {name: integers(getattr(ends, name)) for name in ("least", "most", "low", "high")}
-    for name in ("beyond_low", "beyond_high"):
-        side: Outermost = getattr(ends, name)
-        own[name] = replace(side, elements=integers(side.elements))
-    return replace(ends, **own)
 
 
 @dataclass(frozen=True)

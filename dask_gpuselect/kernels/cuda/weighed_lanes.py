@@ -20,27 +20,35 @@ import numpy as np
 from dask_gpuselect.arrays import all_true, any_true, namespace
 from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, unstretched
 from dask_gpuselect.kernels.cuda import plain_lanes, source
-from dask_gpuselect.kernels.cuda.chunk import as_float64, floating
+from dask_gpuselect.kernels.cuda.chunk import as_float64
 from dask_gpuselect.kernels.cuda.lane_boxes import FLIERS_SHARE, drawn_by
-from dask_gpuselect.kernels.cuda.lane_stack import Part, marked_lanes, parts_in_three
+from dask_gpuselect.kernels.cuda.lane_stack import (
+    Part,
+    marked_lanes,
+    numbers_of_rows,
+    parts_in_three,
+)
 from dask_gpuselect.kernels.cuda.launch import Array, blocks_at_once, launch, most_shared, on_device
+from dask_gpuselect.kernels.cuda.runs import sorted_runs
 from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths import lane_weights
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.keys import EXACT_UP_TO, selection_dtype
 from dask_gpuselect.maths.lane_boxes import DRAWS_UP_TO, LaneBoxes
-from dask_gpuselect.maths.lane_cuts import Lanes
+from dask_gpuselect.maths.lane_cuts import Lanes, join, moved
 from dask_gpuselect.maths.lane_ends import ends_of_sorted
 from dask_gpuselect.maths.lane_weights import WantedQuantiles
+from dask_gpuselect.maths.runs import picked
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from dask_gpuselect.maths.weights import NOT_FINITE
 
 REACH_LANES = source.record("weighed_lanes.cu", "ReachLanes")
 REACH_TARGET = source.record("weighed_shares.cu", "ReachTarget")
 FLIER_LIST = source.record("weighed_lanes.cu", "FlierList")
-# Elements that are sorted together, with 40 bytes of scratch each.
-TILE = 1 << 27
+# Elements of a lane from which on lanes are sorted in runs, and of the lanes that are sorted
+# together, with 48 bytes of scratch each or more.
+LONG, TILE = 1 << 21, 1 << 26
 # Quantiles from which on lanes are sorted once, unless these are means over windows: of lanes up to
 # SHORT_UP_TO, and longer ones. Sorting takes as long as 3 and as 6 quantiles, and of elements of 8
 # bytes as long as 2: five quantiles of 3,650 float64 took 8.3 ms, and 3.6 by sorting.
@@ -71,12 +79,14 @@ def box_lanes(
 ) -> LaneBoxes | None:
     """Compute the weighted box plot of every lane on the chunks' device.
 
-    None where `answer_lanes` is None, and for integers of 8 bytes. Reads elements and weights once
-    more than `answer_lanes`, and those of lanes with fliers twice more.
+    None where `answer_lanes` is None, for long lanes, and for integers of 8 bytes. Reads elements
+    and weights once more than `answer_lanes`, and those of lanes with fliers twice more.
     """
     dtype = column.dtype
     is_wide = dtype.kind != "f" and dtype.itemsize == 8
-    reached = None if is_wide else _reached_or_sorted(column, question.wanted)
+    n = sum(math.prod(chunk.shape[axis] for axis in column.axes) for chunk in column.chunks)
+    is_left = is_wide or n >= LONG
+    reached = None if is_left else _reached_or_sorted(column, question.wanted)
     if reached is None:
         return None
     table, lanes, is_plain = reached
@@ -122,8 +132,6 @@ def _reached_or_sorted(
     reached = _reached(table, wanted)
     if reached is None:
         lanes = _sorted(table, wanted)
-        if lanes is None:
-            return None
         is_plain = not any_true((lanes.n_valid == 0) | (lanes.n_missing != 0))
     else:
         lanes, is_plain = reached
@@ -320,9 +328,10 @@ def _targets(wanted: WantedQuantiles, *, tells_passed: bool) -> list[tuple[float
 def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | None:
     """Find the answers by kernels that sum pairs of floats, and whether all lanes are complete.
 
-    None if there is no kernel for lanes so long, or for so many quantiles. Reads the elements once.
-    Scratch: copies where lanes are not evenly spaced.
+    None for long lanes. Reads the elements once. Scratch: copies where lanes are not evenly spaced.
     """
+    if table.n >= LONG:
+        return None
     dtype = np.dtype(table.values.dtype)
     about = dtype, table.n, most_shared(cupy.cuda.Device().id)
     how: dict[str, Any] = {"is_side_by_side": table.is_side_by_side}
@@ -338,8 +347,7 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
     if kernel is None:  # weights times this have at most 64 bits
         way, kernel = "select_and_reach", source.select_kernel(*about, **how)
         scale = 2.0 ** min(64 - math.frexp(table.largest)[1], 1000)
-    if kernel is None:
-        return None
+    assert kernel is not None
     n_lanes = table.n_lanes
     n_valid, n_missing = cupy.empty((2, n_lanes), np.int64)
     is_unsure, flags = cupy.empty(n_lanes, np.bool_), cupy.zeros(2, np.uint32)
@@ -365,7 +373,7 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
     if is_any_unsure:
         for some in marked_lanes(is_unsure, table.n, SORTED_AGAIN):
             rows = _some(table, some)
-            exact = _sorted(rows, wanted) or _decided(rows, wanted)
+            exact = _sorted(rows, wanted)
             for mine, right in zip((lower, upper), (exact.lower, exact.upper), strict=True):
                 mine[some] = right
     return Lanes(lower, upper, n_valid, n_missing), not is_any_other
@@ -392,27 +400,20 @@ def _decided(table: Weighed, wanted: WantedQuantiles) -> Lanes:
 # --- Lanes that are sorted ------------------------------------------------------------------------
 
 
-def _sorted(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
+def _sorted(table: Weighed, wanted: WantedQuantiles) -> Lanes:
     """Find the answers by sorting the lanes.
 
-    None for integers of 8 bytes in lanes that exceed shared memory. Scratch: 4 bytes for each
-    element.
+    Scratch: 4 bytes for each element; in lanes that exceed shared memory, that of `sorted_runs`.
     """
     table = table.without_mask()
     dtype = np.dtype(table.values.dtype)
     given, n_lanes = table.arguments(), table.n_lanes
     how: dict[str, Any] = {"is_side_by_side": table.is_side_by_side}
     kernel = source.sort_kernel(dtype, table.n, most_shared(cupy.cuda.Device().id), **how)
-    kind = floating(dtype)
-    if kernel is not None:
-        counts, places = cupy.empty((2, n_lanes), np.int64), cupy.empty((n_lanes, table.n), "u4")
-        table.start(kernel, "sort_and_place", *given, places, *counts)
-    elif kind is not None:
-        kind = np.promote_types(kind, np.float32)
-        tiles = zip(*(_order(tile, kind) for tile in _tiles(table)), strict=True)
-        places, counts = (cupy.concatenate(each, axis=-1) for each in tiles)
-    else:
-        return None
+    if kernel is None or table.n >= LONG:
+        return join([_in_runs(tile, wanted) for tile in _tiles(table)])
+    counts, places = cupy.empty((2, n_lanes), np.int64), cupy.empty((n_lanes, table.n), "u4")
+    table.start(kernel, "sort_and_place", *given, places, *counts)
     means = cupy.empty((len(wanted.q), n_lanes))
     lower = upper = means
     if wanted.method != lane_weights.TYPE_7:
@@ -441,31 +442,14 @@ def _tiles(table: Weighed) -> Iterator[Weighed]:
         yield replace(table, values=values, weights=weights, axes=(1,))
 
 
-def _order(table: Weighed, kind: np.dtype[Any]) -> tuple[Array, Array]:
-    """Find the places of the elements of each row in their order, one row behind the other.
-
-    Elements that take no part are behind all others. Also returns the numbers of valid and of
-    missing elements. Rows are brought in order by radix sorts of all rows together.
-    """
-    values, weighs = table.values.astype(kind, copy=False), table.weights > 0
-    is_missing = cupy.isnan(values)
-    takes = weighs & ~is_missing
-    masks = takes, is_missing & weighs
-    counts = cupy.stack([cupy.count_nonzero(mask, axis=1).astype(np.int64) for mask in masks])
-    is_idle = (table.weights == 0) & ~cupy.signbit(table.weights) & ~is_missing
-    counts[1] -= (counts[0] == 0) & (counts[1] == 0) & is_idle.any(axis=1)
-    values = cupy.where(takes, values, kind.type(np.nan))
-    n_rows, n = values.shape
-    word = np.dtype(f"u{kind.itemsize}")
-    bits, top = values.view(word).ravel(), word.type(1 << (8 * word.itemsize - 1))
-    keys = bits ^ cupy.where(bits & top, word.type(~word.type(0)), top)
-    row = cupy.repeat(cupy.arange(n_rows, dtype=np.uint32), n)
-    if word.itemsize == 4:
-        order = cupy.argsort(row.astype(np.uint64) << np.uint64(32) | keys)
-    else:
-        order = cupy.argsort(keys)
-        order = order[cupy.argsort(row[order])]
-    return (order % n).astype(np.uint32), counts
+def _in_runs(table: Weighed, wanted: WantedQuantiles) -> Lanes:
+    """Find the answers of the rows of a table by exact running sums of all weights, in order."""
+    values, weights = table.rows
+    rows = Accompanied(values, ~cupy.signbit(weights), weights, numbers_of_rows(values))
+    runs = sorted_runs([rows], values.dtype, len(values))
+    if runs is None:
+        return _decided(table, wanted)
+    return moved(picked(runs, wanted), cupy.asarray)
 
 
 # --- Ends of lanes --------------------------------------------------------------------------------
