@@ -271,7 +271,8 @@ class BoxQuestion(LaneQuestion, Question):
         if boxes is not None:
             table = BoxesThere.waiting if self.stays else Boxes.finished
             return table(boxes, shape.remaining(chunks[0].shape), dtype)
-        as_groups = self.as_groups(column, 1)
+        is_weighted = isinstance(self.quantiles, WeightedQuantiles)
+        as_groups = self.as_groups(column, None if is_weighted else 1)
         if as_groups is not None:
             return _restored(as_groups, chunks[0].shape, shape)
         q, ends = kernels.answers_and_ends(*about, rule.fences, rule.max_fliers)

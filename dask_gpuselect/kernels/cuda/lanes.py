@@ -1,7 +1,7 @@
 """Lanes of CuPy chunks. Kernels read NaN for masked elements, or find them in a copy of each chunk.
 
-In the copy, integers of up to four bytes are floats, which represent all of them. Masked lanes of
-longer ones are groups. On the host are handled: lanes with masks or weights that are read in parts.
+In the copy, integers are floats if these represent all of them; otherwise lanes are groups. On the
+host are handled: lanes with masks or weights that are read in parts.
 Lanes without companions are in `plain_lanes`, weighted ones in `weighed_lanes`.
 """
 
@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import any_true
-from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, with_companions
+from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, values_of, with_companions
 from dask_gpuselect.kernels.cpu import lanes as host
 from dask_gpuselect.kernels.cuda import lane_boxes, plain_lanes, weighed_lanes
 from dask_gpuselect.kernels.cuda.chunk import distances_from, floating, quotients_from
 from dask_gpuselect.kernels.cuda.launch import Array, launch
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.keys import EXACT_UP_TO, selection_dtype
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
 from dask_gpuselect.maths.ranks import Ranks
@@ -35,18 +35,16 @@ def _answer_masked(column: ChunkColumn, question: LaneOrder) -> Array:
     Scratch: a copy of every chunk, of four bytes an element or more. None for floats in lanes side
     by side, if chunks and masks are dense and no lane is without a valid element.
     """
-    chunks, wide = column.chunks, floating_of(column)
-    keeps = [chunk.keeps for chunk in chunks]
-    if wide is None:
+    chunks = column.chunks
+    if chunks[0].weights is not None or not column.size:
         answers = None
-        if not column.size:
-            return host.answer_lanes(column, question)
-        if chunks[0].weights is None:
-            each = [keeps_of(chunk) for chunk in chunks]
-            return plain_lanes.answers_of_groups(column.as_type(), question, each)
         if all(chunk.size for chunk in chunks):
             answers = weighed_lanes.answer_lanes(column, question)
         return host.answer_lanes(column, question) if answers is None else answers
+    keeps, wide = [chunk.keeps for chunk in chunks], floating_of(column)
+    if wide is None:
+        each = [keeps_of(chunk) for chunk in chunks]
+        return plain_lanes.answers_of_groups(column.as_type(), question, each)
     if len(chunks) == 1 and keeps[0] is not None:
         answers = plain_lanes.answers_of_few(column.as_type(), question, keeps[0])
         if answers is not None:
@@ -69,24 +67,29 @@ def _masked_boxes(
     boxes NaN.
     """
     chunks, dtype, axes = column
-    if chunks[0].weights is not None and all(chunk.size for chunk in chunks):
-        return weighed_lanes.box_lanes(column, question, rule, omits_nan=omits_nan)
-    wide = floating_of(column)
-    if wide is None:
+    wide, is_weighted = floating_of(column), chunks[0].weights is not None
+    if wide is None or (is_weighted and not all(chunk.size for chunk in chunks)):
         return None
-    blanked, is_any_missing = blanked_column(column, wide)
-    has_missing = is_any_missing()
-    if has_missing and not omits_nan:
-        return None
-    boxes = lane_boxes.box_lanes(blanked, question, rule, omits_nan=True)
+    if is_weighted:
+        if dtype.kind != "f" and dtype.itemsize == 8:
+            some = [replace(chunk, values=chunk.values.astype(wide)) for chunk in chunks]
+            column = ChunkColumn(some, wide, axes)
+        boxes = weighed_lanes.box_lanes(column, question, rule, omits_nan=omits_nan)
+    else:
+        blanked, is_any_missing = blanked_column(column, wide)
+        has_missing = is_any_missing()
+        if has_missing and not omits_nan:
+            return None
+        boxes = lane_boxes.box_lanes(blanked, question, rule, omits_nan=True)
     if boxes is None or (dtype.kind != "f" and not bool(boxes.n_valid.all())):
         return None
     elements = ("least", "most", "low", "high", "fliers")
     own = {name: getattr(boxes, name).astype(dtype, copy=False) for name in elements}
-    n_left_out = boxes.n - boxes.n_valid
-    if has_missing:
-        n_left_out = counted([~keeps_of(chunk) for chunk in chunks], axes)
-    answer: LaneBoxes | None = replace(boxes, **own, n_left_out=n_left_out)
+    if not is_weighted:
+        own["n_left_out"] = boxes.n - boxes.n_valid
+        if has_missing:
+            own["n_left_out"] = counted([~keeps_of(chunk) for chunk in chunks], axes)
+    answer: LaneBoxes | None = replace(boxes, **own)
     return answer
 
 
@@ -98,7 +101,7 @@ def _answer_masked_groups(
     See `reference.lanes.answer_group_lanes`. Scratch: a copy of every chunk, of four bytes an
     element or more. None also if unmasked NaN must be distinguished from masked elements.
     """
-    wide = floating_of(column)
+    wide = None if column.chunks[0].weights is not None else floating_of(column)
     if wide is None:
         return None
     (blanked, is_any_missing), rows = blanked_column(column, wide), places()
@@ -126,13 +129,18 @@ deviations, quotients = distances_from, quotients_from
 
 
 def floating_of(column: ChunkColumn) -> np.dtype[Any] | None:
-    """Return a floating dtype that represents all elements of a column.
-
-    None if there is none, and where the host answers.
-    """
-    if column.chunks[0].weights is not None or not column.size:
+    """Return a floating dtype that represents all elements of a column; None if there is none."""
+    if not column.size:
         return None
-    return floating(column.dtype)
+    wide = floating(column.dtype)
+    return np.dtype(np.float64) if wide is None and all(map(_fits, column.chunks)) else wide
+
+
+def _fits(chunk: Any) -> bool:
+    """Return whether float64 represents all integers of a chunk that take part."""
+    keeps, values = getattr(chunk, "keeps", None), values_of(chunk)
+    some = values if keeps is None else cupy.where(keeps, values, 0)
+    return not some.size or int(some.min()) >= -EXACT_UP_TO and int(some.max()) <= EXACT_UP_TO
 
 
 def keeps_of(chunk: Accompanied) -> Array:

@@ -46,7 +46,8 @@ def answer_lanes(column: ChunkColumn, question: LaneOrder) -> Array:
     """
     if column.size:
         own = column.as_type()
-        for answers_of in (answers_of_few, _answers_of_long, _answers):
+        others = answers_of_groups if _are_groups(own, question) else _answers
+        for answers_of in (answers_of_few, others):
             answers = answers_of(own, question)
             if answers is not None:
                 return answers
@@ -93,12 +94,10 @@ WORTH_OF_GROUP = 1 << 20
 TOGETHER = 1 << 26  # elements of lanes that are groups at the same time, with 19 bytes of each
 
 
-def _answers_of_long(column: ChunkColumn, question: LaneOrder) -> Array | None:
-    """Answer a question for long lanes, each as a group; None for others."""
+def _are_groups(column: ChunkColumn, question: LaneOrder) -> bool:
+    """Return whether lanes had better be answered as groups."""
     n = sum(math.prod(chunk.shape[axis] for axis in column.axes) for chunk in column.chunks)
-    if n * question.n_answers < WORTH_OF_GROUP * max(column.dtype.itemsize, 4):
-        return None
-    return answers_of_groups(column, question)
+    return bool(n * question.n_answers >= WORTH_OF_GROUP * max(column.dtype.itemsize, 4))
 
 
 def answers_of_groups(
@@ -130,7 +129,9 @@ def answers_of_masked(
     are_dense = all(each.size and each.flags.c_contiguous for each in (*chunks, *keeps))
     is_adjacent = axes[-1:] and axes[-1] - axes[0] < len(axes)
     is_side_by_side = is_adjacent and math.prod(chunks[0].shape[axes[-1] + 1 :]) > 1
-    if not (are_dense and is_side_by_side and len(chunks) <= MOST_STACKED):
+    if not (are_dense and is_side_by_side and len(chunks) <= MOST_STACKED) or _are_groups(
+        column, question
+    ):
         return None
     stack, flags = LaneStack.of(column), cupy.zeros(3, np.uint32)
     if stack.n >= 1 << 31:

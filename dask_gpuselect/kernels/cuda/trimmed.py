@@ -23,15 +23,15 @@ def trimmed_lanes(
     Reads the chunks once. Scratch: 33 bytes for each lane, and copies of masked chunks.
     """
     chunks, dtype, axes = column
-    if dtype.str[1:] in ("i8", "u8") or not column.size:
+    wide = floating_of(column)
+    if wide is None:
         return None
     n_left_out = cupy.zeros(cuts.shape[1], np.int64)
     if isinstance(chunks[0], Accompanied):
-        wide = floating_of(column)
-        if wide is None:
-            return None
         n_left_out = counted([~keeps_of(chunk) for chunk in chunks], axes)
         column, _ = blanked_column(column, wide)
+    elif dtype.str[1:] in ("i8", "u8"):
+        column = column.as_type(wide)
     stack = LaneStack.of(column)
     if stack.n >= 1 << 31:
         return None

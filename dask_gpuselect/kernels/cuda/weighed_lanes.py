@@ -79,14 +79,12 @@ def box_lanes(
 ) -> LaneBoxes | None:
     """Compute the weighted box plot of every lane on the chunks' device.
 
-    None where `answer_lanes` is None, for long lanes, and for integers of 8 bytes. Reads elements
-    and weights once more than `answer_lanes`, and those of lanes with fliers twice more.
+    None where `answer_lanes` is None, and for long lanes. Not for integers of 8 bytes. Reads
+    elements and weights once more than `answer_lanes`, and those of lanes with fliers twice more.
     """
     dtype = column.dtype
-    is_wide = dtype.kind != "f" and dtype.itemsize == 8
     n = sum(math.prod(chunk.shape[axis] for axis in column.axes) for chunk in column.chunks)
-    is_left = is_wide or n >= LONG
-    reached = None if is_left else _reached_or_sorted(column, question.wanted)
+    reached = None if n >= LONG else _reached_or_sorted(column, question.wanted)
     if reached is None:
         return None
     table, lanes, is_plain = reached
