@@ -97,7 +97,7 @@ STARTS = {
     "test_other_dtypes[f2]": "tabulate",
     "test_lanes[30]": "lanes boxes",
     "test_lanes[400]": "lanes boxes finish",
-    "test_lanes[60000]": "long sum",
+    "test_lanes[60000]": "long groups",
     "test_lanes_in_parts": "passes reports answers",
     "test_chunks_whose_sample_is_worth_it": "sample select gather",
     "test_box_at_once[some nan]": "gather locate",
