@@ -175,7 +175,7 @@ def in_kind(answer: Any, kind: Any) -> Any:
 
 def to_host(array: Array) -> Any:
     """Return a NumPy array of the same values."""
-    if is_cupy(array):
+    if not isinstance(array, np.ndarray) and is_cupy(array):
         return array.get()
     try:
         return np.asarray(array)

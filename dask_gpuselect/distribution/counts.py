@@ -34,10 +34,11 @@ def of_chunk(points: NDArray[Any], chunk: Any, dtype: np.dtype[Any]) -> Empirica
     dtype : dtype
         Dtype of the array.
     """
-    extent: Any = kernels.answer_probe(chunk, dtype, Extent(VALUE))
+    bound = kernels.of(chunk, dtype)
+    extent: Any = kernels.answer_probe(bound, dtype, Extent(VALUE))
     keys = np.array([extent.least, extent.largest] if extent.n_valid else [], np.uint64)
     ends = np.union1d(points, unsigned_zero(from_keys(keys, points.dtype)))
-    tally = kernels.tally(chunk, dtype, Brackets(ends, np.zeros(len(ends) + 1, np.bool_)), 0)
+    tally = kernels.tally(bound, dtype, Brackets(ends, np.zeros(len(ends) + 1, np.bool_)), 0)
     assert tally is not None  # nothing is gathered
     return EmpiricalDistribution(ends, tally.below, tally.upto, tally.n_valid, tally.n_missing)
 

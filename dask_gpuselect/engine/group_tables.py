@@ -38,7 +38,7 @@ from dask_gpuselect.engine.questions import LaneQuestion
 from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.engine.stages import Stage, dividing, run
 from dask_gpuselect.kernels import fingerprints
-from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, values_of
+from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, unpaired
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray
 from dask_gpuselect.maths.ragged import CellTally, bracket_slots
 from dask_gpuselect.maths.sizes import pivot_share
@@ -96,9 +96,7 @@ class Keyed(Arrays):
 
     def of_column(self, i: int, codes: NDArray[np.int32]) -> Accompanied:
         """Return a column whose elements are labelled with these group numbers."""
-        column = self.columns[i]
-        keeps = column.keeps if isinstance(column, Accompanied) else None
-        return Accompanied(values_of(column), keeps, labels=codes)
+        return Accompanied(*unpaired(self.columns[i]), labels=codes)
 
     @property
     def mark(self) -> int:

@@ -28,6 +28,7 @@ from dask_gpuselect.engine.questions import (
 )
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.registry import Backend
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.moments import Moments
@@ -144,30 +145,30 @@ function waits for sums that a device still makes.
 """
 
 
-def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed | LaneBoxes | None:
-    """Guess brackets and measure there, if an array is small or a pilot pays off; else None.
+def guess_now(bound: Backend, question: Question) -> Guessed | LaneBoxes | None:
+    """Guess brackets of an array and measure there, if it is small or a pilot pays off; else None.
 
     If a device has then found all of a box plot, return that.
     """
     ways, measures = question.in_memory, question.measures
     if ways.guess is None:
         return None
-    size = math.prod(values.shape)
+    dtype, size, is_on_device = bound.dtype, bound.size, bound.is_on_device
     ranks = ways.ranks_of_sample(size)
     first = ranks or ways.first_ranks
     times = None if measures.weights else ways.whole_times
-    if times is not None and kernels.is_best_whole(values, times) and len(first(size)):
-        return *kernels.whole(values, dtype, first), None
+    if times is not None and kernels.is_best_whole(bound.chunk, times) and len(first(size)):
+        return *kernels.whole(bound, dtype, first), None
     is_few = question.costs.share == 1
-    if kernels.is_on_device(values):
+    if is_on_device:
         is_few |= ranks is not None or (measures.weights and question.n_answers <= MOST_WEIGHTED)
     if not is_few or size < PILOT_WORTH:
         return None
     if ranks is not None:
         sampled = min(PILOT_SIZE, max(size >> PILOT_SHIFT, LEAST_PILOT))
-        return *kernels.pilot(values, dtype, sampled, ranks), None
+        return *kernels.pilot(bound, dtype, sampled, ranks), None
     n_answers = question.n_answers if measures.weights else 1
-    sample, rate = kernels.sorted_sample(values, dtype, PILOT_SIZE, n_answers=n_answers)
+    sample, rate = kernels.sorted_sample(bound, dtype, PILOT_SIZE, n_answers=n_answers)
     if n_answers > FEW_ANSWERS and not sample.is_measured:
         return None
     room = pilot_room(GUESSED, size)
@@ -175,21 +176,21 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
     if sums_all and not measures.weights:
         there = ways.guess_there(math.prod(sample.shape), rate)
         if there is not None:
-            measured = kernels.guess_and_sums(values, dtype, sample, there, room)
+            measured = kernels.guess_and_sums(bound, dtype, sample, there, room)
             if measured is not None:
                 return measured
         guess = ways.guess(sample, rate)
-        about = values, dtype, guess, room, ways.first_ranks
+        about = bound, dtype, guess, room, ways.first_ranks
         return guess, *kernels.tally_and_sums(*about)
     later = squares = None
-    if sums_all and kernels.is_on_device(values):
+    if sums_all and is_on_device:
         # The device sums while the host guesses brackets.
-        later = kernels.weighted_moments_ahead(values, dtype)
+        later = kernels.weighted_moments_ahead(bound, dtype)
     if measures.squares:
         near = sample.largest[:: max(len(sample.largest) // 64, 1)]
-        squares = kernels.weight_squares(values, dtype, near)
+        squares = kernels.weight_squares(bound, dtype, near)
     guess = ways.guess(sample, rate)
-    tally = kernels.tally_in_place(values, dtype, guess, room, ways.first_ranks)
+    tally = kernels.tally_in_place(bound, dtype, guess, room, ways.first_ranks)
     if squares is not None and tally is not None:
         tally = replace(tally, square=squares(tally))
     return *_narrowed(guess, tally, question), later

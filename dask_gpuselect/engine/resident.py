@@ -18,6 +18,7 @@ from dask_gpuselect.engine.partials import Proven, sums_of
 from dask_gpuselect.engine.questions import Question, answered
 from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.kernels.companions import kept_there, parts_of
+from dask_gpuselect.kernels.registry import Backend
 from dask_gpuselect.kernels.values import value_counts
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, merge
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
@@ -93,31 +94,32 @@ def answer_in_place(
             answer = answer_in_memory(kept, dtype, question, share)
             added = np.array(kept.size - math.prod(values.shape))  # negative
             return answer.less_left_out(added) if hasattr(answer, "less_left_out") else answer
+    bound = kernels.of(values, dtype)
     alone = question.in_memory.alone(values, dtype) if math.prod(values.shape) else None
     if alone is not None:
         return alone
-    guessed = pilot.guess_now(values, dtype, question)
+    guessed = pilot.guess_now(bound, question)
     sums: Moments | None = None
     if isinstance(guessed, LaneBoxes):
         return question.in_memory.of_box(guessed)
     if guessed is not None:
         guess, tally, later = guessed
-        room = pilot_room(pilot.GUESSED, math.prod(values.shape))
-        gather = partial(kernels.tally, values, dtype, most=room)
+        room = pilot_room(pilot.GUESSED, bound.size)
+        gather = partial(kernels.tally, bound, dtype, most=room)
         resolved = pilot.settled(guess, tally, question, gather)
         sums = later() if callable(later) else later
         if resolved is not None:
-            sums = sums or sums_of(values, guess, dtype, question.measures.sums)
+            sums = sums or sums_of(bound, guess, dtype, question.measures.sums)
             return question.finish(resolved, sums)
-    parts = parts_of(values)
     of_run = question.in_memory.of_run
-    if of_run is not None and math.prod(values.shape) <= MOST_SORTED:
-        answer = _answer_sorted(parts, dtype, of_run)
+    if of_run is not None and bound.is_on_device and bound.size <= MOST_SORTED:
+        answer = _answer_sorted(parts_of(values), dtype, of_run)
         if answer is not None:
             return answer
-    cuts: Cuts = merge([kernels.cuts(part, dtype, share or question.costs.share) for part in parts])
+    parts, share = bound.parts, share or question.costs.share
+    cuts: Cuts = merge([kernels.cuts(part, dtype, share) for part in parts])
     brackets = question.bracket(cuts)
-    sums = sums or sums_of(values, brackets, dtype, question.measures.sums)
+    sums = sums or sums_of(bound, brackets, dtype, question.measures.sums)
     return answered(question, brackets, partial(_tally, parts, dtype, cuts), sums)
 
 
@@ -130,18 +132,16 @@ def _is_of_shares(question: Question, n: int) -> bool:
 def _answer_sorted(
     parts: Sequence[Any], dtype: np.dtype[Any], of_run: Callable[[Runs], Any]
 ) -> Any | None:
-    """Answer a question by sorting all elements on their device; None elsewhere."""
-    if not kernels.is_on_device(parts[0]):
-        return None
+    """Answer a question by sorting all elements on their device; None if that is not best."""
     run = kernels.sorted_runs(parts, dtype, 1)
     return None if run is None or not run.n_valid[0] else of_run(run)
 
 
-def _tally(parts: Sequence[Any], dtype: np.dtype[Any], cuts: Cuts, brackets: Brackets) -> Tally:
+def _tally(parts: Sequence[Backend], dtype: np.dtype[Any], cuts: Cuts, brackets: Brackets) -> Tally:
     """Measure all parts at brackets that their cuts prove."""
     proven = Proven.by(cuts, brackets, (len(parts),))
     tallies = [proven.tally(part, (i,), dtype) for i, part in enumerate(parts)]
-    return tallies[0] if len(tallies) == 1 else kernels.merged(tallies, parts[0])
+    return tallies[0] if len(tallies) == 1 else kernels.merged(tallies, parts[0].chunk)
 
 
 def answer_resident(

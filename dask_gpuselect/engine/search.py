@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
+from dask_gpuselect.kernels.registry import Backend
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.keys import extreme_keys, from_keys, selection_dtype
@@ -69,7 +70,7 @@ def select_now(values: Any, dtype: np.dtype[Any], ranks: RanksOf, strategy: Stra
     most as many elements as there are, twice.
     """
     found = Selected(math.prod(values.shape))
-    array, opened = _Array(values, dtype, found, found.n_valid), None
+    array, opened = _Array(kernels.of(values, dtype), found, found.n_valid), None
     if strategy.opening is not None:
         opened = array.measure(strategy.opening)
     for _ in range(2):
@@ -98,14 +99,13 @@ def pairs_of(first: IntArray, last: IntArray) -> list[tuple[int, int]]:
 class _Array:
     """An array, or a copy of a part of one, that counts how often it is read."""
 
-    values: Any
-    dtype: np.dtype[Any]
+    bound: Backend
     found: Selected
     size: int
     is_whole: bool = True
 
     def measure(self, probe: Measure) -> ProbeResult:
-        counts = kernels.answer_probe(self.values, self.dtype, probe)
+        counts = kernels.answer_probe(self.bound, self.bound.dtype, probe)
         self.found.rounds += 1
         if not isinstance(probe, Draw):
             self._note_read(counts)
@@ -114,7 +114,7 @@ class _Array:
     def gathered(self, known: Known) -> Tally:
         """Gather the elements strictly inside a bracket, on the array's device."""
         brackets = brackets_of([known])
-        tally = kernels.tally_in_place(self.values, self.dtype, brackets, known.inside)
+        tally = kernels.tally_in_place(self.bound, self.bound.dtype, brackets, known.inside)
         if tally is None:
             raise contradiction()
         self._note_read(tally)
@@ -122,7 +122,7 @@ class _Array:
         return tally
 
     def _note_read(self, counts: ProbeResult | Tally) -> None:
-        self.found.reads += math.prod(self.values.shape) / max(self.size, 1)
+        self.found.reads += self.bound.size / max(self.size, 1)
         if self.is_whole:
             self.found.n_valid, self.found.n_missing = counts.n_valid, counts.n_missing
 
@@ -176,8 +176,8 @@ def _copied(array: _Array, known: Known) -> tuple[_Array, Known]:
         n=known.inside,
         before=0,
     )
-    elements = tally.candidates.elements
-    return replace(array, values=elements, dtype=known.dtype, is_whole=False), inner
+    bound = kernels.of(tally.candidates.elements, known.dtype)
+    return replace(array, bound=bound, is_whole=False), inner
 
 
 def _sorted_inside(array: _Array, known: Known, strategy: Strategy) -> NDArray[Any]:

@@ -34,6 +34,7 @@ from dask_gpuselect.kernels.companions import (
     checked_chunk,
     each_array,
     parts_of,
+    unpaired,
     values_of,
 )
 from dask_gpuselect.kernels.compiling import one_way
@@ -48,6 +49,7 @@ from dask_gpuselect.kernels.reference.selection import valid_in as valid_in
 from dask_gpuselect.kernels.reference.weighing import tally_in_order as tally_in_order
 from dask_gpuselect.kernels.reference.weighing import with_others
 from dask_gpuselect.kernels.registry import Backend, backend_for
+from dask_gpuselect.kernels.registry import of as of
 from dask_gpuselect.kernels.slots import apart as apart
 from dask_gpuselect.kernels.slots import each_slot, group_codes
 from dask_gpuselect.kernels.slots import in_slots as in_slots
@@ -112,14 +114,9 @@ def _as_it_is(first: Any, *_: Any) -> tuple[Backend, Any]:
     return backend_for(first), first
 
 
-def _without_companions(chunk: Any, *_: Any) -> tuple[Backend, Any]:
-    values = values_of(chunk)
-    return backend_for(values), values
-
-
 def _checked(chunk: Any, dtype: np.dtype[Any], *_: Any) -> tuple[Backend, Any]:
-    chunk = checked_chunk(chunk, dtype)
-    return backend_for(chunk), chunk
+    bound = of(chunk, dtype)
+    return bound, bound.chunk
 
 
 def _all_checked(chunks: Sequence[Any], dtype: np.dtype[Any], *_: Any) -> tuple[Backend, list[Any]]:
@@ -178,15 +175,16 @@ def _of_elements(
 ) -> Callable[..., Any]:
     """Make a function of a chunk and its dtype, for a kernel of unweighted elements.
 
-    `of_weighted` is the function of a weighted chunk, if there is one.
+    `of_weighted` is the function of the kernels of a weighted chunk, if there is one.
     """
-    kernel = _kernel(name, path, _as_it_is)
+    purpose, function = path.split(".")
 
-    def call(chunk: Any, dtype: np.dtype[Any], *others: Any, **how: Any) -> Any:
-        if of_weighted and _is_weighted(chunk):
-            return of_weighted(chunk, dtype, *others, **how)
-        values, n_nat = elements_of(chunk, dtype)
-        return _with_others(kernel(values, *others, **how), chunk, n_nat)
+    def call(chunk: Any, dtype: np.dtype[Any], *others: Any) -> Any:
+        bound = of(chunk, dtype)
+        if of_weighted and bound.is_weighted:
+            return of_weighted(bound, *others)
+        kernel = getattr(getattr(bound, purpose), function)
+        return _with_others(kernel(bound.elements[0], *others), bound)
 
     return one_way(_named(call, name))
 
@@ -195,29 +193,13 @@ def _of_elements(
 
 
 @one_way
-def elements_of(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
-    """Return the elements of a chunk for its kernels, without NaT, and the number of NaT."""
-    if isinstance(chunk, Several):
-        parts, n_nat = zip(*(elements_of(part, dtype) for part in chunk.parts), strict=True)
-        return Several(parts), sum(n_nat)
-    chunk = checked_chunk(chunk, dtype)
-    selection = backend_for(chunk).selection
-    takes = selection.unmasked if isinstance(chunk, Accompanied) else selection.elements_of
-    answer: tuple[Any, int] = takes(chunk, dtype)
-    return answer
-
-
-@one_way
 @each_slot(run_slots.cuts)
 def cuts(chunk: Any, dtype: np.dtype[Any], share: int) -> Cuts:
     """Measure the cuts of a chunk of any shape, at as many pivots as `sizes.pivot_count` says."""
-    if _is_weighted(chunk):
-        kernel, values, weights, n_nat = _weighed(chunk, dtype)
-        measure: Callable[[int], Cuts] = partial(kernel.cuts, values, weights)
-    else:
-        values, n_nat = elements_of(chunk, dtype)
-        measure = partial(backend_for(values).selection.cuts, values)
-    measured = measure(pivot_count(math.prod(values.shape), share))
+    bound = of(chunk, dtype)
+    kernel = bound.weighing if bound.is_weighted else bound.selection
+    *elements, n_nat = bound.elements
+    measured: Cuts = kernel.cuts(*elements, pivot_count(math.prod(elements[0].shape), share))
     return replace(measured, n_missing=measured.n_missing + n_nat) if n_nat else measured
 
 
@@ -231,55 +213,40 @@ def tally_and_cuts(
     ruler. None if the chunk has more than `most` candidates, or where one pass is no faster than
     two. The cuts are None if a cell outside the brackets would hold too many elements.
     """
-    values, n_nat = elements_of(chunk, dtype)
-    selection = backend_for(values).selection
-    both = selection.tally_by_ruler(values, ruler, brackets, most)
+    bound = of(chunk, dtype)
+    values = bound.elements[0]
+    both = bound.selection.tally_by_ruler(values, ruler, brackets, most)
     if both is None or not both[0].n_valid:
         return None
-    whole, below, upto = _with_others(both, chunk, n_nat)
+    whole, below, upto = _with_others(both, bound)
     n_pivots = pivot_count(math.prod(values.shape), share)
-    inside = selection.cuts(whole.candidates.on_host(), pivots_inside(n_pivots))
+    inside = bound.selection.cuts(whole.candidates.on_host(), pivots_inside(n_pivots))
     return whole, ruled_cuts(ruler, below, upto, brackets, whole, inside, n_pivots)
 
 
-def _with_others(answer: Any, chunk: Any, n_nat: int) -> Any:
+def _with_others(answer: Any, bound: Backend) -> Any:
     """Add to the tallies of an answer the number of NaT and of masked elements."""
     if isinstance(answer, tuple):
-        return tuple(_with_others(each, chunk, n_nat) for each in answer)
-    if not (isinstance(answer, Tally) and (n_nat or isinstance(chunk, Accompanied | Several))):
+        return tuple(_with_others(each, bound) for each in answer)
+    n_nat, is_some = bound.elements[1], isinstance(bound.chunk, Accompanied | Several)
+    if not (isinstance(answer, Tally) and (n_nat or is_some)):
         return answer
     n_missing = answer.n_missing + n_nat
-    n_left_out = math.prod(chunk.shape) - answer.n_valid - n_missing
+    n_left_out = bound.size - answer.n_valid - n_missing
     return replace(answer, n_missing=n_missing, n_left_out=n_left_out)
 
 
-def _is_weighted(chunk: Any) -> bool:
-    return isinstance(chunk, Accompanied) and chunk.weights is not None
-
-
-def _weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Any, Any, Any, int]:
-    """Return the weighted kernels for a chunk, its elements, their weights, and the number missing.
-
-    Masked elements and elements of weight zero are left out.
-    """
-    chunk = checked_chunk(chunk, dtype)
-    kernel = backend_for(chunk).weighing
-    return kernel, *kernel.weighed(chunk, dtype)
-
-
-def _weighted_tally(
-    chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
-) -> Tally | None:
-    kernel, values, weights, n_missing = _weighed(chunk, dtype)
-    tally = kernel.tally(values, weights, brackets, most)
+def _weighted_tally(bound: Backend, brackets: Brackets, most: int) -> Tally | None:
+    values, weights, n_missing = bound.elements
+    tally = bound.weighing.tally(values, weights, brackets, most)
     if tally is None:
         return None
-    tally = with_others(tally, chunk, dtype, n_missing)
+    tally = with_others(tally, bound, n_missing)
     if brackets.summed is None:
         return tally
     n = math.prod(weights.shape)
     square = _squares(weights, to_host(weights[:: max(n // 64, 1)]))
-    products = kernel.products(values, weights, brackets.ends, brackets.summed)
+    products = bound.weighing.products(values, weights, brackets.ends, brackets.summed)
     return replace(tally, square=square, products=products)
 
 
@@ -291,10 +258,13 @@ tally: Callable[..., Tally | None] = one_way(
 Its arguments are the chunk, its dtype, the brackets and that number.
 """
 
-_tally_in_place = _kernel("_tally_in_place", "weighing.tally_in_place", _checked)
 tally_in_place: Callable[..., Tally | None] = one_way(
     each_slot(run_slots.tally)(
-        _of_elements("tally_in_place", "selection.tally_in_place", _tally_in_place)
+        _of_elements(
+            "tally_in_place",
+            "selection.tally_in_place",
+            lambda bound, *others: bound.weighing.tally_in_place(bound, *others),
+        )
     )
 )
 """Tally a chunk as `tally` does, and leave the candidates on its device.
@@ -305,28 +275,26 @@ It also takes the function of `tally_and_sums` that tells the ranks that will be
 
 @one_way
 def weight_squares(
-    chunk: Accompanied, dtype: np.dtype[Any], near: NDArray[Any]
+    chunk: Any, dtype: np.dtype[Any], near: NDArray[Any]
 ) -> Callable[[Tally], ExactSums]:
     """Start to sum the squares of the weights of a chunk on its device.
 
     Returns a function that waits for those of the valid elements, given the tally of the chunk.
     `near` holds some weights of the usual size.
     """
-    weights = chunk.weights
-    assert weights is not None
+    bound = of(chunk, dtype)
+    weights, keeps = bound.chunk.weights, bound.chunk.keeps
     sum_all = None
     if numpy_dtype(weights).kind == "f":
-        flat = namespace(weights).reshape(weights, (-1,))
-        every = flat if chunk.keeps is None else Accompanied(weights, chunk.keeps)
-        values, _ = elements_of(every, numpy_dtype(weights))
-        sums = backend_for(values).moments
+        every = of(Accompanied(weights, keeps), numpy_dtype(weights))
+        values, sums = every.elements[0], every.moments
         sum_all = partial(sums.moments, values, near)
-        if is_on_device(values):
+        if every.is_on_device:
             sum_all = sums.moments_ahead(values, near)
 
     def of_valid(tally: Tally) -> ExactSums:
         if sum_all is None or tally.n_missing:
-            return _squares(_weighed(chunk, dtype)[2], near)
+            return _squares(bound.elements[1], near)
         squares: ExactSums = sum_all().square  # those of elements without weight are 0
         return squares
 
@@ -363,43 +331,45 @@ def moments(
     the result does not. With `cells`, only the elements in these open cells between the values of
     `near` are summed; see `reference.moments.in_cells`.
     """
-    if _is_weighted(chunk):
+    bound = of(chunk, dtype)
+    sums = bound.moments
+    if bound.is_weighted:
         if cells is None:
-            return weighted_moments_ahead(chunk, dtype)()
-        kernel, *elements, _ = _weighed(chunk, dtype)
-        is_some = backend_for(elements[0]).moments.in_cells(elements[0], near, cells)
-        answer: Moments = kernel.moments(*(each[is_some] for each in elements))
+            return weighted_moments_ahead(bound, dtype)()
+        *elements, _ = bound.elements
+        is_some = sums.in_cells(elements[0], near, cells)
+        answer: Moments = bound.weighing.moments(*(each[is_some] for each in elements))
         return answer
-    values, _ = elements_of(chunk, dtype)
-    sums = backend_for(values).moments
-    parts = parts_of(values)
+    parts = parts_of(bound.elements[0])
     if cells is not None:
         parts = tuple(_elements_in_cells(part, near, cells, sums) for part in parts)
     all_sums = [sums.moments(part, near) for part in parts]
     return all_sums[0] if len(all_sums) == 1 else Moments.merge(all_sums)
 
 
-weighted_moments_ahead: Callable[..., Callable[[], Moments]] = _kernel(
-    "weighted_moments_ahead", "weighing.moments_ahead", _checked
-)
-"""Start to sum a chunk with weights on its device; return a function that waits for `moments`.
+@one_way
+def weighted_moments_ahead(chunk: Any, dtype: np.dtype[Any]) -> Callable[[], Moments]:
+    """Start to sum a chunk with weights on its device; return a function that waits for `moments`.
 
-Its arguments are the chunk and its dtype. On the host the function does everything.
-"""
+    On the host the function does everything.
+    """
+    bound = of(chunk, dtype)
+    waits: Callable[[], Moments] = bound.weighing.moments_ahead(bound)
+    return waits
 
 
 def _elements_in_cells(part: Any, ends: NDArray[Any], cells: NDArray[np.bool_], kernel: Any) -> Any:
     """Take the elements in some open cells; see `reference.moments.in_cells`."""
-    is_some = kernel.in_cells(values_of(part), ends, cells)
-    if not isinstance(part, Accompanied):
-        return part[is_some]
-    return part.values[is_some if part.keeps is None else is_some & part.keeps]
+    values, keeps = unpaired(part)
+    is_some = kernel.in_cells(values, ends, cells)
+    return values[is_some if keeps is None else is_some & keeps]
 
 
 def answer_probe(chunk: Any, dtype: np.dtype[Any], probe: probes.Measure) -> probes.ProbeResult:
     """Measure what a strategy's probe asks of a chunk of any shape."""
-    values, n_nat = elements_of(chunk, dtype)
-    answer: probes.ProbeResult = backend_for(values).measures.answer_probe(values, probe)
+    bound = of(chunk, dtype)
+    values, n_nat = bound.elements
+    answer: probes.ProbeResult = bound.measures.answer_probe(values, probe)
     return replace(answer, n_missing=answer.n_missing + n_nat) if n_nat else answer
 
 
@@ -417,9 +387,10 @@ def ordered(candidates: Candidates, strategy: Strategy) -> Candidates:
 @one_way
 def sample(chunk: Any, dtype: np.dtype[Any], rate: float) -> NDArray[Any]:
     """Take valid elements at hashed places of a chunk, about a share `rate` of all, to the host."""
-    values, _ = elements_of(chunk, dtype)
+    bound = of(chunk, dtype)
+    values = bound.elements[0]
     n: int = math.prod(values.shape)
-    answer: NDArray[Any] = backend_for(values).sampling.sample(values, min(n, math.ceil(rate * n)))
+    answer: NDArray[Any] = bound.sampling.sample(values, min(n, math.ceil(rate * n)))
     return answer
 
 
@@ -433,16 +404,14 @@ def sorted_sample(
     array with weights the elements are a `WeightedSample`, which has valid elements only, and which
     is measured for many answers, where a kernel does that.
     """
-    drawn: tuple[Any, float]
-    if _is_weighted(array):
-        array = checked_chunk(array, dtype)
-        sampled = backend_for(array).weighing.sorted_sample
-        drawn = sampled(array, dtype, size, n_answers=n_answers)
-        return drawn
-    values, _ = elements_of(array, dtype)
-    size = min(size, math.prod(values.shape))
-    drawn = backend_for(values).sampling.sorted_sample(values, size)
-    return drawn
+    bound = of(array, dtype)
+    sampled: tuple[Any, float]
+    if bound.is_weighted:
+        sampled = bound.weighing.sorted_sample(bound.chunk, dtype, size, n_answers=n_answers)
+    else:
+        values = bound.elements[0]
+        sampled = bound.sampling.sorted_sample(values, min(size, math.prod(values.shape)))
+    return sampled
 
 
 near_shares: Callable[..., NDArray[Any] | None] = _kernel(
@@ -462,10 +431,10 @@ def pilot(
 
     The candidates stay on the array's device.
     """
-    values, n_nat = elements_of(array, dtype)
-    size = min(size, math.prod(values.shape))
-    sampled: tuple[Brackets, Tally | None] = backend_for(values).sampling.pilot(values, size, ranks)
-    answer: tuple[Brackets, Tally | None] = _with_others(sampled, array, n_nat)
+    bound = of(array, dtype)
+    values = bound.elements[0]
+    sampled = bound.sampling.pilot(values, min(size, math.prod(values.shape)), ranks)
+    answer: tuple[Brackets, Tally | None] = _with_others(sampled, bound)
     return answer
 
 
@@ -491,7 +460,7 @@ candidates. It returns the box alone if the device has found all of it. None if 
 all that without the host, or if the sample is not of the usual kind. See `tally_and_sums`.
 """
 
-is_best_whole = _kernel("is_best_whole", "sampling.is_best_whole", _without_companions)
+is_best_whole = _kernel("is_best_whole", "sampling.is_best_whole", _as_it_is)
 """Return whether an array is so small that all its elements are best taken as candidates.
 
 A second argument tells how many times as much a question costs among candidates as ranks do.
@@ -506,7 +475,7 @@ def together(arrays: Sequence[Any]) -> Any:
     """
     if len(arrays) == 1:
         return arrays[0]
-    if _is_weighted(arrays[0]):
+    if isinstance(arrays[0], Accompanied) and arrays[0].weights is not None:
         parts = [{"values": each.values} | each.companions for each in arrays]
         every = {name: _one_behind_other([part[name] for part in parts]) for name in parts[0]}
         return Accompanied(**every)
@@ -523,8 +492,8 @@ def _one_behind_other(arrays: Sequence[Any]) -> Any:
 @one_way
 def whole(array: Any, dtype: np.dtype[Any], ranks: Callable[[int], Any]) -> tuple[Brackets, Tally]:
     """Take a whole array as one bracket and tally it there, for the elements of some ranks."""
-    values, n_nat = elements_of(array, dtype)
-    tally = _with_others(backend_for(values).sampling.whole(values, ranks), array, n_nat)
+    bound = of(array, dtype)
+    tally = _with_others(bound.sampling.whole(bound.elements[0], ranks), bound)
     return Brackets(np.empty(0, selection_dtype(dtype)), np.ones(1, np.bool_)), tally
 
 

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from dask_gpuselect.arrays import Array, all_true, checked, is_cupy, like, namespace
+from dask_gpuselect.arrays import Array, all_true, checked, is_cupy, like, namespace, to_host
 
-T = TypeVar("T")
 AnyKernel = TypeVar("AnyKernel", bound=Callable[..., Any])
 WORDS = (1, 2, 4, 8)  # bytes of unsigned integers
 
@@ -99,11 +98,10 @@ def kept(values: Array, keeps: Array) -> Array:
 
 def kept_there(chunk: Any) -> Array | None:
     """Copy the elements of a CuPy array that its mask keeps; None for any other chunk."""
-    if not (isinstance(chunk, Accompanied) and is_cupy(chunk.values)):
+    values, keeps = unpaired(chunk)
+    if keeps is None or len(chunk.companions) > 1 or not is_cupy(values):
         return None
-    if chunk.keeps is None or len(chunk.companions) > 1:
-        return None
-    return kept(chunk.values, chunk.keeps)
+    return kept(values, keeps)
 
 
 def _received(values: Array, few: dict[str, tuple[Array, tuple[int, ...]]]) -> Accompanied:
@@ -181,6 +179,11 @@ def values_of(chunk: Any) -> Array:
     return chunk.values if isinstance(chunk, Accompanied) else chunk
 
 
+def unpaired(chunk: Any) -> tuple[Array, Array | None]:
+    """Return the elements of a chunk, and its mask if it has one."""
+    return (chunk.values, chunk.keeps) if isinstance(chunk, Accompanied) else (chunk, None)
+
+
 def with_companions(function: Callable[..., Any]) -> Callable[[AnyKernel], AnyKernel]:
     """Decorate a function of chunks: call another one instead if the chunks have companions."""
 
@@ -207,22 +210,11 @@ def checked_chunk(chunk: Any, dtype: np.dtype[Any]) -> Any:
     return checked(chunk, dtype)
 
 
-def words_of(
-    chunk: Any,
-    dtype: np.dtype[Any],
-    unmasked_of: Callable[[Accompanied, np.dtype[Any]], T],
-    elements_of: Callable[[Any, np.dtype[Any]], T],
-) -> T:
-    """Return the unmasked elements of a chunk as words of their bits.
-
-    The last two arguments are the functions `unmasked` and `elements_of` of a backend, whose
-    arrays must have views of another dtype.
-    """
-    native, word = dtype.newbyteorder("="), np.dtype(f"u{dtype.itemsize}")
-    words = values_of(chunk).astype(native, copy=False).view(word)
-    if isinstance(chunk, Accompanied):
-        return unmasked_of(Accompanied(words, chunk.keeps), word)
-    return elements_of(words, word)
+def words_of(chunk: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a NumPy or CuPy chunk with unsigned integers of the same bits as elements."""
+    values, keeps = unpaired(chunk)
+    words = values.astype(dtype.newbyteorder("="), copy=False).view(f"u{dtype.itemsize}")
+    return words if keeps is None else Accompanied(words, keeps)
 
 
 def copied(chunk: Any) -> Any:
@@ -303,9 +295,9 @@ CodesOf = Callable[[Any], Any]
 
 
 def as_codes(codes: Any, values: Any) -> Any:
-    """Convert codes to int32 on the device of the elements; there they may have fewer bytes."""
-    if is_cupy(codes):
+    """Convert codes to int32 where the elements are; on a device they may have fewer bytes."""
+    if is_cupy(codes) and is_cupy(values):
         is_short = codes.dtype.kind == "i" and codes.itemsize < 4
         own = codes if is_short else codes.astype(np.int32, copy=False)
         return namespace(own).ascontiguousarray(own)  # and no broadcast view
-    return like(np.require(codes, np.int32, ["C", "A"]), values)
+    return like(np.require(to_host(codes), np.int32, ["C", "A"]), values)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.arrays import is_cupy, to_host
+from dask_gpuselect.arrays import is_cupy, to_host, usual
 from dask_gpuselect.kernels.companions import Accompanied, as_words, values_of, without_repeats
 from dask_gpuselect.kernels.compiling import one_way
 from dask_gpuselect.kernels.registry import backend_for
@@ -78,7 +78,7 @@ def _begun_sum(arrays: Sequence[Any]) -> int | BegunFingerprint:
     `ended_fingerprints` finishes it.
     """
     if not all(map(is_cupy, arrays)):
-        arrays = [np.asarray(to_host(array)) for array in arrays]
+        arrays = [to_host(array) for array in arrays]
     words = [each for array in arrays for each in as_words(array)]
     start = reduce(_mixed_form, arrays, 0)
     return backend_for(words[-1]).fingerprints.summed(start, words)
@@ -92,7 +92,7 @@ def _arrays_of(chunk: Any) -> list[Any]:
 
 def _as_hashed(companion: Any) -> Any:
     """Return a companion in the form that its fingerprint is made from."""
-    companion = companion if is_cupy(companion) else to_host(companion)
+    companion = usual(companion)
     if companion.dtype.kind == "f" and companion.dtype.itemsize > 8:
         # Weights are used as float64, and padding bytes of long double may hold anything.
         companion = companion.astype(np.float64)

@@ -8,6 +8,7 @@ device, as the chunk.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -17,7 +18,13 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.arrays import is_cupy
-from dask_gpuselect.kernels.companions import parts_of, values_of
+from dask_gpuselect.kernels.companions import (
+    Accompanied,
+    Several,
+    checked_chunk,
+    parts_of,
+    values_of,
+)
 
 ALSO = {
     "cpu": {
@@ -53,16 +60,66 @@ class Kernels:
 
 
 class Backend:
-    """The kernels for one kind of chunk, by their purposes: `selection`, `lanes` and so on."""
+    """The kernels for one kind of chunk, by their purposes: `selection`, `lanes` and so on.
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    Those that `of` returns are bound to a chunk, and find once what they take of it.
+
+    Parameters
+    ----------
+    folder : str
+        Name of the backend.
+    chunk : chunk
+        The chunk that the kernels are bound to, which has been checked. None if they are not bound.
+    dtype : dtype
+        The dtype of the chunk's dask array.
+    """
+
+    def __init__(self, folder: str, chunk: Any = None, dtype: Any = None) -> None:
+        self._folder, self.chunk, self.dtype = folder, chunk, dtype
+        self._elements: Any = None
 
     def __getattr__(self, purpose: str) -> Any:
         if purpose.startswith("_"):
             raise AttributeError(purpose)
+        if self.chunk is not None:
+            return getattr(backend_of(self._folder), purpose)
         setattr(self, purpose, Kernels(self._folder, purpose))
         return getattr(self, purpose)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.chunk.shape)
+
+    @property
+    def is_on_device(self) -> bool:
+        """True for chunks on a CUDA device (CuPy)."""
+        return self._folder == "cuda"
+
+    @property
+    def is_weighted(self) -> bool:
+        return isinstance(self.chunk, Accompanied) and self.chunk.weights is not None
+
+    @property
+    def parts(self) -> tuple[Backend, ...]:
+        """The kernels bound to each part of `Several`, or else these."""
+        if not isinstance(self.chunk, Several):
+            return (self,)
+        return tuple(of(part, self.dtype) for part in self.chunk.parts)
+
+    @property
+    def elements(self) -> Any:
+        """The elements that take part, as kernels take them, their weights if any, and a number.
+
+        It is the number of NaT, which are left out. With weights, it is that of NaT and NaN, and
+        elements of weight zero are left out as well.
+        """
+        if self._elements is None:
+            if isinstance(self.chunk, Several):
+                parts, n_nat = zip(*(part.elements for part in self.parts), strict=True)
+                return Several(parts), sum(n_nat)
+            takes = self.weighing.weighed if self.is_weighted else self.selection.elements_of
+            self._elements = takes(self.chunk, self.dtype)
+        return self._elements
 
 
 @cache
@@ -71,9 +128,21 @@ def backend_of(folder: str) -> Backend:
     return Backend(folder)
 
 
+def _folder_for(chunk: Any) -> str:
+    values = values_of(parts_of(chunk)[0])
+    if isinstance(values, np.ndarray):
+        return "cpu"
+    return "cuda" if is_cupy(values) else "reference"
+
+
 def backend_for(chunk: Any) -> Backend:
     """Return the kernels for a chunk, with companions or without, or for `Several`."""
-    chunk = values_of(parts_of(chunk)[0])
-    if isinstance(chunk, np.ndarray):
-        return backend_of("cpu")
-    return backend_of("cuda" if is_cupy(chunk) else "reference")
+    return backend_of(_folder_for(chunk))
+
+
+def of(chunk: Any, dtype: np.dtype[Any]) -> Backend:
+    """Check a chunk, or `Several`, and bind its kernels to it; return bound ones unchanged."""
+    if isinstance(chunk, Backend):
+        return chunk
+    chunk = chunk if isinstance(chunk, Several) else checked_chunk(chunk, dtype)
+    return Backend(_folder_for(chunk), chunk, dtype)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from dask_gpuselect.arrays import is_cupy, like, namespace, to_host
+from dask_gpuselect.arrays import is_cupy, like, namespace, to_host, usual
 from dask_gpuselect.devices import memory_bytes
 from dask_gpuselect.kernels.companions import (
     Accompanied,
@@ -19,7 +19,7 @@ from dask_gpuselect.kernels.companions import (
     parts_of,
     values_of,
 )
-from dask_gpuselect.kernels.registry import backend_for
+from dask_gpuselect.kernels.registry import backend_for, of
 from dask_gpuselect.maths.run_slots import SortedSlots
 from dask_gpuselect.maths.slots import Slots, over_slots
 
@@ -31,12 +31,14 @@ SHARE = 16  # a chunk that is sorted with its weights takes up to 66 bytes for e
 def in_slots(chunk: Any, dtype: np.dtype[Any]) -> Any:
     """Divide a chunk by its labels into slots, as `apart` does or sorted together.
 
-    A chunk without labels is returned unchanged. Elements with weights are sorted together where
+    Kernels are bound to a chunk without labels. Elements with weights are sorted together where
     kernels do that and the device has room: with 18 slots of 2^23 elements, one slot after the
-    other takes two to four times as long.
+    other takes two to four times as long. What is divided already is returned unchanged.
     """
-    if not isinstance(chunk, Accompanied) or chunk.labels is None:
+    if isinstance(chunk, Slots | SortedSlots):
         return chunk
+    if not isinstance(chunk, Accompanied) or chunk.labels is None:
+        return of(chunk, dtype)
     if chunk.weights is None or not is_cupy(chunk.values):
         return apart(chunk)
     runs = None
@@ -75,7 +77,7 @@ def group_codes(chunk: Accompanied, codes_of: CodesOf) -> Any:
     """
     labels, keeps = chunk.labels, chunk.keeps
     assert labels is not None
-    codes = codes_of(labels if is_cupy(labels) else to_host(labels)).reshape(-1)
+    codes = codes_of(usual(labels)).reshape(-1)
     if keeps is None:
         return codes
     keeps = keeps if is_cupy(codes) else to_host(keeps)

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.arrays import checked, is_cupy, namespace, to_host
+from dask_gpuselect.arrays import checked, is_cupy, namespace, usual
 from dask_gpuselect.kernels.companions import (
     Accompanied,
     ChunkColumn,
     CodesOf,
     as_codes,
-    checked_chunk,
-    values_of,
+    unpaired,
+    words_of,
 )
 from dask_gpuselect.kernels.compiling import one_way
 from dask_gpuselect.kernels.reference.at_once import lanes_last
-from dask_gpuselect.kernels.registry import backend_for
+from dask_gpuselect.kernels.registry import backend_for, of
 from dask_gpuselect.kernels.slots import group_codes
 from dask_gpuselect.maths.lane_cuts import join
 from dask_gpuselect.maths.value_counts import ValueCounts
@@ -29,9 +29,9 @@ from dask_gpuselect.maths.value_counts import ValueCounts
 @one_way
 def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:
     """Count every value in a chunk of any shape, of a countable dtype, as in a single lane."""
-    chunk = checked_chunk(chunk, dtype)
-    counts = backend_for(chunk).selection.value_counts(chunk, dtype)
-    return _with_left_out(counts, math.prod(chunk.shape))
+    bound = of(chunk, dtype)
+    counts = bound.selection.value_counts(bound.chunk, dtype)
+    return _with_left_out(counts, bound.size)
 
 
 @one_way
@@ -45,14 +45,12 @@ def lane_value_counts(column: ChunkColumn, known: None = None) -> ValueCounts:
 
 
 def _counts_of_chunk(chunk: Any, dtype: np.dtype[Any], axes: tuple[int, ...]) -> ValueCounts:
-    values = values_of(chunk)
+    values, keeps = unpaired(chunk)
     rows = _rows_of_lanes(checked(values, dtype), axes)
-    keeps = None
-    if isinstance(chunk, Accompanied) and chunk.keeps is not None:
-        keeps = _rows_of_lanes(chunk.keeps, axes)
+    keeps = None if keeps is None else _rows_of_lanes(keeps, axes)
     n_words = 1 << 8 * dtype.itemsize
     if is_cupy(values):
-        table = backend_for(values).groups.lane_counts(_words(rows, dtype), keeps, n_words)
+        table = backend_for(values).groups.lane_counts(words_of(rows, dtype), keeps, n_words)
         if table is not None:
             n_left_out = rows.shape[1] - table.sum(axis=1)
             return ValueCounts.of_words(table, dtype, n_left_out)
@@ -83,41 +81,21 @@ def group_value_counts(
 
     Scratch: the codes of one chunk, and 8 bytes for each possible value of each group.
     """
-    kernel = backend_for(_counted_as(chunks[0])).groups.value_counts
+    kernel = backend_for(usual(chunks[0].values)).groups.value_counts
 
     def parts() -> Iterator[tuple[Any, Any]]:
         for chunk in chunks:
-            words = _words(checked(chunk.values, dtype), dtype)
-            yield words.reshape(-1), _codes_beside(chunk, codes_of)
+            words = words_of(usual(checked(chunk.values, dtype)), dtype)
+            yield words.reshape(-1), as_codes(group_codes(chunk, codes_of), words)
 
     def left_out() -> Iterator[tuple[Any, Any]]:
         """Yield the masked elements as words that are all equal, with their codes."""
         for chunk in chunks:
             if chunk.keeps is not None:
                 others = namespace(chunk.keeps).logical_not(chunk.keeps)
-                codes = _codes_beside(replace(chunk, keeps=others), codes_of)
+                codes = group_codes(replace(chunk, keeps=others), codes_of)
+                codes = as_codes(codes, usual(chunk.values))
                 yield namespace(codes).zeros(codes.shape, dtype=np.uint8), codes
 
     table = kernel(parts(), n_groups, 1 << 8 * dtype.itemsize)
     return ValueCounts.of_words(table, dtype, kernel(left_out(), n_groups, 1)[:, 0])
-
-
-def _counted_as(chunk: Accompanied) -> Any:
-    """Return an array of the kind whose kernels count a chunk: the chunk's own, or NumPy's."""
-    return chunk.values if is_cupy(chunk.values) else np.empty(0)
-
-
-def _codes_beside(chunk: Accompanied, codes_of: CodesOf) -> Any:
-    """Return the group of each element, -1 if masked, for the kernels that count the chunk."""
-    kind, codes = _counted_as(chunk), group_codes(chunk, codes_of)
-    return as_codes(codes if is_cupy(kind) else to_host(codes), kind)
-
-
-def _words(values: Any, dtype: np.dtype[Any]) -> Any:
-    """Return the bits of elements of a countable dtype as unsigned integers, of the same shape.
-
-    They stay on a CUDA device; other arrays go to the host.
-    """
-    values = values if is_cupy(values) else to_host(values)
-    native = values.astype(dtype.newbyteorder("="), copy=False)
-    return native.view(np.dtype(f"u{dtype.itemsize}"))

@@ -46,7 +46,7 @@ def by_steps(parts: list[NDArray[Any]], dtype: np.dtype[Any], n_pivots: int) -> 
     """The deviation by the pure functions alone, with so many pivots a chunk; and how many elements
     were gathered at once, at most."""
     question = DeviationQuestion.of(dtype, 1.0, skips_missing=False)
-    flat = [kernels.elements_of(part, dtype)[0] for part in parts]
+    flat = [kernels.of(part, dtype).elements[0] for part in parts]
     cuts = Cuts.merge([reference.cuts(part, n_pivots) for part in flat])
 
     def tally(brackets: Any) -> Tally:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dask_gpuselect import kernels
 from dask_gpuselect.arrays import to_host
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu.cells import SORT_AT_MOST
@@ -198,20 +199,19 @@ def check(
     n_pivots = max(pivot_count(len(exact.values)), 1)
     check_cuts(kernel.module.cuts(*given, n_pivots), exact, n_pivots)
     check_moments(kernel.module.moments(*given), exact)
-    chunk = kernel.chunk(values, weights, keeps)
-    check_moments(kernel.module.moments_ahead(chunk, values.dtype)(), exact)
+    bound = kernels.of(kernel.chunk(values, weights, keeps), values.dtype)
+    check_moments(kernel.module.moments_ahead(bound)(), exact)
     for number in n_ends:
         step = max(len(exact.values) // max(number, 1), 1)
         ends = np.unique(exact.values[step // 2 :: step][:number])
         brackets = Brackets(ends, hashed(np.arange(len(ends) + 1) + 3 * number) < 0.4)
         n_candidates = check_tally(kernel.module.tally(*given, brackets, n), brackets, exact)
-        tally = kernel.module.tally_in_place(chunk, values.dtype, brackets, n)
+        tally = kernel.module.tally_in_place(bound, brackets, n)
         assert check_tally(tally, brackets, exact) == n_candidates
         assert [tally.n_missing, tally.n_idle, tally.n_left_out] == exact.numbers
         if n_candidates:
             assert kernel.module.tally(*given, brackets, n_candidates - 1) is None
-            about = chunk, values.dtype, brackets, n_candidates - 1
-            assert kernel.module.tally_in_place(*about) is None
+            assert kernel.module.tally_in_place(bound, brackets, n_candidates - 1) is None
         if len(ends := ends[np.isfinite(ends)]) > 1:
             check_products(partial(kernel.module.products, *given), ends, exact)
 

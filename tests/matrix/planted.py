@@ -186,11 +186,10 @@ ROWS = {
         "median = ask(x, question.median, True)",
     ),
     "a chunk is copied four times": (
-        "kernels/__init__.py",
-        "    chunk = checked_chunk(chunk, dtype)\n    selection = backend_for(chunk).selection",
-        "    chunk = checked_chunk(chunk, dtype)\n"
-        "    copies = [values_of(chunk).copy() for _ in range(6)]\n"
-        "    selection = backend_for(copies[2]).selection",
+        "kernels/registry.py",
+        "            self._elements = takes(self.chunk",
+        "            self.copies = [values_of(self.chunk).copy() for _ in range(6)]\n"
+        "            self._elements = takes(self.chunk",
     ),
     "the compiled tally takes an element above a bar for one below": (
         "kernels/cpu/spans.py",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.companions import Accompanied, words_of
+from dask_gpuselect.kernels.companions import unpaired, words_of
 from dask_gpuselect.kernels.compiling import kernel, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.word_counts import counts_of_words
@@ -15,12 +15,19 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.value_counts import ValueCounts
 
 
-def elements_of(chunk: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
+def elements_of(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
     """Return the elements of a chunk without NaT, and the number of NaT.
 
-    It is a view if the chunk is contiguous and its dtype is compared as it is.
+    It is a view if the chunk has no mask and is contiguous, and its dtype is compared as it is. See
+    `reference.selection.elements_of`.
     """
-    return without_nat(flat(chunk, dtype), dtype)
+    values, keeps = unpaired(chunk)
+    if keeps is not None and not (values.flags.c_contiguous and keeps.flags.c_contiguous):
+        values, keeps = values[keeps], None
+    elements = flat(values, dtype)
+    if keeps is not None:
+        elements = _compacted(elements, keeps.reshape(-1))
+    return without_nat(elements, dtype)
 
 
 def without_nat(values: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
@@ -40,15 +47,6 @@ def flat(chunk: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.require(values, selection_dtype(dtype), ["C", "A"])
 
 
-def unmasked(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
-    """Return the unmasked elements of a chunk; see `reference.selection.unmasked`."""
-    if chunk.keeps is None:
-        return elements_of(chunk.values, dtype)
-    if not (chunk.values.flags.c_contiguous and chunk.keeps.flags.c_contiguous):
-        return elements_of(chunk.values[chunk.keeps], dtype)
-    return without_nat(_compacted(flat(chunk.values, dtype), chunk.keeps.reshape(-1)), dtype)
-
-
 @until_compiled(lambda values, keeps: values[keeps])
 def _compacted(values: NDArray[Any], keeps: NDArray[np.bool_]) -> NDArray[Any]:
     """Return the unmasked elements."""
@@ -56,9 +54,10 @@ def _compacted(values: NDArray[Any], keeps: NDArray[np.bool_]) -> NDArray[Any]:
     return out[: _compact(values, keeps, out)]
 
 
-def value_counts(chunk: NDArray[Any] | Accompanied, dtype: np.dtype[Any]) -> ValueCounts:
+def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:
     """Count every value; see `reference.selection.value_counts`."""
-    words, _ = words_of(chunk, dtype, unmasked, elements_of)
+    words = words_of(chunk, dtype)
+    words, _ = elements_of(words, words.dtype)
     return ValueCounts.of_words(counts_of_words(words, 1 << 8 * dtype.itemsize)[None], dtype)
 
 

@@ -63,7 +63,14 @@ from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE
 # --- Elements that take part ----------------------------------------------------------------------
 
 
-@until_compiled(reference.weighed)
+def _by_numpy(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any], int]:
+    """Return what `reference.weighing.weighed` does, in a form that kernels take too."""
+    *arrays, n_missing = reference.weighed(chunk, dtype)
+    values, weights = (np.require(array, None, ["C", "A"]) for array in arrays)
+    return values, weights, n_missing
+
+
+@until_compiled(_by_numpy)
 def weighed(
     chunk: Accompanied, dtype: np.dtype[Any]
 ) -> tuple[NDArray[Any], NDArray[np.float64], int]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.companions import Accompanied, each_array, values_of
+from dask_gpuselect.kernels.companions import Accompanied, each_array, unpaired, values_of
 from dask_gpuselect.kernels.compiling import kernel_of, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu import (
@@ -224,10 +224,10 @@ def _answer_floats(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: Window
     is_half &= order.dtype == dtype.newbyteorder("=") and not order.deviates  # them is a float32
     if frame.n > window_networks.MOST or not (is_half or _is_plain_float(dtype, order)):
         return None
-    keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
-    may_lack = keeps is not None or _has_missing(values_of(chunk), dtype)
+    values, keeps = unpaired(chunk)
+    may_lack = keeps is not None or _has_missing(values, dtype)
     own = np.dtype(np.float32) if is_half else dtype.newbyteorder("=")
-    values = np.ascontiguousarray(values_of(chunk).astype(own, copy=False))
+    values = np.ascontiguousarray(values.astype(own, copy=False))
     keeps = None if keeps is None else np.ascontiguousarray(keeps)
     answers = window_floats.answers(values, keeps, frame, order, may_lack=may_lack)
     if answers is None:
@@ -348,9 +348,9 @@ def _lacks(chunk: Any, dtype: np.dtype[Any]) -> bool:
 
 def _keys(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None, bool]:
     """Return the keys of a chunk, with the last of NaN, its mask, and whether there are NaN."""
-    values = values_of(chunk).astype(dtype.newbyteorder("="), copy=False)
-    words = np.ascontiguousarray(values).view(f"u{dtype.itemsize}")
-    keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
+    values, keeps = unpaired(chunk)
+    values = np.ascontiguousarray(values.astype(dtype.newbyteorder("="), copy=False))
+    words = values.view(f"u{dtype.itemsize}")
     if dtype.kind in "bu":
         return words, keeps, False
     keys = np.empty_like(words)

@@ -76,9 +76,10 @@ def sample(values: Elements, size: int) -> NDArray[Any]:
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
 
 
-def is_best_whole(values: Array, times: int = 1) -> bool:
+def is_best_whole(values: Any, times: int = 1) -> bool:
     """Return whether all elements are best taken as candidates."""
-    return bool(times * len(digits(values.dtype)) * values.nbytes <= MOST_READ)
+    dtype = values.dtype
+    return bool(times * len(digits(dtype)) * values.size * dtype.itemsize <= MOST_READ)
 
 
 def whole(values: Elements, ranks: Callable[[int], Any]) -> Tally:

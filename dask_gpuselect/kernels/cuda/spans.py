@@ -186,8 +186,8 @@ def tally_and_sums(
     if len(brackets.ends) > source.MOST_ENDS:
         sums = Moments.merge([moments(part, brackets.ends) for part in parts_of(values)])
         return tally_on_device(values, brackets, most), sums
-    tally, summed = _tally_few(values, brackets, most, ranks, is_summed=True)
-    return tally, moments_of(summed, n_unmasked(values))
+    tally, summed, n = _tally_few(values, brackets, most, ranks, is_summed=True)
+    return tally, moments_of(summed, n)
 
 
 def _tally_few(
@@ -197,8 +197,11 @@ def _tally_few(
     ranks: Ranks = None,
     *,
     is_summed: bool = False,
-) -> tuple[Tally | None, IntArray]:
-    """Tally an array at few ends; return the tally, and the digits of sums if it is summed."""
+) -> tuple[Tally | None, IntArray, int]:
+    """Tally an array at few ends.
+
+    Return the tally, the digits of sums if it is summed, and the number of unmasked elements.
+    """
     layout, sheet = _sheet_of(brackets)
     n, form = n_unmasked(values), 0
     wanted = np.empty(0, np.int64) if ranks is None else ranks(n)
@@ -214,7 +217,7 @@ def _tally_few(
     if n_ranks:
         start_located(candidates, layout, device_sheet, n_ranks)
     host = device_sheet.get()
-    return tally_with(host, layout, candidates, n, n_ranks), sums_behind(host, layout)
+    return tally_with(host, layout, candidates, n, n_ranks), sums_behind(host, layout), n
 
 
 def tally_with(host: Any, layout: Layout, candidates: Array, n: int, n_ranks: int) -> Tally | None:

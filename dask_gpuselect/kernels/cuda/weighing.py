@@ -33,6 +33,7 @@ from dask_gpuselect.kernels.cuda.source import (
 from dask_gpuselect.kernels.cuda.spans import DeviceCandidates, joined, split
 from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import elements_of, even_positions, heavy_cells
+from dask_gpuselect.kernels.registry import Backend
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import (
     CUBE_DIGITS,
@@ -237,7 +238,7 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Tally
 
 
 def tally_in_place(
-    chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int, ranks: Any = None
+    bound: Backend, brackets: Brackets, most: int, ranks: Any = None
 ) -> Tally | None:
     """Count and weigh a chunk exactly, with candidates that stay on the device.
 
@@ -245,14 +246,12 @@ def tally_in_place(
     dtypes than float32, float64 and int64 twice. Scratch on the device: `most` elements with
     float64 weights.
     """
-    given = _as_read(chunk, dtype)
+    given = _as_read(bound.chunk, bound.dtype)
     if given is None:
-        return reference.tally_in_place(chunk, dtype, brackets, most)
+        return reference.tally_in_place(bound, brackets, most)
     tallied, n_masked = _tallied(given, brackets, most)
-    if tallied is None:
-        return None
-    n_unmasked = chunk.size - n_masked
-    return reference.with_others(tallied, chunk, dtype, tallied.n_missing, n_unmasked)
+    n_unmasked = given.size - n_masked
+    return tallied and reference.with_others(tallied, bound, tallied.n_missing, n_unmasked)
 
 
 def _tallied(given: AsRead, brackets: Brackets, most: int) -> tuple[Tally | None, int]:
@@ -475,14 +474,14 @@ def moments(values: Array, weights: Array) -> Moments:
     return moments_of(values, weights, [0], [values.size])
 
 
-def moments_ahead(chunk: Accompanied, dtype: np.dtype[Any]) -> Callable[[], Moments]:
+def moments_ahead(bound: Backend) -> Callable[[], Moments]:
     """Start to sum a whole chunk exactly; see `reference.weighing.moments_ahead`.
 
     Reads it once.
     """
-    given = _as_read(chunk, dtype)
-    if given is None or dtype.kind in "mM" or chunk.size <= FEW:
-        return reference.moments_ahead(chunk, dtype)
+    given = _as_read(bound.chunk, bound.dtype)
+    if given is None or bound.dtype.kind in "mM" or given.size <= FEW:
+        return reference.moments_ahead(bound)
     return _start_moments(given, [0], [given.size])
 
 

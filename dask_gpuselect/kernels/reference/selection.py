@@ -24,7 +24,7 @@ from dask_gpuselect.arrays import (
     numpy_dtype,
     to_host,
 )
-from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.companions import unpaired
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
@@ -34,25 +34,21 @@ from dask_gpuselect.maths.rulers import Ruler
 from dask_gpuselect.maths.value_counts import ValueCounts
 
 
-def elements_of(chunk: Array, dtype: np.dtype[Any]) -> tuple[Array, int]:
+def elements_of(chunk: Any, dtype: np.dtype[Any]) -> tuple[Array, int]:
     """Return the elements of a chunk as the kernels take them, without NaT, and the number of NaT.
 
     Parameters
     ----------
-    chunk : array
+    chunk : array, or Accompanied by a mask
         Elements, of any shape.
     dtype : dtype
         The dtype of the dask array.
     """
-    flat = namespace(chunk).reshape(chunk, (math.prod(chunk.shape),))
+    values, keeps = unpaired(chunk)
+    values = values if keeps is None else values[keeps]
+    flat = namespace(values).reshape(values, (math.prod(values.shape),))
     wanted = selection_dtype(dtype)
-    return (flat if numpy_dtype(chunk) == wanted else as_type(flat, wanted.name)), 0
-
-
-def unmasked(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, int]:
-    """Return the unmasked elements of a chunk, as `elements_of` does."""
-    values = chunk.values
-    return elements_of(values if chunk.keeps is None else values[chunk.keeps], dtype)
+    return (flat if numpy_dtype(values) == wanted else as_type(flat, wanted.name)), 0
 
 
 def cuts(values: Array, n_pivots: int) -> Cuts:
@@ -80,7 +76,7 @@ def cuts_of_sorted(ordered: Array, n_missing: int, n_pivots: int) -> Cuts:
     return Cuts.of_chunk(pivots, *_counts(ordered, pivots), n_valid, n_missing)
 
 
-def value_counts(chunk: Array, dtype: np.dtype[Any]) -> ValueCounts:
+def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:
     """Count every value among the elements of a chunk.
 
     Parameters
@@ -95,8 +91,7 @@ def value_counts(chunk: Array, dtype: np.dtype[Any]) -> ValueCounts:
     ValueCounts
         Of one lane, on the host.
     """
-    elements = unmasked if isinstance(chunk, Accompanied) else elements_of
-    ordered, n_missing = _sort_valid(elements(chunk, dtype)[0])
+    ordered, n_missing = _sort_valid(elements_of(chunk, dtype)[0])
     distinct = namespace(ordered).unique_counts(ordered)
     order = np.argsort(values := to_host(distinct.values))
     counts = to_host(distinct.counts).astype(np.int64)
@@ -153,8 +148,8 @@ def _tally_of_sorted(ordered: Array, n_missing: int, brackets: Brackets, most: i
     stops = np.append(below, np.int64(n_valid))[brackets.wanted]
     if int((stops - starts).sum()) > most:
         return None
-    pieces = [to_host(ordered[int(a) : int(b)]) for a, b in zip(starts, stops, strict=True)]
-    candidates = Candidates(np.concatenate([brackets.ends[:0], *pieces]))
+    pieces = [slice(0, 0), *map(slice, starts.tolist(), stops.tolist())]
+    candidates = Candidates(_joined(ordered, pieces))
     return Tally(below, upto, candidates, n_valid, n_missing)
 
 

@@ -28,7 +28,7 @@ from dask_gpuselect.arrays import (
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference.sampling import random_places
 from dask_gpuselect.kernels.reference.selection import elements_of, even_positions
-from dask_gpuselect.kernels.registry import backend_for
+from dask_gpuselect.kernels.registry import Backend
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import AT_ONCE, ExactSums
@@ -229,24 +229,19 @@ def tally_in_order(tallied: Tally) -> Tally:
 
 
 def tally_in_place(
-    chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int, ranks: Any = None
+    bound: Backend, brackets: Brackets, most: int, ranks: Any = None
 ) -> Tally | None:
     """Tally a whole chunk, with candidates and their weights that may stay on its device.
 
     None if there are more than `most`. Raises as `weighed` does. `ranks` are ignored.
     """
-    own = backend_for(chunk).weighing
-    values, weights, n_missing = own.weighed(chunk, dtype)
-    tallied: Tally | None = own.tally(values, weights, brackets, most)
-    return tallied and with_others(tallied, chunk, dtype, n_missing)
+    values, weights, n_missing = bound.elements
+    tallied: Tally | None = bound.weighing.tally(values, weights, brackets, most)
+    return tallied and with_others(tallied, bound, n_missing)
 
 
 def with_others(
-    tallied: Tally,
-    chunk: Accompanied,
-    dtype: np.dtype[Any],
-    n_missing: int,
-    n_unmasked: int | None = None,
+    tallied: Tally, bound: Backend, n_missing: int, n_unmasked: int | None = None
 ) -> Tally:
     """Add to a tally the number of missing, masked and weightless elements.
 
@@ -254,6 +249,7 @@ def with_others(
     due where valid elements all weigh 0. Therefore they are told apart only if no element of the
     chunk has a positive weight.
     """
+    chunk, dtype = bound.chunk, bound.dtype
     if n_unmasked is None:
         n_unmasked = chunk.size if chunk.keeps is None else n_true(chunk.keeps)
     n_idle = n_unmasked - tallied.n_valid - n_missing
@@ -346,13 +342,12 @@ def moments(values: Array, weights: Array) -> Moments:
     return Moments.of(values, np.zeros(len(values), np.int64), 1, weights=weights)
 
 
-def moments_ahead(chunk: Accompanied, dtype: np.dtype[Any]) -> Callable[[], Moments]:
+def moments_ahead(bound: Backend) -> Callable[[], Moments]:
     """Start to sum a whole chunk exactly, as `moments` does.
 
     Returns a function that waits for the sums. It raises as `weighed` does.
     """
-    own = backend_for(chunk).weighing
-    return lambda: own.moments(*own.weighed(chunk, dtype)[:2])
+    return lambda: bound.weighing.moments(*bound.elements[:2])
 
 
 def places(values: NDArray[Any], ends: NDArray[Any]) -> tuple[IntArray, NDArray[np.bool_]]:

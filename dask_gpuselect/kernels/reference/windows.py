@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.arrays import Array, all_true, as_type, like, namespace, numpy_dtype, to_host
-from dask_gpuselect.kernels.companions import Accompanied, values_of
+from dask_gpuselect.kernels.companions import Accompanied, unpaired, values_of
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.keys import selection_dtype
@@ -98,9 +98,7 @@ def _outside_of(padding: tuple[Piecewise, ...]) -> tuple[tuple[int, int], ...]:
 
 def bordered(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
     """Pad a chunk by what its windows reach, as it is read; see `padded`."""
-    values, keeps = chunk, None
-    if isinstance(chunk, Accompanied):
-        values, keeps = chunk.values, chunk.keeps
+    values, keeps = unpaired(chunk)
     padding = _padding(tuple(sides), values.shape)
     if padding is None:
         return padded(chunk, sides, fill)
@@ -127,9 +125,10 @@ def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
     fill : scalar, optional
         The value of what is outside; by default it is masked out.
     """
-    values = _extended(values_of(chunk), sides)
-    if isinstance(chunk, Accompanied) and chunk.keeps is not None:
-        values = Accompanied(values, _extended(chunk.keeps, sides))
+    values, keeps = unpaired(chunk)
+    values = _extended(values, sides)
+    if keeps is not None:
+        values = Accompanied(values, _extended(keeps, sides))
     return with_outside(values, [each.outside for each in sides], fill)
 
 
@@ -164,8 +163,7 @@ def with_outside(chunk: Any, outside: Sequence[tuple[int, int]], fill: Any = Non
     """
     if not any(map(any, outside)):
         return chunk
-    values = values_of(chunk)
-    keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
+    values, keeps = unpaired(chunk)
     dtype = numpy_dtype(values)
     value = np.zeros((), dtype)[()] if fill is None else np.asarray(fill).astype(dtype)[()]
     if fill is None or keeps is not None:
@@ -194,8 +192,7 @@ def counts(chunk: Any, frame: Frame) -> tuple[Array, Array]:
     Counts have the shape of the answers. They are one number, broadcast, where nothing is missing
     or left out.
     """
-    values = values_of(chunk)
-    keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
+    values, keeps = unpaired(chunk)
     xp, shape = namespace(values), frame.shape(tuple(values.shape))
 
     def same(n: int) -> Array:
@@ -206,8 +203,7 @@ def counts(chunk: Any, frame: Frame) -> tuple[Array, Array]:
 
 def valid_counts(chunk: Any, frame: Frame) -> Array:
     """Count the valid elements of each window, in kind, by one sum of marks."""
-    values = values_of(chunk)
-    keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
+    values, keeps = unpaired(chunk)
     if (is_missing := _missing(values)) is not None:
         keeps = ~is_missing if keeps is None else keeps & ~is_missing
     if keeps is not None:
