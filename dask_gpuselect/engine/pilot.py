@@ -206,7 +206,8 @@ def _narrowed(
     """
     while tally is not None and tally.weighs:
         n, dtype = len(tally.candidates), tally.candidates.dtype
-        inside = Accompanied(tally.candidates.elements, weights=tally.weights)
+        pairs = Accompanied(tally.candidates.elements, weights=tally.weights)
+        inside = kernels.of(pairs, dtype)
         about = inside, dtype, NARROWING
         sample = partial(kernels.sorted_sample, *about, n_answers=question.n_answers)
         try:

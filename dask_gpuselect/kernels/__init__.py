@@ -179,12 +179,12 @@ def _of_elements(
     """
     purpose, function = path.split(".")
 
-    def call(chunk: Any, dtype: np.dtype[Any], *others: Any) -> Any:
+    def call(chunk: Any, dtype: np.dtype[Any], *others: Any, **how: Any) -> Any:
         bound = of(chunk, dtype)
         if of_weighted and bound.is_weighted:
-            return of_weighted(bound, *others)
+            return of_weighted(bound, *others, **how)
         kernel = getattr(getattr(bound, purpose), function)
-        return _with_others(kernel(bound.elements[0], *others), bound)
+        return _with_others(kernel(bound.elements[0], *others, **how), bound)
 
     return one_way(_named(call, name))
 
@@ -263,7 +263,7 @@ tally_in_place: Callable[..., Tally | None] = one_way(
         _of_elements(
             "tally_in_place",
             "selection.tally_in_place",
-            lambda bound, *others: bound.weighing.tally_in_place(bound, *others),
+            lambda bound, *others, **how: bound.weighing.tally_in_place(bound, *others, **how),
         )
     )
 )
@@ -407,7 +407,7 @@ def sorted_sample(
     bound = of(array, dtype)
     sampled: tuple[Any, float]
     if bound.is_weighted:
-        sampled = bound.weighing.sorted_sample(bound.chunk, dtype, size, n_answers=n_answers)
+        sampled = bound.weighing.sorted_sample(bound, size, n_answers=n_answers)
     else:
         values = bound.elements[0]
         sampled = bound.sampling.sorted_sample(values, min(size, math.prod(values.shape)))

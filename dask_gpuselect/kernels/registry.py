@@ -76,7 +76,7 @@ class Backend:
 
     def __init__(self, folder: str, chunk: Any = None, dtype: Any = None) -> None:
         self._folder, self.chunk, self.dtype = folder, chunk, dtype
-        self._elements: Any = None
+        self._made: dict[Callable[..., Any], Any] = {}
 
     def __getattr__(self, purpose: str) -> Any:
         if purpose.startswith("_"):
@@ -113,13 +113,16 @@ class Backend:
         It is the number of NaT, which are left out. With weights, it is that of NaT and NaN, and
         elements of weight zero are left out as well.
         """
-        if self._elements is None:
-            if isinstance(self.chunk, Several):
-                parts, n_nat = zip(*(part.elements for part in self.parts), strict=True)
-                return Several(parts), sum(n_nat)
-            takes = self.weighing.weighed if self.is_weighted else self.selection.elements_of
-            self._elements = takes(self.chunk, self.dtype)
-        return self._elements
+        if isinstance(self.chunk, Several):
+            parts, n_nat = zip(*(part.elements for part in self.parts), strict=True)
+            return Several(parts), sum(n_nat)
+        return self.once(self.weighing.weighed if self.is_weighted else self.selection.elements_of)
+
+    def once(self, make: Callable[[Any, np.dtype[Any]], Any]) -> Any:
+        """Return what a function makes of the chunk and its dtype; it is called once."""
+        if make not in self._made:
+            self._made[make] = make(self.chunk, self.dtype)
+        return self._made[make]
 
 
 @cache

@@ -187,9 +187,9 @@ ROWS = {
     ),
     "a chunk is copied four times": (
         "kernels/registry.py",
-        "            self._elements = takes(self.chunk",
+        "            self._made[make] = ",
         "            self.copies = [values_of(self.chunk).copy() for _ in range(6)]\n"
-        "            self._elements = takes(self.chunk",
+        "            self._made[make] = ",
     ),
     "the compiled tally takes an element above a bar for one below": (
         "kernels/cpu/spans.py",

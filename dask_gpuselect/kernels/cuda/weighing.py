@@ -246,7 +246,7 @@ def tally_in_place(
     dtypes than float32, float64 and int64 twice. Scratch on the device: `most` elements with
     float64 weights.
     """
-    given = _as_read(bound.chunk, bound.dtype)
+    given = bound.once(_as_read)
     if given is None:
         return reference.tally_in_place(bound, brackets, most)
     tallied, n_masked = _tallied(given, brackets, most)
@@ -329,24 +329,22 @@ def _weighed_at(
     return numbers, counts, np.stack(digits), totals[n_own:].reshape(-1, TOTAL_DIGITS)
 
 
-def sorted_sample(
-    chunk: Accompanied, dtype: np.dtype[Any], size: int, *, n_answers: int = 1
-) -> tuple[WeightedSample, float]:
+def sorted_sample(bound: Backend, size: int, *, n_answers: int = 1) -> tuple[WeightedSample, float]:
     """Draw a sorted sample with weights, reduced to a few stretches.
 
     The stretches of up to `MOST_MEASURED` elements are measured, which takes a read, and those of
     more for many quantiles: 99 of 2^28 took 51 ms instead of 335. For very many quantiles of fewer,
     the sample is all elements. See `reference.weighing.sorted_sample`.
     """
-    given = _as_read(chunk, dtype)
-    if given is None or not chunk.size:
-        return reference.sorted_sample(chunk, dtype, size)
+    given, n = bound.once(_as_read), bound.size
+    if given is None or not n:
+        return reference.sorted_sample(bound, size)
     is_many = n_answers > FEW_ANSWERS
-    is_all = n_answers > MEASURED_ANSWERS and chunk.size <= MOST_MEASURED
-    size = chunk.size if is_all else min(size, chunk.size)
-    is_measured = is_many or LEAST_MEASURED < chunk.size <= MOST_MEASURED
+    is_all = n_answers > MEASURED_ANSWERS and n <= MOST_MEASURED
+    size = n if is_all else min(size, n)
+    is_measured = is_many or LEAST_MEASURED < n <= MOST_MEASURED
     n_stretches = min(SORTED if is_all else MEASURED if is_measured else STRETCHES, size)
-    rate = size / chunk.size
+    rate = size / n
     drawn = cupy.empty(size, selection_dtype(given.values.dtype))
     weighs, stretches = cupy.empty(size, np.float64), cupy.empty((4, n_stretches), np.float64)
     given.launch("weigh_drawn", *given, size, drawn, weighs, n_threads=size)
@@ -364,7 +362,7 @@ def sorted_sample(
         return reduced, rate
     # The sums fit into 63 bits if no weight is larger than those of the sample.
     share, exponent = math.frexp(largest)
-    n_bits = chunk.size.bit_length() - 63
+    n_bits = n.bit_length() - 63
     counts, sums = _segments(given, last, exponent + n_bits)
     return reduced.measured(counts, sums * np.float64(2.0**n_bits / share), rate), 1.0
 
@@ -479,7 +477,7 @@ def moments_ahead(bound: Backend) -> Callable[[], Moments]:
 
     Reads it once.
     """
-    given = _as_read(bound.chunk, bound.dtype)
+    given = bound.once(_as_read)
     if given is None or bound.dtype.kind in "mM" or given.size <= FEW:
         return reference.moments_ahead(bound)
     return _start_moments(given, [0], [given.size])

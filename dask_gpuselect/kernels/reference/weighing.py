@@ -269,16 +269,14 @@ def _is_missing(values: Array, dtype: np.dtype[Any]) -> Array:
     return values != values
 
 
-def sorted_sample(
-    chunk: Accompanied, dtype: np.dtype[Any], size: int, *, n_answers: int = 1
-) -> tuple[WeightedSample, float]:
+def sorted_sample(bound: Backend, size: int, *, n_answers: int = 1) -> tuple[WeightedSample, float]:
     """Draw valid elements at `size` random places, ascending, with their weights.
 
     Also returns the share of all places that were drawn. Invalid weights are skipped: a later read
     of all of them raises. The sample is for `n_answers` quantiles, which may be so many that it
     takes a read to make it exact.
     """
-    n, flat = chunk.size, (chunk.size,)
+    chunk, n, flat = bound.chunk, bound.size, (bound.size,)
     size = min(size, n)
     places = random_places(n, size)
     drawn = {}
@@ -288,7 +286,7 @@ def sorted_sample(
     weights = drawn["weights"].astype(np.float64)
     takes = (weights > 0) & np.isfinite(weights) & drawn.get("keeps", True)
     sampled = Accompanied(drawn["values"][takes], None, weights[takes])
-    values, weights, _ = weighed(sampled, dtype)
+    values, weights, _ = weighed(sampled, bound.dtype)
     order = np.argsort(values)
     return WeightedSample.of(values[order], weights[order]), size / max(n, 1)
 
