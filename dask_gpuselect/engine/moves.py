@@ -49,8 +49,6 @@ from dask_gpuselect.engine.source import (
 )
 from dask_gpuselect.kernels.companions import Accompanied, stretched, values_of
 
-Chunks = tuple[tuple[int, ...], ...]
-
 
 def in_moved_tiles(x: DaskArray, axes: tuple[int, ...], how: Scratch) -> DaskArray:
     """Make an array of the lanes of `x` in tiles, by dask's P2P rechunk.
@@ -164,7 +162,7 @@ def _companion_to_move(chunk: Any, companion: Companion) -> Any:
     return to_host(companion_of(chunk, companion))
 
 
-def _moved(array: DaskArray, tiles: Chunks, how: Scratch) -> DaskArray:
+def _moved(array: DaskArray, tiles: tuple[tuple[int, ...], ...], how: Scratch) -> DaskArray:
     """Rechunk an array to tiles, but for axes of size 1."""
     chunks = tuple(
         own if own == (1,) else wanted for own, wanted in zip(array.chunks, tiles, strict=True)

@@ -88,7 +88,11 @@ class SortedLanes(Arrays):
     def weighed(
         cls, values: NDArray[Any], weights: NDArray[Any], keeps: NDArray[np.bool_] | None = None
     ) -> Self:
-        """Sort tables of lanes in any order, with weights that are neither negative nor NaN."""
+        """Sort tables of lanes in any order, with weights that are neither negative nor NaN.
+
+        `weights` may have one row for all lanes.
+        """
+        weights = np.broadcast_to(weights, values.shape)
         n_left_out = np.zeros(len(values), np.int64)
         if keeps is not None:
             n_left_out = np.count_nonzero(~keeps, axis=1).astype(np.int64)

@@ -267,11 +267,9 @@ def _sorted_tiles(
 def _masked(parts: Sequence[Any], tables: Iterator[NDArray[Any]]) -> Iterator[SortedLanes]:
     """Yield tables of sorted lanes with masks."""
     left_out = np.sum([left_out_of(part) for part in parts], axis=0)
-    start = 0
     for rows in tables:
-        stop = start + len(rows)
-        yield SortedLanes.of_rows(rows, left_out[start:stop])
-        start = stop
+        yield SortedLanes.of_rows(rows, left_out[: len(rows)])
+        left_out = left_out[len(rows) :]
 
 
 def _sorted_with_weights(parts: Sequence[Any]) -> Iterator[SortedLanes]:
@@ -291,14 +289,11 @@ def _sorted_with_weights(parts: Sequence[Any]) -> Iterator[SortedLanes]:
         tables_of_weights = tiles(weights, most=most, dtype=exact)
     columns = [tiles([part.values for part in parts], most=most)]
     if any(part.keeps is not None for part in parts):
-        columns.append(tiles([_keeps(part) for part in parts], most=most))
-    every = zip(*columns, strict=True)
-    for (values, *keeps), own in zip(every, tables_of_weights, strict=not is_shared):
-        yield weighed_lanes.sorted_with_weights(values, own, *keeps)
-
-
-def _keeps(part: Accompanied) -> Any:
-    return np.broadcast_to(True, part.shape) if part.keeps is None else part.keeps
+        keeps = [np.broadcast_to(part.keeps is None or part.keeps, part.shape) for part in parts]
+        columns.append(tiles(keeps, most=most))
+    every = zip(zip(*columns, strict=True), tables_of_weights, strict=not is_shared)
+    for (values, *others), own in every:
+        yield weighed_lanes.sorted_with_weights(values, own, *others)
 
 
 def left_out_of(part: Accompanied) -> IntArray:

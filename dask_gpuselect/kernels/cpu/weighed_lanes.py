@@ -21,6 +21,7 @@ from dask_gpuselect.kernels.compiling import (
 )
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.bits import key_of, last_bit
+from dask_gpuselect.kernels.cpu.moments import plus_product
 from dask_gpuselect.kernels.cpu.pairs import (
     LARGE,
     LOST,
@@ -50,13 +51,7 @@ MOVES = 8  # places an element of a lane may move, on average, until the lane is
 # --- Sorting lanes with their weights -------------------------------------------------------------
 
 
-def _by_numpy(
-    values: NDArray[Any], weights: NDArray[Any], keeps: NDArray[np.bool_] | None = None
-) -> SortedLanes:
-    return SortedLanes.weighed(values, np.broadcast_to(weights, values.shape), keeps)
-
-
-@until_compiled(_by_numpy)
+@until_compiled(SortedLanes.weighed)
 def sorted_with_weights(
     values: NDArray[Any], weights: NDArray[Any], keeps: NDArray[np.bool_] | None = None
 ) -> SortedLanes:
@@ -71,7 +66,7 @@ def sorted_with_weights(
     """
     n_lanes, n = values.shape
     if values.dtype.kind in "mM" or weights.dtype.kind == "i":
-        return _by_numpy(values, weights, keeps)
+        return SortedLanes.weighed(values, weights, keeps)
     n_left_out = np.zeros(n_lanes, np.int64)
     if keeps is not None:
         n_left_out += n - np.count_nonzero(keeps, axis=1)
@@ -89,7 +84,7 @@ def sorted_with_weights(
     _by_keys(given, keys, shifts, n_valid, ordered, is_sorted)
     left = np.flatnonzero(~is_sorted)
     if left.size:
-        some = _by_numpy(elements[left], weights if len(weights) == 1 else weights[left])
+        some = SortedLanes.weighed(elements[left], weights if len(weights) == 1 else weights[left])
         ordered[0][left], ordered[1][left] = some.values, some.weights
     leave_out_missing(n_left_out, n_valid + n_missing, values, keeps)
     in_order = ordered[0].astype(values.dtype, copy=False)
@@ -161,12 +156,13 @@ def _by_keys(
     """
     values, weights = given
     elements, own = ordered
-    mask = (np.uint64(1) << np.uint64(_bits_of_places(values.shape[1]))) - np.uint64(1)
+    mask = keys.dtype.type((1 << _bits_of_places(values.shape[1])) - 1)
     for i in range(keys.shape[0]):
         n, of_lane = n_valid[i], weights[min(i, weights.shape[0] - 1)]
+        for j in range(n):  # one table at a time is faster
+            elements[i, j] = values[i, keys[i, j] & mask]
         for j in range(n):
-            place = np.uint64(keys[i, j]) & mask
-            elements[i, j], own[i, j] = values[i, place], of_lane[place]
+            own[i, j] = of_lane[keys[i, j] & mask]
         elements[i, n:], own[i, n:] = 0, 0
         left = MOVES * n
         for j in range(1, n if shifts[i] else 0):
@@ -384,28 +380,33 @@ def _unit_of(number: Any, unit: Any) -> Any:
 def _average_in_floats(row: Any, weights: Any, n: Any, q: Any, high: Any, means: Any) -> Any:
     """Average a lane as `_average` does, in single floats; return whether float32 are certain.
 
-    The sums of weights are nearly as exact as pairs, and that of their squares has a relative error
-    of at most n roundings.
+    The sums up to an element are nearly as exact as pairs, and made as far as windows reach. Those
+    of all weights and of their squares have relative errors of at most 64 + n / 64 roundings.
     """
 
     def average(row: Any, weights: Any, n: Any, q: Any, high: Any, means: Any) -> Any:
-        total, rest, square = 0.0, 0.0, 0.0
-        for j in range(n):
-            total, more = two_sum(total, weights[j])
-            rest += more
-            high[j] = total + rest
-            square += weights[j] * weights[j]
-        weight = high[n - 1]
+        weight, square = 0.0, 0.0
+        for start in range(0, n, 64):
+            run, of_run, squares = weights[start : min(start + 64, n)], 0.0, 0.0
+            for j in range(run.size):
+                of_run = plus_product(of_run, run[j], 1.0)
+                squares = plus_product(squares, run[j], run[j])
+            weight, square = weight + of_run, square + squares
         if not SMALL < weight < LARGE:
             return False
         share, width, slack = (weight * weight - square) / weight, square / weight, 2.0**-40
         slack += n * 2.0**-50
         times_weight, by_square = weight / square, weight * weight / square
-        begin = 0
+        total, rest, n_summed, begin = 0.0, 0.0, 0, 0
         for k in range(q.size):
             if k and q[k] < q[k - 1]:
                 begin = 0
             first, stop = q[k] * share - slack * weight, q[k] * share + width
+            while n_summed < n and total + rest <= stop + 2 * slack * weight:
+                total, more = two_sum(total, weights[n_summed])
+                rest += more
+                high[n_summed] = total + rest
+                n_summed += 1
             while begin < n - 1 and high[begin] <= first:  # the window begins behind these
                 begin += 1
             mean = np.float64(row[begin])
@@ -422,7 +423,7 @@ def _average_in_floats(row: Any, weights: Any, n: Any, q: Any, high: Any, means:
             if row[j] == row[begin]:
                 means[k] = row[begin]
                 continue
-            error = 2.0**-46 * size * (j - begin + 4 + by_square + n / 8)
+            error = 2.0**-46 * size * (j - begin + 4 + by_square * (2 + n / 4096) + n / 8)
             means[k] = np.float32(mean)
             is_one = np.float32(mean - error) == np.float32(mean + error)
             if not (is_one and SMALL < size < LARGE):
