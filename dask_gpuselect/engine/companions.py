@@ -255,8 +255,8 @@ def _together_if_small(array: DaskArray, x: DaskArray) -> DaskArray:
     has_common = any(name in x.dask.layers for name in array.dask.layers)
     if not _is_shared(array, x) or not small or has_common:
         return array
-    name = f"shared-companion-together-{tokenize(array.name)}"
-    return in_one_place(array, SmallCompanion, name, numblocks=array.numblocks)
+    label = "shared-companion-together"
+    return in_one_place(array, SmallCompanion, label, numblocks=array.numblocks)
 
 
 def _rechunked(array: DaskArray, wanted: tuple[tuple[float, ...], ...], name: str) -> DaskArray:

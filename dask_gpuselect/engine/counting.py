@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dask.base import tokenize
-
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.answers import Form
@@ -43,13 +41,12 @@ def gathered_bytes(x: DaskArray, most: float) -> int:
 def ask_counts(requests: Sequence[ArrayQuestion], plans: Sequence[object]) -> list[DaskArray]:
     """Answer questions about all elements of arrays that are loaded together, lazily."""
     del plans
-    counts, finishes = [], []
+    finishes: list[graphs.Finish] = []
     for each in requests:
-        counts.append(_counts_of(each))
-        name = f"{each.label}-{tokenize(counts[-1].name, each.question, each.form.shape)}"
         arguments = {"question": each.question, "form": each.form}
-        finishes.append((_answer, name, arguments, each.form.key_index))
-    answers = graphs.reduced_together(counts, "value-counts-merge", ValueCounts.merge, finishes)
+        finishes.append((_answer, each.label, arguments, each.form.key_index))
+    counts = list(map(_counts_of, requests))
+    answers = graphs.reduced_together(counts, ValueCounts.merge, finishes)
     return [each.form.lazy(answer) for each, answer in zip(requests, answers, strict=True)]
 
 
@@ -58,9 +55,8 @@ def _counts_of(request: ArrayQuestion) -> DaskArray:
 
     Questions about the same array share these tasks by key.
     """
-    source, dtype = request.source, request.x.dtype
-    name = f"value-counts-{tokenize(source.name, dtype)}"
-    return graphs.each_chunk(value_counts, name, [source], dtype=dtype)
+    dtype = request.x.dtype
+    return graphs.each_chunk(value_counts, "value-counts", [request.source], dtype=dtype)
 
 
 def _answer(parts: list[Any], question: Question, form: Form) -> Any:
@@ -87,11 +83,9 @@ def gathered_by_counts(request: ArrayQuestion) -> tuple[DaskArray, DaskArray]:
     The tally of each chunk is in a list of one `Gathered`.
     """
     counts, question, label = _counts_of(request), request.question, request.label
-    name = f"{label}-bracket-{tokenize(counts.name, question)}"
-    how = (counts, "value-counts-merge", ValueCounts.merge, _bracketed, name)
+    how = counts, ValueCounts.merge, _bracketed, f"{label}-bracket"
     bracket = graphs.reduced(*how, question=question)
-    name = f"{label}-candidates-{tokenize(counts.name, bracket.name)}"
-    return bracket, graphs.each_chunk(_gathered_of, name, [counts], [bracket])
+    return bracket, graphs.each_chunk(_gathered_of, f"{label}-candidates", [counts], [bracket])
 
 
 def _bracketed(parts: list[ValueCounts], question: Question) -> Brackets:

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from dask.base import tokenize
 
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, pilot
@@ -95,20 +94,16 @@ def _first_load(request: ArrayQuestion, plan: ElementPlan) -> FirstLoad:
     """
     if plan.name == "guess":
         return first_load_unless(request, plan, pilot.ask_pilot(request))
-    source = request.source
-    arguments: dict[str, Any] = {"dtype": request.x.dtype, "share": plan.share}
-    known = list(arguments.items())  # dask 2025.1 gives a dict another token in each process
-    name = f"quantile-cuts-{tokenize(source.name, known)}"
-    cuts = graphs.each_chunk(kernels.cuts, name, [source], **arguments)
+    how = {"dtype": request.x.dtype, "share": plan.share}
+    cuts = graphs.each_chunk(kernels.cuts, "quantile-cuts", [request.source], **how)
     return FirstLoad.of(request, plan, cuts)
 
 
 def first_load_unless(request: ArrayQuestion, plan: ElementPlan, settled: DaskArray) -> FirstLoad:
     """Make the first load of an array, which reads nothing if the answer is `settled` before."""
-    x = request.x
-    name = f"{request.label}-cuts-{tokenize(x.name, plan.share, settled.name)}"
+    x, label = request.x, f"{request.label}-cuts"
     how = {"dtype": x.dtype, "share": plan.share}
-    cuts = each_if_needed(_cuts, name, Reads(x), [settled], partial(operator.is_, None), **how)
+    cuts = each_if_needed(_cuts, label, Reads(x), [settled], partial(operator.is_, None), **how)
     return FirstLoad.of(request, plan, cuts, settled=settled)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -17,6 +17,7 @@ from dask.blockwise import Blockwise, blockwise, blockwise_token
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
 from dask.layers import ArrayBlockIdDep, ArrayBlockwiseDep
+from dask.utils import key_split
 
 from dask_gpuselect.engine.settings import integer
 from dask_gpuselect.engine.source import (
@@ -49,9 +50,17 @@ def objects(graph: Graph, name: str, numblocks: tuple[int, ...]) -> DaskArray:
     return DaskArray(graph, name, chunks, meta=np.empty((0,) * len(numblocks), dtype=object))
 
 
-def literals(name: str, values: Sequence[Any], numblocks: tuple[int, ...]) -> DaskArray:
+def named(label: str, arrays: Iterable[DaskArray], arguments: Mapping[str, Any]) -> str:
+    """Return the name of a layer: a label, and a token of the arrays and arguments of its tasks.
+
+    The label stands for their function. Dask 2025.1 gives a dict another token in each process.
+    """
+    return f"{label}-{tokenize([each.name for each in arrays], list(arguments.items()))}"
+
+
+def literals(label: str, values: Sequence[Any], numblocks: tuple[int, ...]) -> DaskArray:
     """Make a dask array of objects that exist already: one for each block, in C order."""
-    places = np.ndindex(numblocks)
+    places, name = np.ndindex(numblocks), f"{label}-{tokenize(values, numblocks)}"
     nodes = {
         (name, *place): DataNode((name, *place), value)
         for place, value in zip(places, values, strict=True)
@@ -61,9 +70,10 @@ def literals(name: str, values: Sequence[Any], numblocks: tuple[int, ...]) -> Da
 
 def each_chunk(
     function: Callable[..., Any],
-    name: str,
+    label: str,
     grids: list[DaskArray],
     singles: Sequence[DaskArray] = (),
+    /,
     *,
     block_ids: bool = False,
     is_alone: bool = False,
@@ -78,8 +88,8 @@ def each_chunk(
     function : callable
         Takes a block of each of `grids`, the results of `singles`, and, if `block_ids`, the place
         of the block in the grid.
-    name : str
-        Name of the new layer.
+    label : str
+        Prefix of the name of the new layer.
     grids : list of dask arrays
         Arrays with the same grid of blocks, the chunks first.
     singles : sequence of dask arrays
@@ -89,7 +99,7 @@ def each_chunk(
     """
     x, *rest = grids
     index = tuple(range(x.ndim))
-    function = quietly(function)
+    name, function = named(label, [*grids, *singles], arguments), quietly(function)
     needs = {array.name: array.dask for array in (*rest, *singles)}
     if (door := _entrance(x, [(single.name,) for single in singles])) is None:
         pairs: list[Any] = [x.name, index]
@@ -266,73 +276,73 @@ def most_merged(x: DaskArray) -> int:
 
 def reduced(
     grid: DaskArray,
-    merge_name: str,
     merge: Callable[[list[Any]], Any],
     finish: Callable[..., Any],
-    name: str,
+    label: str,
     place: tuple[int, ...] = (),
+    /,
     **arguments: Any,
 ) -> DaskArray:
     """Reduce all objects of a grid by a tree of merges and a last task, in the order of the chunks.
+
+    All reductions of a grid merge its objects by the same function, and share the merges.
 
     Parameters
     ----------
     grid : dask array
         Array of objects.
-    merge_name : str
-        Prefix of the layer of merges.
     merge, finish : callable
         ``list of objects -> object``, and ``list of objects, **arguments -> result``.
-    name : str
-        Name of the last task.
+    label : str
+        Prefix of the name of the last task.
     place : tuple of int
         Indices that follow the name in its key.
     **arguments
         Arguments of `finish`; task references become dependencies.
     """
     every = split_every(None, MERGE_EVERY)
-    merge_name = f"{merge_name}-{tokenize(grid.name, every)}"
+    merge_name = f"{key_split(grid.name)}-merge-{tokenize(grid.name, every)}"
     parts, merges = merge_tree(list(flatten(grid.__dask_keys__())), every, merge, merge_name)
     graph, above = grid.dask, grid.name
     if merges:
         graph = extended(graph, merge_name, merges, {above})
         above = merge_name
     given = List(*map(TaskRef, parts))
-    return _finished((finish, name, arguments, place), graph, {above}, given)
+    return _finished((finish, label, arguments, place), graph, [grid], {above}, given)
 
 
 def in_one_place(
     grid: DaskArray,
     function: Callable[..., Any],
-    name: str,
+    label: str,
     place: tuple[int, ...] = (),
+    /,
     **arguments: Any,
 ) -> DaskArray:
     """Apply ``function(blocks, **arguments)`` to all blocks of an array in one task, in C order."""
     given = List(*map(TaskRef, flatten(grid.__dask_keys__())))
-    return _finished((function, name, arguments, place), grid.dask, {grid.name}, given)
+    return _finished((function, label, arguments, place), grid.dask, [grid], {grid.name}, given)
 
 
 def of_results(
-    parts: Sequence[DaskArray], function: Callable[[list[Any]], Any], name: str
+    parts: Sequence[DaskArray], function: Callable[[list[Any]], Any], label: str
 ) -> DaskArray:
     """Apply ``function(results)`` to the results of some reductions, in one task."""
     given = List(*(TaskRef((part.name,)) for part in parts))
     names = {part.name for part in parts}
-    return _finished((function, name, {}, ()), merged(*parts), names, given)
+    return _finished((function, label, {}, ()), merged(*parts), parts, names, given)
 
 
-def item_of(lists: DaskArray, i: int, name: str) -> DaskArray:
+def item_of(lists: DaskArray, i: int, label: str) -> DaskArray:
     """Select the i-th item of the list that each task makes."""
-    return each_chunk(itemgetter(i), name, [lists])
+    return each_chunk(itemgetter(i), f"{label}-{i}", [lists])
 
 
 def reduced_items(
     lists: DaskArray,
-    layer: str,
     merge: Callable[[list[Any]], Any],
     finish: Callable[..., Any],
-    name: str,
+    label: str,
     arguments_of_each: Sequence[Mapping[str, Any]],
     join: Callable[[list[Any]], Any],
 ) -> DaskArray:
@@ -340,25 +350,28 @@ def reduced_items(
 
     Parameters
     ----------
-    layer, merge, finish
+    merge, finish, label
         As for `reduced`.
     arguments_of_each : sequence of mapping
         Arguments of the last task for each i.
     """
     results = []
     for i, arguments in enumerate(arguments_of_each):
-        items = item_of(lists, i, f"{name}-of-{i}")
-        results.append(reduced(items, layer, merge, finish, f"{name}-{i}", **arguments))
-    return of_results(results, join, name)
+        items = item_of(lists, i, f"{label}-of")
+        results.append(reduced(items, merge, finish, f"{label}-{i}", **arguments))
+    return of_results(results, join, label)
 
 
 Finish = tuple[Callable[..., Any], str, Mapping[str, Any], tuple[int, ...]]
-"""The last task of a reduction: `finish`, `name`, `arguments` and `place` of `reduced`."""
+"""The last task of a reduction: `finish`, `label`, `arguments` and `place` of `reduced`."""
 
 
-def _finished(last: Finish, graph: Graph, above: set[str], *given: Any) -> DaskArray:
-    """Add the last task of a reduction, which takes the results of other tasks."""
-    function, name, arguments, place = last
+def _finished(
+    last: Finish, graph: Graph, arrays: Sequence[DaskArray], above: set[str], *given: Any
+) -> DaskArray:
+    """Add the last task of a reduction of some arrays, which takes the results of other tasks."""
+    function, label, arguments, place = last
+    name = named(label, arrays, arguments)
     key = (name, *place)
     task = Task(key, Step("reduce", quietly(function)), *given, **arguments)
     return objects(extended(graph, name, {key: task}, above | layers_of(arguments)), name, ())
@@ -366,7 +379,6 @@ def _finished(last: Finish, graph: Graph, above: set[str], *given: Any) -> DaskA
 
 def reduced_together(
     grids: Sequence[DaskArray],
-    merge_name: str,
     merge: Callable[[list[Any]], Any],
     finishes: Sequence[Finish],
 ) -> list[DaskArray]:
@@ -377,16 +389,15 @@ def reduced_together(
     eight box plots of ``x[k == i]`` held all of x in memory.
     """
     if len(grids) == 1:
-        (grid,), ((finish, name, arguments, place),) = grids, finishes
-        return [reduced(grid, merge_name, merge, finish, name, place, **arguments)]
-    bundle = bundled(grids, merge_name)
-    names = tokenize(bundle.name, [name for _, name, *_ in finishes])
+        (grid,), ((finish, label, arguments, place),) = grids, finishes
+        return [reduced(grid, merge, finish, label, place, **arguments)]
+    label = f"{key_split(grids[0].name)}-merge"
     merge_each = partial(merge_columns, merge=merge)
-    whole = reduced(bundle, merge_name, merge_each, merge_each, f"{merge_name}-all-{names}")
+    whole = reduced(bundled(grids, label), merge_each, merge_each, f"{label}-all")
     results = []
-    for i, (finish, name, arguments, place) in enumerate(finishes):
-        last = partial(_finish_one, i=i, finish=finish), name, arguments, place
-        results.append(_finished(last, whole.dask, {whole.name}, TaskRef((whole.name,))))
+    for i, (finish, label, arguments, place) in enumerate(finishes):
+        last = partial(_finish_one, finish=finish), label, {"i": i, **arguments}, place
+        results.append(_finished(last, whole.dask, [whole], {whole.name}, TaskRef((whole.name,))))
     return results
 
 
@@ -505,13 +516,13 @@ def size_of_groups(n: int, most: int) -> int:
 
 
 def grouped(
-    grid: DaskArray, size: int, function: Callable[[list[Any]], Any], name: str
+    grid: DaskArray, size: int, function: Callable[[list[Any]], Any], label: str
 ) -> DaskArray:
     """Apply a function to lists of `size` objects of a grid each, in the order of the chunks.
 
     The result is an array of one object for each list.
     """
-    keys = list(flatten(grid.__dask_keys__()))
+    keys, name = list(flatten(grid.__dask_keys__())), f"{label}-{tokenize(grid.name, size)}"
     tasks = {}
     for i, begin in enumerate(range(0, len(keys), size)):
         group = List(*map(TaskRef, keys[begin : begin + size]))
@@ -527,11 +538,10 @@ def grouped_together(
 
     The grids have the same groups, which tie them together as `reduced_together` does.
     """
-    grid = grids[0] if len(grids) == 1 else bundled(grids, label)
-    name = f"{label}-groups-{tokenize(grid.name, size)}"
     if len(grids) == 1:
-        return [grouped(grid, size, function, name)]
-    groups = grouped(grid, size, partial(merge_columns, merge=function), name)
+        return [grouped(grids[0], size, function, f"{label}-groups")]
+    merge = partial(merge_columns, merge=function)
+    groups = grouped(bundled(grids, label), size, merge, f"{label}-groups")
     return [column_of(groups, i, -(-each.npartitions // size)) for i, each in enumerate(grids)]
 
 

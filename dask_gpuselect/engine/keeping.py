@@ -229,10 +229,9 @@ def first_partials(request: ArrayQuestion, limits: Limits, share: int) -> DaskAr
         "limits": limits,
         "is_marked": request.is_marked,
     }
-    name = f"quantile-reports-{tokenize(source.name, question, list(arguments.items()))}"
-    single = graphs.literals(f"quantile-question-{tokenize(question)}", [question], ())
-    arguments |= {"block_ids": True, "board_name": name}
-    return graphs.each_chunk(_first, name, [source], [single], **arguments)
+    single, label = graphs.literals("quantile-question", [question], ()), "quantile-reports"
+    arguments |= {"block_ids": True, "board_name": graphs.named(label, [source, single], arguments)}
+    return graphs.each_chunk(_first, label, [source], [single], **arguments)
 
 
 def _first(
@@ -296,8 +295,7 @@ def grouped(keeping: Keeping, partials: Sequence[DaskArray]) -> DaskArray:
 
 def cuts_of(groups: DaskArray, i: int) -> DaskArray:
     """Select the cuts of the i-th array in each group."""
-    name = f"quantile-cuts-{tokenize(groups.name, i)}"
-    return graphs.each_chunk(_cuts_of, name, [groups], i=i)
+    return graphs.each_chunk(_cuts_of, "quantile-cuts", [groups], i=i)
 
 
 def _cuts_of(group: FirstPartial, *, i: int) -> Cuts:
@@ -337,8 +335,7 @@ def second_loads(
     loads = graphs.objects(graph, name, (len(tasks),))
     if len(brackets) == 1:
         return [loads]
-    names = [f"{label}-candidates-of-{tokenize(name, i)}" for i in range(len(brackets))]
-    return [graphs.item_of(loads, i, name) for i, name in enumerate(names)]
+    return [graphs.item_of(loads, i, f"{label}-candidates-of") for i in range(len(brackets))]
 
 
 def _second(

@@ -26,7 +26,6 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -69,8 +68,6 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, merge_any
 from dask_gpuselect.maths.sizes import Narrowing
 
 logger = logging.getLogger("dask_gpuselect")
-
-CUTS_MERGE = "quantile-cuts-merge"
 
 Measured = Callable[[Any, np.dtype[Any]], Any]
 """Function from a chunk and a dtype to a partial result."""
@@ -119,19 +116,16 @@ def ask_once(
     """Answer from one partial result of each chunk, lazily; see `asking.ask_once`."""
     source = private_copy(x, f"load 1 of {x.name}")
     # The function is one task of its own: as a literal it would be copied to every task.
-    single = graphs.literals(f"{label}-measure-{tokenize(measure)}", [measure], ())
-    token = tokenize(source.name, x.dtype, measure, merge, answer)
-    name = f"{label}-reports-{token}"
-    partials = graphs.each_chunk(_measured, name, [source], [single], dtype=x.dtype)
-    finish = partial(_answer_once, merge, answer)
-    return graphs.reduced(partials, f"{label}-merge", merge, finish, f"{label}-{token}")
+    single = graphs.literals(f"{label}-measure", [measure], ())
+    partials = graphs.each_chunk(_measured, f"{label}-reports", [source], [single], dtype=x.dtype)
+    return graphs.reduced(partials, merge, _answer_once, label, merge=merge, answer=answer)
 
 
 def _measured(chunk: Any, measure: Measured, *, dtype: np.dtype[Any]) -> Any:
     return measure(chunk, dtype)
 
 
-def _answer_once(merge: Merged, answer: Callable[[Any], Any], partials: list[Any]) -> Any:
+def _answer_once(partials: list[Any], merge: Merged, answer: Callable[[Any], Any]) -> Any:
     return answer(merge(partials))
 
 
@@ -162,7 +156,7 @@ def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
         return (*gathered_by_counts(request), None, None)
     begun = first_loads([request], [plan])
     (bracket,), (load,) = _second_loads(begun, is_apart=True)
-    brackets = graphs.in_one_place(bracket, _brackets_of, f"{label}-ends-{tokenize(bracket.name)}")
+    brackets = graphs.in_one_place(bracket, _brackets_of, f"{label}-ends")
     if plan.narrowing is not None:
         load = waiting(load, plan.narrowing)
     return brackets, load, begun[0].order, plan.narrowing
@@ -179,11 +173,9 @@ def _ask_resident(
     answers = []
     for each, plan in zip(requests, plans, strict=True):
         x, question, form = each.x, each.question, each.form
-        name = f"{each.label}-{plan.name}-{tokenize(x.name, question, form.shape)}"
+        about = x, answer_resident, f"{each.label}-{plan.name}", form.key_index
         how = {"dtype": x.dtype, "question": question, "form": form, "share": plan.share}
-        answers.append(
-            form.lazy(graphs.in_one_place(x, answer_resident, name, form.key_index, **how))
-        )
+        answers.append(form.lazy(graphs.in_one_place(*about, **how)))
     return answers
 
 
@@ -249,15 +241,13 @@ def _second_loads(
 
 def _all_brackets(begun: Sequence[FirstLoad]) -> list[DaskArray]:
     """Find the brackets of every question from the first loads of all chunks."""
-    finishes = []
-    for each in begun:
-        token = tokenize(each.cuts.name, each.question, each.among, each.narrowing)
-        arguments = {"question": each.question, "numblocks": each.x.numblocks, "turns": each.turns}
-        finishes.append((_find_brackets, f"{each.label}-bracket-{token}", arguments, ()))
     narrowings = [each.narrowing for each in begun]
     if not any(narrowings):
-        cuts = [each.cuts for each in begun]
-        return graphs.reduced_together(cuts, CUTS_MERGE, merge_any, finishes)
+        finishes: list[graphs.Finish] = []
+        for each in begun:
+            about = {"question": each.question, "numblocks": each.x.numblocks, "turns": each.turns}
+            finishes.append((_find_brackets, f"{each.label}-bracket", about, ()))
+        return graphs.reduced_together([each.cuts for each in begun], merge_any, finishes)
     groups = cuts_in_groups(begun)
     if narrowings[0] is not None and narrowings[0].stretches > 1:  # and there is one array alone
         in_stretches = brackets_of_stretches(groups[0], begun[0].question, narrowings[0])
@@ -300,15 +290,14 @@ def _load(
     source = private_copy(begun.x, seed, after=(turn.name,), after_layer=turn.name)
     if turn is not bracket:  # the copy's graph needs the layer of `turn`
         source = DaskArray(merged(source, turn), source.name, source.chunks, meta=source._meta)
-    name = f"{begun.label}-candidates-{tokenize(source.name, bracket.name)}"
-    return graphs.each_chunk(_gather, name, [source], [bracket], block_ids=True, **arguments)
+    label = f"{begun.label}-candidates"
+    return graphs.each_chunk(_gather, label, [source], [bracket], block_ids=True, **arguments)
 
 
 def _load_unless(begun: FirstLoad, bracket: DaskArray, **how: Any) -> DaskArray:
     """Measure every chunk at the brackets, if the answer is not settled before."""
-    name = f"{begun.label}-candidates-{tokenize(begun.x.name, bracket.name)}"
-    nothing = how["merge"]([Gathered(None)])
-    return each_if_needed(_gather, name, Reads(begun.x), [bracket], bool, nothing, **how)
+    about = Reads(begun.x), [bracket], bool, how["merge"]([Gathered(None)])
+    return each_if_needed(_gather, f"{begun.label}-candidates", *about, **how)
 
 
 def _gather(
@@ -345,7 +334,7 @@ def _after_second(
 ) -> list[DaskArray]:
     """Answer questions whose second load is the last, or resolve them as far as it can."""
     finishes: list[graphs.Finish] = []
-    for each, bracket, load in zip(begun, brackets, loads, strict=True):
+    for each, bracket in zip(begun, brackets, strict=True):
         form, settled, label = each.form, each.settled, each.label
         arguments = {
             "proven": TaskRef((bracket.name,)),
@@ -355,13 +344,11 @@ def _after_second(
             "form": form,
             "label": label,
         }
-        token = tokenize(load.name, each.question, form.shape)
         if not each.is_marked:
-            finishes.append((_finish_second, f"{label}-{token}", arguments, form.key_index))
+            finishes.append((_finish_second, label, arguments, form.key_index))
         else:
-            finishes.append((_resolve, f"{label}-resolve-{token}", arguments, ()))
-    merge_name = f"{begun[0].label}-candidates-merge"
-    return graphs.reduced_together(loads, merge_name, Gathered.merge, finishes)
+            finishes.append((_resolve, f"{label}-resolve", arguments, ()))
+    return graphs.reduced_together(loads, Gathered.merge, finishes)
 
 
 def _finish_second(parts: list[Gathered], question: Question, form: Form, **about: Any) -> Any:
@@ -377,27 +364,16 @@ def _after_third(begun: FirstLoad, resolved: DaskArray) -> DaskArray:
     x, question, form = begun.x, begun.question, begun.form
     assert question.third is not None
     label_of_third = f"{begun.label}-{question.third.name}"
-    name = f"{label_of_third}-{tokenize(x.name, resolved.name)}"
-    how = begun.reads, [resolved], attrgetter("brackets"), Gathered(None)
-    third = each_if_needed(_gather_more, name, *how, dtype=x.dtype)
+    about = begun.reads, [resolved], attrgetter("brackets"), Gathered(None)
+    third = each_if_needed(_gather_more, label_of_third, *about, dtype=x.dtype)
     if begun.rounds and question.third.narrower is not None:
         (third,) = candidates_in_groups([third], begun.rounds.groups, label_of_third)
         third, resolved = narrowed_candidates(
             third, resolved, question, begun.rounds, label_of_third
         )
-    name = f"{begun.label}-{tokenize(third.name, form.shape)}"
-    return graphs.reduced(
-        third,
-        f"{label_of_third}-merge",
-        Gathered.merge,
-        _finish_third,
-        name,
-        form.key_index,
-        resolved=TaskRef((resolved.name,)),
-        question=question,
-        numblocks=x.numblocks,
-        form=form,
-    )
+    how = {"resolved": TaskRef((resolved.name,)), "question": question, "form": form}
+    last = third, Gathered.merge, _finish_third, begun.label, form.key_index
+    return graphs.reduced(*last, numblocks=x.numblocks, **how)
 
 
 def _gather_more(

@@ -30,14 +30,12 @@ in proportion to the number of groups times the number of chunks. So there are a
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-from dask.base import tokenize
 
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.first_loads import FirstLoad
@@ -94,29 +92,18 @@ def _from_few(
     groups: DaskArray, most: int | None, finish: Callable[..., Any], finds: str, **about: Any
 ) -> DaskArray:
     """Merge the cuts of all groups coarsely, and return what ``finish(cuts, **about)`` finds."""
-    name = f"{LABEL}-few-{tokenize(groups.name, most)}"
-    few = graphs.each_chunk(_coarse, name, [groups], most=most, every=IN_GROUP_EVERY)
-    name = f"{LABEL}-{finds}-{tokenize(few.name, list(about.values()))}"
-    how = few, f"{LABEL}-few-merge", partial(_coarse, most=most), finish, name
-    return graphs.reduced(*how, **about)
+    how: dict[str, Any] = {"most": most, "every": IN_GROUP_EVERY}
+    few = graphs.each_chunk(_coarse, f"{LABEL}-few", [groups], **how)
+    return graphs.reduced(few, partial(_coarse, most=most), finish, f"{LABEL}-{finds}", **about)
 
 
 def proven_by(groups: DaskArray, brackets: DaskArray, begun: FirstLoad) -> DaskArray:
     """Add the expected counts of all chunks to the brackets of a question."""
-    grid = begun.x.numblocks
-    token = tokenize(groups.name, brackets.name, grid, begun.turns)
-    name, n_chunks = f"{LABEL}-expects-{token}", math.prod(grid)
-    expected = graphs.each_chunk(_expected, name, [groups], [brackets], n_chunks=n_chunks)
-    return graphs.reduced(
-        expected,
-        f"{LABEL}-expects-merge",
-        merge_any,
-        _proven,
-        f"{begun.label}-bracket-{token}",
-        brackets=TaskRef((brackets.name,)),
-        numblocks=grid,
-        turns=begun.turns,
-    )
+    about = f"{LABEL}-expects", [groups], [brackets]
+    expected = graphs.each_chunk(_expected, *about, n_chunks=begun.x.npartitions)
+    how = {"brackets": TaskRef((brackets.name,)), "turns": begun.turns}
+    last = expected, merge_any, _proven, f"{begun.label}-bracket"
+    return graphs.reduced(*last, numblocks=begun.x.numblocks, **how)
 
 
 def _coarse(
@@ -172,29 +159,14 @@ def narrowed_candidates(
     This is done where the candidates wait. `bracket` is a `Proven` of the
     second load, or a `Resolved` of the third.
     """
-    most = narrowing.coarse
+    most, in_groups = narrowing.coarse, f"{label}-candidates"
     for _ in range(narrowing.rounds):
-        token = tokenize(load.name, bracket.name, most)
-        few = graphs.each_chunk(
-            _cuts_of_candidates, f"{label}-candidates-few-{token}", [load], [bracket], most=most
-        )
-        merge = partial(_coarse, most=most)
-        narrower = graphs.reduced(
-            few,
-            f"{label}-candidates-few-merge",
-            merge,
-            _narrower_bracket,
-            f"{label}-narrower-{token}",
-            known=TaskRef((bracket.name,)),
-            question=question,
-        )
-        load = graphs.each_chunk(
-            _narrower_tally,
-            f"{label}-candidates-narrower-{token}",
-            [load],
-            [bracket, narrower],
-            summed=question.measures.sums,
-        )
+        about = f"{in_groups}-few", [load], [bracket]
+        few = graphs.each_chunk(_cuts_of_candidates, *about, most=most)
+        last = few, partial(_coarse, most=most), _narrower_bracket, f"{label}-narrower"
+        narrower = graphs.reduced(*last, known=TaskRef((bracket.name,)), question=question)
+        about = f"{in_groups}-narrower", [load], [bracket, narrower]
+        load = graphs.each_chunk(_narrower_tally, *about, summed=question.measures.sums)
         bracket = narrower
     return load, bracket
 
@@ -243,7 +215,6 @@ def _narrower_tally(
 # or candidates of all chunks, and one task for each group serves all stretches.
 
 STRETCHES = "quantile-stretches"
-MERGE = f"{STRETCHES}-merge"
 
 
 def brackets_of_stretches(groups: DaskArray, question: Question, narrowing: Narrowing) -> DaskArray:
@@ -256,15 +227,11 @@ def brackets_of_stretches(groups: DaskArray, question: Question, narrowing: Narr
     question : Question
     narrowing : Narrowing
     """
-    parts = stretches_of(question, narrowing)
-    token = tokenize(groups.name, parts, narrowing)
-    merge = partial(merged_coarsely, most=narrowing.coarse)
-    rough = _from_few(groups, narrowing.coarse, _brackets_of_stretches, "rough", parts=parts)
-    few = graphs.each_chunk(
-        _few_of_each, f"{STRETCHES}-few-{token}", [groups], [rough], most=narrowing.coarse
-    )
+    parts, most = stretches_of(question, narrowing), narrowing.coarse
+    rough = _from_few(groups, most, _brackets_of_stretches, "rough", parts=parts)
+    few = graphs.each_chunk(_few_of_each, f"{STRETCHES}-few", [groups], [rough], most=most)
     arguments = [{"question": part} for part in parts]
-    how = MERGE, merge, _bracket_if_any, f"{STRETCHES}-brackets-{token}"
+    how = partial(merged_coarsely, most=most), _bracket_if_any, f"{STRETCHES}-brackets"
     return graphs.reduced_items(few, *how, arguments, joined)
 
 
@@ -280,8 +247,7 @@ def waiting(load: DaskArray, narrowing: Narrowing) -> DaskArray:
     """Sort the candidates of every chunk, and collect chunks in lists that wait for brackets."""
     few = load.npartitions <= narrowing.groups
     size = 1 if few else graphs.size_of_groups(load.npartitions, narrowing.groups)
-    name = f"{STRETCHES}-waiting-{tokenize(load.name, size)}"
-    return graphs.grouped(load, size, _in_order, name)
+    return graphs.grouped(load, size, _in_order, f"{STRETCHES}-waiting")
 
 
 def answers_of_stretches(
@@ -302,34 +268,17 @@ def answers_of_stretches(
     """
     parts = stretches_of(question, narrowing)
     merge = partial(merged_coarsely, most=narrowing.coarse)
-    token = tokenize(waits.name, together.name, parts)
-    counts = graphs.each_chunk(_counts_of, f"{STRETCHES}-counts-{token}", [waits])
-    each = graphs.reduced(
-        counts,
-        f"{STRETCHES}-counts-merge",
-        Tally.merge,
-        _by_counts,
-        f"{STRETCHES}-cells-{token}",
-        together=TaskRef((together.name,)),
-        parts=parts,
-    )
+    counts = graphs.each_chunk(_counts_of, f"{STRETCHES}-counts", [waits])
+    last = counts, Tally.merge, _by_counts, f"{STRETCHES}-cells"
+    each = graphs.reduced(*last, together=TaskRef((together.name,)), parts=parts)
     for _ in range(narrowing.rounds):
-        token = tokenize(waits.name, each.name, parts, narrowing)
-        few = graphs.each_chunk(
-            _few_candidates,
-            f"{STRETCHES}-candidates-few-{token}",
-            [waits],
-            [together, each],
-            most=narrowing.coarse,
-        )
-        arguments = _arguments_of_each(parts, each)
-        name = f"{STRETCHES}-narrower-{token}"
-        each = graphs.reduced_items(few, MERGE, merge, _narrower, name, arguments, list)
-    token = tokenize(waits.name, each.name, parts)
-    left = graphs.each_chunk(_left, f"{STRETCHES}-left-{token}", [waits], [together, each])
-    arguments = _arguments_of_each(parts, each)
-    name = f"{STRETCHES}-found-{token}"
-    return graphs.reduced_items(left, MERGE, Tally.merge, _resolved, name, arguments, join)
+        about = f"{STRETCHES}-candidates-few", [waits], [together, each]
+        few = graphs.each_chunk(_few_candidates, *about, most=narrowing.coarse)
+        how = merge, _narrower, f"{STRETCHES}-narrower"
+        each = graphs.reduced_items(few, *how, _arguments_of_each(parts, each), list)
+    left = graphs.each_chunk(_left, f"{STRETCHES}-left", [waits], [together, each])
+    found = Tally.merge, _resolved, f"{STRETCHES}-found"
+    return graphs.reduced_items(left, *found, _arguments_of_each(parts, each), join)
 
 
 def _arguments_of_each(parts: Sequence[Question], each: DaskArray) -> list[dict[str, Any]]:

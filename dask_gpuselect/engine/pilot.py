@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
@@ -74,29 +73,13 @@ def ask_pilot(request: ArrayQuestion) -> DaskArray:
     """Make a task that returns the result of a guess; None if the guess missed."""
     x, question, label = request.x, request.question, request.label
     rate = PILOT_SIZE / x.size
-    name = f"quantile-sample-{tokenize(x.name, x.dtype, rate)}"
-    sample = each_chunk(kernels.sample, name, [x], dtype=x.dtype, rate=rate)
-    guess = reduced(
-        sample,
-        "quantile-sample-merge",
-        np.concatenate,
-        _guess_brackets,
-        f"{label}-guess-{tokenize(name, question)}",
-        question=question,
-        rate=rate,
-    )
-    name = f"{label}-guess-candidates-{tokenize(guess.name)}"
-    gathered = each_chunk(_gather, name, [x], [guess], dtype=x.dtype, summed=question.measures.sums)
-    return reduced(
-        gathered,
-        f"{label}-guess-merge",
-        Gathered.merge,
-        _settle,
-        f"{label}-settled-{tokenize(name)}",
-        guess=TaskRef((guess.name,)),
-        question=question,
-        kind=x._meta,
-    )
+    sample = each_chunk(kernels.sample, "quantile-sample", [x], dtype=x.dtype, rate=rate)
+    how: dict[str, Any] = {"question": question, "rate": rate}
+    guess = reduced(sample, np.concatenate, _guess_brackets, f"{label}-guess", **how)
+    how = {"dtype": x.dtype, "summed": question.measures.sums}
+    gathered = each_chunk(_gather, f"{label}-guess-candidates", [x], [guess], **how)
+    how = {"guess": TaskRef((guess.name,)), "question": question, "kind": x._meta}
+    return reduced(gathered, Gathered.merge, _settle, f"{label}-settled", **how)
 
 
 def _guess_brackets(parts: list[NDArray[Any]], question: Question, rate: float) -> Brackets:

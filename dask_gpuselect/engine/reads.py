@@ -14,7 +14,7 @@ from typing import Any
 
 from dask.core import flatten
 
-from dask_gpuselect.engine.graphs import objects, tasks_of_each
+from dask_gpuselect.engine.graphs import named, objects, tasks_of_each
 from dask_gpuselect.engine.shuffles import readers_of_shuffles
 from dask_gpuselect.engine.source import (
     SLICES,
@@ -158,11 +158,12 @@ class Reads:
 
 def each_if_needed(
     function: Callable[..., Any],
-    name: str,
+    label: str,
     reads: Reads,
     singles: Sequence[DaskArray],
     wants: Callable[..., bool],
     instead: Any = None,
+    /,
     **arguments: Any,
 ) -> DaskArray:
     """Apply a function to each chunk, if it is wanted; return an array of objects.
@@ -171,8 +172,8 @@ def each_if_needed(
     ----------
     function : callable
         ``(chunk, *results, place, **arguments)``, as for `each_chunk`.
-    name : str
-        Name of the new layer.
+    label : str
+        Prefix of the name of the new layer.
     reads : Reads
         How to read the chunks.
     singles : sequence of dask arrays
@@ -183,6 +184,7 @@ def each_if_needed(
         Result where they are not.
     """
     x, *_ = reads.arrays
+    name = named(label, [*reads.arrays, *singles], arguments)
     name_once = f"{name}-once"
     refs = {key: TaskRef((name_once, i)) for i, key in enumerate(reads.once)}
     needs = {place: _needs(read, refs) for place, read in reads.apart.items()}

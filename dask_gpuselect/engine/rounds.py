@@ -22,7 +22,6 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from dask.base import tokenize
 
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, settings
@@ -194,18 +193,15 @@ def ask_rounds(
     rest = plan_rest(x, question)
     plan = choose(plan_rounds(x, question, strategy, rest))
     opening = strategy.opening or Extent(VALUE)
-    reads, token = Reads(x), tokenize(x.name, question, strategy)
-    label = f"{label}-{plan.name}"
+    reads, label = Reads(x), f"{label}-{plan.name}"
     first = private_copy(x, f"load 1 of {x.name}")
-    name = f"{label}-opening-{tokenize(first.name, opening)}"
     how: dict[str, Any] = {"probe": opening, "is_marked": not Source.of(x).is_in_memory}
-    opened = each_chunk(_opening, name, [first], dtype=x.dtype, **how)
+    opened = each_chunk(_opening, f"{label}-opening", [first], dtype=x.dtype, **how)
     progress = reduced(
         opened,
-        f"{label}-merge",
         _merge_openings,
         _opened,
-        f"{label}-0-{token}",
+        f"{label}-0",
         question=question,
         strategy=strategy,
         opening=opening,
@@ -214,33 +210,22 @@ def ask_rounds(
         room=_room(x),
     )
     for turn in range(1, _n_rounds(strategy) + 1):
-        name = f"{label}-round{turn}-{token}"
         measured = each_if_needed(
-            _measured, name, reads, [progress], attrgetter("probes"), dtype=x.dtype
+            _measured,
+            f"{label}-round{turn}",
+            reads,
+            [progress],
+            attrgetter("probes"),
+            dtype=x.dtype,
         )
-        progress = reduced(
-            measured,
-            f"{label}-merge",
-            _merge_results,
-            _advanced,
-            f"{label}-{turn}-{token}",
-            progress=TaskRef((progress.name,)),
-            strategy=strategy,
-        )
-    name = f"{label}-candidates-{token}"
+        known: dict[str, Any] = {"progress": TaskRef((progress.name,)), "strategy": strategy}
+        progress = reduced(measured, _merge_results, _advanced, f"{label}-{turn}", **known)
+    is_gathered = attrgetter("gathered")
     gathered = each_if_needed(
-        _gathered, name, reads, [progress], attrgetter("gathered"), dtype=x.dtype
+        _gathered, f"{label}-candidates", reads, [progress], is_gathered, dtype=x.dtype
     )
-    settled = reduced(
-        gathered,
-        f"{label}-candidates-merge",
-        merge_all,
-        _resolved,
-        f"{label}-resolved-{token}",
-        progress=TaskRef((progress.name,)),
-        question=question,
-        strategy=strategy,
-    )
+    known = {"progress": TaskRef((progress.name,)), "strategy": strategy, "question": question}
+    settled = reduced(gathered, merge_all, _resolved, f"{label}-resolved", **known)
     return answer_unless(ArrayQuestion(x, question, form, label), rest, settled)
 
 

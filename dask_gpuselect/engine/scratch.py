@@ -528,10 +528,10 @@ def in_tiles(x: DaskArray, axes: tuple[int, ...], how: Scratch) -> DaskArray:
     """
     assert how.where is not None
     source, carried = first_load(x, axes), Carried.by(x, axes)
-    layer = f"quantile-written-{tokenize(source.name, axes, how.where)}"
-    lengths = {axis: x.shape[axis] for axis in axes}
-    write = partial(_written, file=layer, lengths=lengths, where=how.where, carried=carried)
-    written = each_chunk(write, layer, [source], block_ids=True)
+    label, lengths = "quantile-written", {axis: x.shape[axis] for axis in axes}
+    file = f"{label}-{tokenize(source.name, axes, how.where)}"
+    write = partial(_written, lengths=lengths, where=how.where, carried=carried)
+    written = each_chunk(write, label, [source], block_ids=True, file=file)
     ready = f"{written.name}-ready"
     graph = extended(written.dask, ready, _columns(x, carried, written.name, ready), {written.name})
     cuts = cuts_of(x, axes, how.tile)

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from dask.array.utils import meta_from_array
-from dask.base import tokenize
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import fitted, in_kind
@@ -204,8 +203,7 @@ def together_lazily(
         given = DaskArray(graph, answers.name, answers.chunks, meta=answers._meta)
     else:
         arguments["n"] = grouping.number
-    name = f"slots-{tokenize(answers.name, shape, dtype)}"
-    made = graphs.in_one_place(given, _together, name, (0,) * meta.ndim, **arguments)
+    made = graphs.in_one_place(given, _together, "slots", (0,) * meta.ndim, **arguments)
     sizes = shape.new_axes(question.of_each.n_answers)
     chunks = tuple((sizes[label],) for label in shape.labels)
     return DaskArray(made.dask, made.name, chunks, meta=meta)

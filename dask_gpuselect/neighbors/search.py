@@ -168,24 +168,20 @@ def _nearest(search: Search) -> DaskArray:
     q = q if isinstance(q, DaskArray) else _as_dask([q])
     label, k = "neighbors", search.n_wanted
     x, q = private_copy(x, "rows of neighbors"), private_copy(q, "queries of neighbors")
-    rows = each_chunk(_query_rows, f"{label}-query-rows-{tokenize(q.name)}", [q])
-    name = f"{label}-queries-{tokenize(q.name)}"
-    queries = in_one_place(rows, partial(KnownChunks.merge, np.concatenate), name)
-    limit = search.tile_elements
-    token = tokenize(x.name, q.name, k, limit)
+    rows = each_chunk(_query_rows, f"{label}-query-rows", [q])
+    merge = partial(KnownChunks.merge, np.concatenate)
+    queries = in_one_place(rows, merge, f"{label}-queries")
+    how: dict[str, Any] = {"k": k, "is_same": search.leave_out}
     nearest = each_chunk(
         _nearest_of_chunk,
-        f"{label}-chunk-{token}",
+        f"{label}-chunk",
         [x],
         [queries],
         block_ids=True,
-        k=k,
-        limit=limit,
-        is_same=search.leave_out,
+        limit=search.tile_elements,
+        **how,
     )
-    name, merge = f"{label}-{tokenize(token, search.leave_out)}", partial(Nearest.merge, k=k)
-    how: dict[str, Any] = {"k": k, "is_same": search.leave_out}
-    return reduced(nearest, f"{label}-merge", merge, _finish, name, **how)
+    return reduced(nearest, partial(Nearest.merge, k=k), _finish, label, **how)
 
 
 def _answer(wanted: Answer, search: Search, needs: Sequence[DaskArray]) -> DaskArray:

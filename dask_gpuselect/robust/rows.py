@@ -199,18 +199,11 @@ class LazyRows:
     ) -> T:
         self.n_passes += 1
         label = f"robust{measure.__name__.replace('_', '-')}"
-        token = tokenize(
-            self.x.name, self.y.name, own, list(arguments.items()), self.sizes, self.marks
-        )
-        about = self._about(own)
-        each = literals(f"{label}-own-{token}", about, (len(about), 1))
-        name = f"{label}-{token}"
-        parts = each_chunk(
-            _of_chunk, name, [self.x, self.y, each], measure=measure, arguments=arguments
-        )
-        last = f"{label}-all-{token}"
-        how = partial(KnownChunks.merge, merge)
-        merged = reduced(parts, f"{label}-merge", how, how, last)
+        each = literals(f"{label}-own", self._about(own), (len(self.sizes), 1))
+        grids = [self.x, self.y, each]
+        parts = each_chunk(_of_chunk, label, grids, measure=measure, arguments=arguments)
+        merge_all = partial(KnownChunks.merge, merge)
+        merged = reduced(parts, merge_all, merge_all, f"{label}-all")
         with outside():  # the sources are the user's
             merged_value: KnownChunks = merged.compute()
         self.marks = [(int(x), int(y)) for x, y in merged_value.marks.reshape(-1, 2)]
@@ -275,9 +268,8 @@ def squares(x: DaskArray, y: DaskArray, predict: Callable[[Any], Any]) -> FloatA
     Columns of the result, ``(chunks, 4)``: the number of rows, the mean of y, and the sums of the
     squares of y's distances from that mean and from the predictions.
     """
-    name = f"robust-squares-{tokenize(x.name, y.name, predict)}"
-    parts = each_chunk(_squares, name, [x, y[:, None]], predict=predict)
-    every = in_one_place(parts, np.concatenate, f"robust-squares-all-{tokenize(name)}")
+    parts = each_chunk(_squares, "robust-squares", [x, y[:, None]], predict=predict)
+    every = in_one_place(parts, np.concatenate, "robust-squares-all")
     with outside():  # the sources are the user's
         sums: FloatArray = every.compute()
     return sums

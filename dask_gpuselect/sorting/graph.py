@@ -173,10 +173,9 @@ def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
     if narrowing is None:
         splitters = reduced(
             tallies,
-            f"{label}-candidates-merge",
             _merge_gathered,
             _find_splitters,
-            f"{label}-splitters-{tokenize(tallies.name, question)}",
+            f"{label}-splitters",
             brackets=TaskRef((brackets.name,)),
             question=question,
             meta=x._meta,
@@ -184,15 +183,14 @@ def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
     else:
         splitters = answers_of_stretches(tallies, brackets, question, narrowing, Splitters.merge)
     places = _places_of(plan, x.npartitions)
-    name = f"{label}-edges-{tokenize(splitters.name, plan.stages, len(places))}"
-    which = literals(f"{label}-which-{tokenize(name)}", [[numbers for numbers, _ in places]], ())
-    edges = each_chunk(_edges, name, [tallies], [brackets, splitters, which])
+    which = literals(f"{label}-which", [[numbers for numbers, _ in places]], ())
+    edges = each_chunk(_edges, f"{label}-edges", [tallies], [brackets, splitters, which])
     how: dict[str, Any] = {"order": order, "stages": plan.stages}
     arguments = [{"some": some, "splitters": TaskRef((splitters.name,)), **how} for some in places]
-    merge, name = f"{label}-edges-merge", f"{label}-table-{tokenize(name)}"
+    label = f"{label}-table"
     if len(places) == 1:
-        return reduced(edges, merge, _merge_edges, _make_only_deal, name, **arguments[0])
-    return reduced_items(edges, merge, Edges.merge, _make_deal, name, arguments, _joined_deals)
+        return reduced(edges, _merge_edges, _make_only_deal, label, **arguments[0])
+    return reduced_items(edges, Edges.merge, _make_deal, label, arguments, _joined_deals)
 
 
 def _with_pieces(begun: Plan, arrays: Sequence[DaskArray], plan: SortPlan) -> Plan:
@@ -436,15 +434,8 @@ def sorted_columns(plan: SortPlan, key: DaskArray, payload: Sequence[DaskArray] 
     sources = [private_copy(x, f"load 3 after {deal.name}", **turn) for x in (key, *payload)]
     grids = [x if x.ndim == 1 else _rows(x) for x in sources]
     token = tokenize(plan, *(x.name for x in sources))
-    split = each_chunk(
-        _split,
-        f"{plan.label}-split-{token}",
-        grids,
-        [deal],
-        block_ids=True,
-        plan=plan,
-        file_name=token,
-    )
+    how: dict[str, Any] = {"block_ids": True, "plan": plan, "file_name": token}
+    split = each_chunk(_split, f"{plan.label}-split", grids, [deal], **how)
     return exchanged(
         split,
         plan.stages,
@@ -554,8 +545,8 @@ def sorted_at_once(plan: SortPlan, key: DaskArray) -> DaskArray:
     """Return the chunks of the only column of the result, of a key that one device can hold."""
     n_bytes = known_bytes(key.nbytes)
     choose(described(Plan("resident", 1, n_bytes, n_bytes), key))
-    name = f"{plan.label}-{tokenize(plan, key.name)}"
-    whole = in_one_place(key, _sort_all, f"{plan.label}-resident-{tokenize(name)}", plan=plan)
+    whole = in_one_place(key, _sort_all, f"{plan.label}-resident", plan=plan)
+    name = f"{plan.label}-{tokenize(whole.name)}"
     tasks = {
         (name, i): Task((name, i), _part, TaskRef((whole.name,)), i)
         for i in range(plan.wanted.n_chunks)

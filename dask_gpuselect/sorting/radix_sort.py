@@ -109,16 +109,15 @@ def radix_sort(x: DaskArray, *, bits: int = MOST_BITS) -> DaskArray:
     x = entered(x)
     radix.check_kind(x._meta)
     dtype = result_dtype(x.dtype, METHODS["lower"], weak_q=True)
-    keys = each_chunk(radix.keys_of, f"radix-sort-keys-{tokenize(x.name)}", [x], dtype=dtype)
-    runs = each_chunk(radix.run_of, f"radix-sort-runs-{tokenize(keys.name)}", [keys])
-    in_order = in_one_place(runs, _ascends, f"radix-sort-ascends-{tokenize(runs.name)}")
+    keys = each_chunk(radix.keys_of, "radix-sort-keys", [x], dtype=dtype)
+    runs = each_chunk(radix.run_of, "radix-sort-runs", [keys])
+    in_order = in_one_place(runs, _ascends, "radix-sort-ascends")
     for shift in range(0, radix.key_bits(dtype), bits):
         keys = _one_pass(keys, in_order, shift, bits)
-    name = f"radix-sort-{tokenize(keys.name)}"
-    elements = each_chunk(radix.elements_of, name, [keys], dtype=dtype)
+    elements = each_chunk(radix.elements_of, "radix-sort", [keys], dtype=dtype)
     sizes = tuple(math.prod(block) for block in itertools.product(*x.chunks))
     meta = meta_from_array(x._meta, ndim=1, dtype=dtype)
-    return DaskArray(elements.dask, name, (sizes,), meta=meta)
+    return DaskArray(elements.dask, elements.name, (sizes,), meta=meta)
 
 
 def _ascends(runs: list[Run]) -> bool:
@@ -130,21 +129,11 @@ def _one_pass(keys: DaskArray, in_order: DaskArray, shift: int, bits: int) -> Da
     """Sort the keys by a digit; equal digits keep their order."""
     token = tokenize(keys.name, shift, bits)
     stages = Stages.of(keys.npartitions, (1,) * keys.npartitions, in_order=True)
-    counts = each_chunk(
-        _histogram, f"radix-sort-histogram-{token}", [keys], [in_order], shift=shift, bits=bits
-    )
-    cuts = in_one_place(counts, _scan, f"radix-sort-scan-{token}")
-    pieces = each_chunk(
-        _split,
-        f"radix-sort-split-{token}",
-        [keys],
-        [cuts],
-        block_ids=True,
-        grid=keys.numblocks,
-        steps=stages.steps,
-        shift=shift,
-        bits=bits,
-    )
+    digit: dict[str, Any] = {"shift": shift, "bits": bits}
+    counts = each_chunk(_histogram, "radix-sort-histogram", [keys], [in_order], **digit)
+    cuts = in_one_place(counts, _scan, "radix-sort-scan")
+    how = digit | {"block_ids": True, "grid": keys.numblocks, "steps": stages.steps}
+    pieces = each_chunk(_split, "radix-sort-split", [keys], [cuts], **how)
     # The exchange has a task for each piece, which the scheduler moves to the worker that needs it,
     # as the simple shuffle of dask.dataframe does. Dask's own shuffles cannot be used:
     #

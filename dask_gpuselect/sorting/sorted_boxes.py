@@ -139,18 +139,17 @@ def describe_sorted(ordered: DaskArray, whis: float = 1.5) -> SortedBox:
 def _box_of(ordered: DaskArray, rule: Rule) -> SortedBox:
     """Build the graph of the statistics of a sorted array."""
     token = tokenize(ordered.name, rule)
-    ends = each_chunk(_ends, f"sorted-ends-{token}", [ordered])
-    starts = in_one_place(ends, _starts, f"sorted-places-{token}")
+    ends = each_chunk(_ends, "sorted-ends", [ordered])
+    starts = in_one_place(ends, _starts, "sorted-places")
     how: dict[str, Any] = {"block_ids": True, "q": rule.q}
-    picked = each_chunk(_pick, f"sorted-elements-{token}", [ordered], [starts], **how)
+    picked = each_chunk(_pick, "sorted-elements", [ordered], [starts], **how)
     about: dict[str, Any] = {"starts": TaskRef((starts.name,)), "q": rule.q}
-    quartiles = in_one_place(picked, _quartiles, f"sorted-quartiles-{token}", **about)
-    search = f"sorted-search-{token}"
-    inside = each_chunk(_inside, search, [ordered, ends], [quartiles], rule=rule)
+    quartiles = in_one_place(picked, _quartiles, "sorted-quartiles", **about)
+    inside = each_chunk(_inside, "sorted-search", [ordered, ends], [quartiles], rule=rule)
     about = {"quartiles": TaskRef((quartiles.name,))}
-    box = in_one_place(inside, _statistics, f"sorted-box-{token}", **about)
+    box = in_one_place(inside, _statistics, "sorted-box", **about)
     numbers = {name: _number(box, name, token) for name in COUNTS + REALS}
-    low, high = (_fliers(ordered, inside, side, token) for side in ("low", "high"))
+    low, high = (_fliers(ordered, inside, side) for side in ("low", "high"))
     return SortedBox(**numbers, fliers_low=low, fliers_high=high)
 
 
@@ -168,12 +167,12 @@ def _number(box: DaskArray, name: str, token: str) -> DaskArray:
     )
 
 
-def _fliers(ordered: DaskArray, inside: DaskArray, side: str, token: str) -> DaskArray:
+def _fliers(ordered: DaskArray, inside: DaskArray, side: str) -> DaskArray:
     """Return the elements of all chunks that are beyond a fence, as a dask array."""
-    name = f"sorted-fliers-{side}-{token}"
-    slices = each_chunk(_beyond, name, [ordered, inside], is_high=side == "high")
+    how = f"sorted-fliers-{side}", [ordered, inside]
+    slices = each_chunk(_beyond, *how, is_high=side == "high")
     unknown = ((np.nan,) * ordered.npartitions,)
-    return DaskArray(slices.dask, name, unknown, meta=ordered._meta)
+    return DaskArray(slices.dask, slices.name, unknown, meta=ordered._meta)
 
 
 # --- Quartiles ------------------------------------------------------------------------------------
