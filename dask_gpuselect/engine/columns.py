@@ -35,7 +35,7 @@ from dask_gpuselect.engine.marks import (
     joined,
     pieces_of,
 )
-from dask_gpuselect.engine.reads import Reader, Reads, task_if_needed
+from dask_gpuselect.engine.reads import Reader, Reads, several_if_needed
 from dask_gpuselect.engine.source import (
     DaskArray,
     Graph,
@@ -46,7 +46,6 @@ from dask_gpuselect.engine.source import (
     TaskRef,
     extended,
     in_one_task_each,
-    in_place,
     merged,
     nothing,
     private_copy,
@@ -183,8 +182,7 @@ class Columns:
 
         Where it returns None, the part is loaded for ``measure(column, brackets)``.
         """
-        reads = Reads(self.x)
-        tasks, keys = {}, {}
+        calls, keys = {}, {}
         read = partial(
             _measure_marked,
             dtype=self.x.dtype,
@@ -197,18 +195,13 @@ class Columns:
         function = partial(_known_or_read, known_by=known_by, measure=read, message=message)
         name = f"{name}-{tokenize(cached.name, brackets.name)}"
         for place in self.places:
-            known = TaskRef(brackets.keys[place][0])
-            of_chunks = [reads.of_places[chunk] for chunk in self._column(place)]
+            known, chunks = TaskRef(brackets.keys[place][0]), list(self._column(place))
             keys[place] = [(name, *place, part) for part in range(len(self.parts[place]))]
             each = zip(keys[place], self.parts[place], cached.keys[place], strict=True)
             for key, numbers, own in each:
-                some = [of_chunks[i] for i in numbers]
-                tasks[key] = task_if_needed(key, function, some, TaskRef(own), known)
-        resident = in_place(self.x)
-        graph = Graph.merge(self.graph, resident)
-        above = {cached.name, brackets.name, *resident.layers}
-        annotations = next(iter(reads.annotations), None)
-        self.graph = extended(graph, name, tasks, above, annotations)
+                calls[key] = [chunks[i] for i in numbers], TaskRef(own), known
+        about = function, name, Reads(self.x), calls, self.graph
+        self.graph = several_if_needed(*about, {cached.name, brackets.name})
         return Tasks(name, keys)
 
     def merge(self, function: Callable[..., Any], partials: Tasks, every: int) -> Tasks:
@@ -240,15 +233,21 @@ class Columns:
         return self._layer(name, function, calls, partials.name)
 
     def each(
-        self, function: Callable[..., Any], name: str, partials: Tasks, known: Sequence[Tasks]
+        self,
+        function: Callable[..., Any],
+        label: str,
+        partials: Tasks,
+        known: Sequence[Tasks] = (),
+        **arguments: Any,
     ) -> Tasks:
-        """Apply ``function(result, *known)`` to each result and the facts of its column."""
+        """Apply ``function(result, *facts, **arguments)`` to each result and its column's facts."""
         calls: Calls = {}
         for place, parts in partials.keys.items():
             facts = List(*(TaskRef(each.keys[place][0]) for each in known))
             calls[place] = [(function, TaskRef(part), facts) for part in parts]
-        above = (each.name for each in known)
-        return self._layer(name, _of_partial, calls, partials.name, *above)
+        above = [each.name for each in (partials, *known)]
+        name = f"{label}-{tokenize(above, list(arguments.items()))}"
+        return self._layer(name, _of_partial, calls, *above, **arguments)
 
     def divide(self, partials: Tasks, n: int) -> Tasks:
         """Divide partial results that are lists of `n` items among as many places.
@@ -413,9 +412,10 @@ def _merge_values(function: Callable[..., Any], parts: list[KnownChunks]) -> Kno
 
 
 def _of_partial(
-    function: Callable[..., Any], own: KnownChunks, known: list[KnownChunks]
+    function: Callable[..., Any], own: KnownChunks, known: list[KnownChunks], **arguments: Any
 ) -> KnownChunks:
-    return KnownChunks(function(own.value, *(each.value for each in known)), own.marks)
+    facts = (each.value for each in known)
+    return KnownChunks(function(own.value, *facts, **arguments), own.marks)
 
 
 def _gathered(

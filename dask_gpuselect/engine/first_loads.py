@@ -12,7 +12,7 @@ import numpy as np
 
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, pilot
-from dask_gpuselect.engine.keeping import cuts_of, first_partials, grouped
+from dask_gpuselect.engine.keeping import FirstPartial, cuts_of, first_partials
 from dask_gpuselect.engine.plans import ElementPlan
 from dask_gpuselect.engine.questions import ArrayQuestion
 from dask_gpuselect.engine.reads import Reads, each_if_needed
@@ -83,8 +83,12 @@ def first_loads(requests: Sequence[ArrayQuestion], plans: Sequence[ElementPlan])
     if keeping is None:
         return [_first_load(*pair) for pair in pairs]
     partials = [first_partials(each, keeping.limits, plan.share) for each, plan in pairs]
-    groups = grouped(keeping, partials)
-    return [FirstLoad.of(*pair, cuts_of(groups, i), groups=groups) for i, pair in enumerate(pairs)]
+    about = keeping.size, FirstPartial.of_group, "quantile-groups", keeping.numbers
+    groups, begun = graphs.grouped(partials, *about), []
+    for i, pair in enumerate(pairs):
+        cuts = graphs.each_chunk(cuts_of, "quantile-cuts", [groups], i=i)
+        begun.append(FirstLoad.of(*pair, cuts, groups=groups))
+    return begun
 
 
 def _first_load(request: ArrayQuestion, plan: ElementPlan) -> FirstLoad:

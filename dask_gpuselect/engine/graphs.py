@@ -285,7 +285,7 @@ def reduced(
 ) -> DaskArray:
     """Reduce all objects of a grid by a tree of merges and a last task, in the order of the chunks.
 
-    All reductions of a grid merge its objects by the same function, and share the merges.
+    Reductions of a grid by the same function share the merges.
 
     Parameters
     ----------
@@ -301,7 +301,7 @@ def reduced(
         Arguments of `finish`; task references become dependencies.
     """
     every = split_every(None, MERGE_EVERY)
-    merge_name = f"{key_split(grid.name)}-merge-{tokenize(grid.name, every)}"
+    merge_name = named(f"{key_split(grid.name)}-merge", [grid], {"merge": merge, "every": every})
     parts, merges = merge_tree(list(flatten(grid.__dask_keys__())), every, merge, merge_name)
     graph, above = grid.dask, grid.name
     if merges:
@@ -516,18 +516,25 @@ def size_of_groups(n: int, most: int) -> int:
 
 
 def grouped(
-    grid: DaskArray, size: int, function: Callable[[list[Any]], Any], label: str
+    grids: Sequence[DaskArray],
+    size: int,
+    function: Callable[..., Any],
+    label: str,
+    order: Sequence[int] = (),
 ) -> DaskArray:
-    """Apply a function to lists of `size` objects of a grid each, in the order of the chunks.
+    """Apply ``function(*lists)`` to groups of `size` chunks, with a list of objects of each grid.
 
-    The result is an array of one object for each list.
+    The result is an array of one object for each group. Groups are taken in an order of the chunks,
+    which is C order if none is given.
     """
-    keys, name = list(flatten(grid.__dask_keys__())), f"{label}-{tokenize(grid.name, size)}"
-    tasks = {}
-    for i, begin in enumerate(range(0, len(keys), size)):
-        group = List(*map(TaskRef, keys[begin : begin + size]))
-        tasks[name, i] = Task((name, i), quietly(function), group)
-    graph = extended(grid.dask, name, tasks, {grid.name})
+    name = named(label, grids, {"size": size})
+    columns = [list(map(TaskRef, flatten(grid.__dask_keys__()))) for grid in grids]
+    order, tasks = order or range(len(columns[0])), {}
+    for i, begin in enumerate(range(0, len(order), size)):
+        some = order[begin : begin + size]
+        lists = (List(*(column[place] for place in some)) for column in columns)
+        tasks[name, i] = Task((name, i), quietly(function), *lists)
+    graph = extended(merged(*grids), name, tasks, {grid.name for grid in grids})
     return objects(graph, name, (len(tasks),))
 
 
@@ -539,9 +546,9 @@ def grouped_together(
     The grids have the same groups, which tie them together as `reduced_together` does.
     """
     if len(grids) == 1:
-        return [grouped(grids[0], size, function, f"{label}-groups")]
+        return [grouped(grids, size, function, f"{label}-groups")]
     merge = partial(merge_columns, merge=function)
-    groups = grouped(bundled(grids, label), size, merge, f"{label}-groups")
+    groups = grouped([bundled(grids, label)], size, merge, f"{label}-groups")
     return [column_of(groups, i, -(-each.npartitions // size)) for i, each in enumerate(grids)]
 
 

@@ -66,8 +66,7 @@ def stages_of_groups(x: DaskArray, request: LaneRequest, plan: LanePlan, token: 
     if narrowing is not None:
         how: dict[str, Any] = {"narrowing": narrowing, "n_roots": n_roots}
         reduce_cuts = partial(few_cuts, **how)
-        how |= {"ranks": question.ranks, "label": f"{label}-{token}"}
-        reduce_tallies = partial(few_candidates, **how)
+        reduce_tallies = partial(few_candidates, ranks=question.ranks, **how)
     first = Stage(
         name="group-cuts",
         measure=question.cuts,
@@ -208,7 +207,6 @@ def few_candidates(
     narrowing: Narrowing,
     n_roots: int,
     ranks: RanksOfLanes,
-    label: str,
 ) -> tuple[Tasks, Tasks]:
     """Narrow the tallies of lots of parts and their brackets, where the candidates are.
 
@@ -216,16 +214,13 @@ def few_candidates(
     """
     merge = CellTally.merge if n_roots == 1 else partial(_each_root, merge=CellTally.merge)
     lots = columns.lots(merge, tallies, narrowing.groups, COARSE_EVERY)
-    load = columns.divide(lots, n_roots)
+    load, most = columns.divide(lots, n_roots), narrowing.coarse
     for _ in range(narrowing.rounds):
-        token = tokenize(label, load.name, brackets.name, narrowing)
-        name = f"quantile-groups-few-{token}"
-        few = columns.each(partial(_few_of, most=narrowing.coarse), name, load, [brackets])
-        few = columns.merge(partial(merged_coarsely, most=narrowing.coarse), few, COARSE_EVERY)
-        name = f"quantile-groups-narrower-{token}"
+        few = columns.each(_few_of, "quantile-groups-few", load, [brackets], most=most)
+        few = columns.merge(partial(merged_coarsely, most=most), few, COARSE_EVERY)
+        name = f"quantile-groups-narrower-{tokenize(few.name, brackets.name)}"
         narrower = columns.settle(partial(_narrower, ranks=ranks), name, few, brackets)
-        name = f"quantile-groups-left-{token}"
-        load = columns.each(_narrower_tally, name, load, [brackets, narrower])
+        load = columns.each(_narrower_tally, "quantile-groups-left", load, [brackets, narrower])
         brackets = narrower
     return load, brackets
 

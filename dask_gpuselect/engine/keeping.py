@@ -31,7 +31,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from dask.base import tokenize
 
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, settings
@@ -39,23 +38,17 @@ from dask_gpuselect.engine.boards import Cached, Limits, board
 from dask_gpuselect.engine.marks import NO_MARKS, marks_of
 from dask_gpuselect.engine.partials import Gathered, Proven, gathered, how_gathered, sums_of
 from dask_gpuselect.engine.questions import ArrayQuestion, Question
-from dask_gpuselect.engine.reads import ChunkPlace, Reader, Reads, task_if_needed
+from dask_gpuselect.engine.reads import ChunkPlace, Reader, Reads, several_if_needed
 from dask_gpuselect.engine.source import (
     DaskArray,
-    Graph,
-    Key,
     List,
-    Task,
     TaskRef,
-    extended,
-    in_place,
     merged,
 )
 from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.cached import covers, tally_by
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Arrays, Cuts, Tally, merge_any
-from dask_gpuselect.quiet import quietly
 
 logger = logging.getLogger("dask_gpuselect")
 
@@ -107,11 +100,15 @@ class Keeping:
     @property
     def places(self) -> list[list[ChunkPlace]]:
         """The places of the chunks of each group, in the order in which they are loaded."""
-        numblocks = self.reads.arrays[0].numblocks
-        chunks = self.order.chunks(0, self.n_chunks)
-        along = (each.tolist() for each in np.unravel_index(chunks, numblocks))
-        places = list(zip(*along, strict=True))
-        return [places[i : i + self.size] for i in range(0, self.n_chunks, self.size)]
+        places = list(np.ndindex(self.reads.arrays[0].numblocks))
+        ordered = [places[i] for i in self.numbers]
+        return [ordered[i : i + self.size] for i in range(0, self.n_chunks, self.size)]
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the chunks in the order in which they are loaded."""
+        numbers: list[int] = self.order.chunks(0, self.n_chunks).tolist()
+        return numbers
 
     @property
     def n_chunks(self) -> int:
@@ -209,7 +206,7 @@ class FirstPartial(Arrays):
     board: object
 
     @classmethod
-    def of_group(cls, columns: list[list[FirstPartial]]) -> FirstPartial:
+    def of_group(cls, *columns: list[FirstPartial]) -> FirstPartial:
         """Collect the partial results of a group of chunks: for each array, those of its chunks."""
         cuts = [merge_any([part.cuts for part in column]) for column in columns]
         cached = [[part.cached for part in column] for column in columns]
@@ -279,26 +276,8 @@ def room_for(expected: float) -> int:
     return int(ROOM * expected) + LEAST_ROOM
 
 
-# --- Groups of partial results ------------------------------------------------------------------
-
-
-def grouped(keeping: Keeping, partials: Sequence[DaskArray]) -> DaskArray:
-    """Collect the partial results of all arrays in groups of chunks."""
-    name = f"quantile-groups-{tokenize([each.name for each in partials], keeping.size)}"
-    tasks = {}
-    for i, places in enumerate(keeping.places):
-        columns = [List(*(TaskRef((each.name, *place)) for place in places)) for each in partials]
-        tasks[name, i] = Task((name, i), quietly(FirstPartial.of_group), List(*columns))
-    graph = extended(merged(*partials), name, tasks, {each.name for each in partials})
-    return graphs.objects(graph, name, (len(tasks),))
-
-
-def cuts_of(groups: DaskArray, i: int) -> DaskArray:
-    """Select the cuts of the i-th array in each group."""
-    return graphs.each_chunk(_cuts_of, "quantile-cuts", [groups], i=i)
-
-
-def _cuts_of(group: FirstPartial, *, i: int) -> Cuts:
+def cuts_of(group: FirstPartial, *, i: int) -> Cuts:
+    """Return the cuts of the i-th array in a group of chunks."""
     cuts: Cuts = group.cuts[i]
     return cuts
 
@@ -322,17 +301,14 @@ def second_loads(
     weigh = [request.question.measures.weights for request in requests]
     function = partial(_second, measures=measures, weigh=weigh, merge=merge)
     proven = List(*(TaskRef((each.name,)) for each in brackets))
-    name = f"{label}-candidates-{tokenize(groups.name, [each.name for each in brackets])}"
-    tasks: dict[Key, Task] = {}
-    for i, places in enumerate(keeping.places):
-        own = TaskRef((groups.name, i)), proven, places
-        some = [reads.of_places[place] for place in places]
-        tasks[name, i] = task_if_needed((name, i), function, some, *own)
-    resident = [in_place(x) for x in reads.arrays]
-    above = {groups.name, *(each.name for each in brackets)}.union(*(g.layers for g in resident))
-    graph = Graph.merge(*resident, *(each.dask for each in (groups, *brackets)))
-    graph = extended(graph, name, tasks, above, next(iter(reads.annotations), None))
-    loads = graphs.objects(graph, name, (len(tasks),))
+    given = [groups, *brackets]
+    name, needs = graphs.named(f"{label}-candidates", given, {}), {each.name for each in given}
+    calls = {
+        (name, i): (places, TaskRef((groups.name, i)), proven, places)
+        for i, places in enumerate(keeping.places)
+    }
+    graph = several_if_needed(function, name, reads, calls, merged(*given), needs)
+    loads = graphs.objects(graph, name, (len(calls),))
     if len(brackets) == 1:
         return [loads]
     return [graphs.item_of(loads, i, f"{label}-candidates-of") for i in range(len(brackets))]

@@ -55,16 +55,13 @@ from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.resident import answer_resident
 from dask_gpuselect.engine.source import (
     DaskArray,
-    List,
-    Task,
     TaskRef,
-    extended,
     merged,
     nothing,
     private_copy,
 )
 from dask_gpuselect.maths.chunk_order import ChunkOrder
-from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, merge_any
+from dask_gpuselect.maths.cuts import Cuts, IntArray, merge_any
 from dask_gpuselect.maths.sizes import Narrowing
 
 logger = logging.getLogger("dask_gpuselect")
@@ -156,14 +153,10 @@ def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
         return (*gathered_by_counts(request), None, None)
     begun = first_loads([request], [plan])
     (bracket,), (load,) = _second_loads(begun, is_apart=True)
-    brackets = graphs.in_one_place(bracket, _brackets_of, f"{label}-ends")
+    brackets = graphs.each_chunk(attrgetter("brackets"), f"{label}-ends", [bracket])
     if plan.narrowing is not None:
         load = waiting(load, plan.narrowing)
     return brackets, load, begun[0].order, plan.narrowing
-
-
-def _brackets_of(parts: list[Proven]) -> Brackets:
-    return parts[0].brackets
 
 
 def _ask_resident(
@@ -223,8 +216,9 @@ def _second_loads(
     keeping, groups = begun[0].plan.keeping, begun[0].groups
     if keeping is not None and groups is not None:
         return brackets, second_loads(keeping, groups, begun, brackets, merge)
-    turn = _after_all(brackets, begun[0].label) if begun[0].among else None
-    is_alone, loads = len(begun) < 2, []
+    turn, is_alone, loads = None, len(begun) < 2, []
+    if begun[0].among:
+        turn = graphs.of_results(brackets, nothing, f"{begun[0].label}-turn")
     for each, bracket in zip(begun, brackets, strict=True):
         # Candidates that are never merged are resolved on the device where they are.
         stays = is_apart and each.narrowing is None
@@ -265,14 +259,6 @@ def _find_brackets(
     if cuts is None:
         return None  # the answer is settled
     return Proven.by(cuts, question.bracket(cuts), numblocks, turns)
-
-
-def _after_all(brackets: Sequence[DaskArray], label: str) -> DaskArray:
-    """Make a task that waits for the brackets of all arrays."""
-    names = sorted({bracket.name for bracket in brackets})
-    name = f"{label}-turn-{tokenize(names)}"
-    tasks = {(name,): Task((name,), nothing, List(*(TaskRef((n,)) for n in names)))}
-    return graphs.objects(extended(merged(*brackets), name, tasks, set(names)), name, ())
 
 
 # --- Load 2 -------------------------------------------------------------------------------------

@@ -247,7 +247,7 @@ def waiting(load: DaskArray, narrowing: Narrowing) -> DaskArray:
     """Sort the candidates of every chunk, and collect chunks in lists that wait for brackets."""
     few = load.npartitions <= narrowing.groups
     size = 1 if few else graphs.size_of_groups(load.npartitions, narrowing.groups)
-    return graphs.grouped(load, size, _in_order, f"{STRETCHES}-waiting")
+    return graphs.grouped([load], size, _in_order, f"{STRETCHES}-waiting")
 
 
 def answers_of_stretches(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import to_host
+from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.partials import Gathered, Resolved, sums_of
 from dask_gpuselect.engine.questions import (
@@ -78,7 +79,7 @@ def ask_pilot(request: ArrayQuestion) -> DaskArray:
     guess = reduced(sample, np.concatenate, _guess_brackets, f"{label}-guess", **how)
     how = {"dtype": x.dtype, "summed": question.measures.sums}
     gathered = each_chunk(_gather, f"{label}-guess-candidates", [x], [guess], **how)
-    how = {"guess": TaskRef((guess.name,)), "question": question, "kind": x._meta}
+    how = {"guess": TaskRef((guess.name,)), "question": question, "form": request.form}
     return reduced(gathered, Gathered.merge, _settle, f"{label}-settled", **how)
 
 
@@ -97,9 +98,9 @@ def _gather(
 
 
 def _settle(
-    parts: list[Gathered], guess: Brackets, question: Question, kind: Any
+    parts: list[Gathered], guess: Brackets, question: Question, form: Form
 ) -> Resolved | None:
-    whole = Gathered.whole(parts, kind)
+    whole = Gathered.whole(parts, form.kind)
     resolved = settled(guess, whole.tally, question, lambda _: None)
     return None if resolved is None else Resolved(resolved, whole.sums)
 

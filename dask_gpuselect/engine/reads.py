@@ -218,15 +218,38 @@ def _read_if_wanted(
     return Reader(read, values)() if wants(*results) else None
 
 
-def task_if_needed(
-    key: Key, function: Callable[..., Any], reads: Sequence[Read], *more: Any
-) -> Task:
-    """Make a task that may read the chunks of several places: ``function(readers, *more)``.
+def several_if_needed(
+    function: Callable[..., Any],
+    name: str,
+    reads: Reads,
+    calls: Mapping[Key, tuple[Any, ...]],
+    graph: Graph,
+    above: set[str],
+) -> Graph:
+    """Add a layer of tasks that may read the chunks of several places to a graph.
 
-    There is a `Reader` for each place.
+    Parameters
+    ----------
+    function : callable
+        ``(readers, *more)``, with a `Reader` for each place.
+    name : str
+        Name of the new layer.
+    reads : Reads
+        How to read the chunks.
+    calls : mapping
+        For the key of each task the places, and `more`.
+    graph, above
+        The graph, and its layers on which the tasks depend.
     """
-    needs = List(*(List(*map(TaskRef, read.needs)) for read in reads))
-    return Task(key, _run_several, function, tuple(reads), needs, *more)
+    tasks: dict[Key, Task] = {}
+    for key, (places, *more) in calls.items():
+        some = tuple(reads.of_places[place] for place in places)
+        needs = List(*(List(*map(TaskRef, read.needs)) for read in some))
+        tasks[key] = Task(key, _run_several, function, some, needs, *more)
+    resident = Graph.merge(*map(in_place, reads.arrays))
+    annotations = next(iter(reads.annotations), None)
+    graph = Graph.merge(resident, graph)
+    return extended(graph, name, tasks, above.union(resident.layers), annotations)
 
 
 def _run_several(

@@ -18,7 +18,7 @@ from dask.array.utils import meta_from_array
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import fitted, in_kind
 from dask_gpuselect.engine import graphs
-from dask_gpuselect.engine.answers import AnswerAxes
+from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.groups import Grouping
 from dask_gpuselect.engine.lane_plans import one_lane_limit
 from dask_gpuselect.engine.questions import Costs, Measures, Question, ThirdLoad
@@ -195,7 +195,7 @@ def together_lazily(
     if dtype is not None:
         meta = fitted(meta_from_array(kind, ndim=meta.ndim, dtype=dtype))
     arguments: dict[str, Any] = {"question": question, "shape": shape}
-    arguments["kind"] = None if dtype is None else meta
+    arguments["form"] = Form((), dtype, meta)
     given = answers
     if grouping.is_lazy:
         arguments["names"] = TaskRef((grouping.names.name, 0))
@@ -209,5 +209,6 @@ def together_lazily(
     return DaskArray(made.dask, made.name, chunks, meta=meta)
 
 
-def _together(parts: list[Slots], *, names: Any = None, n: int = 0, **how: Any) -> Any:
-    return together(parts[0], n if names is None else len(names), **how)
+def _together(parts: list[Slots], *, form: Form, names: Any = None, n: int = 0, **how: Any) -> Any:
+    kind = None if form.dtype is None else form.kind
+    return together(parts[0], n if names is None else len(names), kind=kind, **how)

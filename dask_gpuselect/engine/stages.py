@@ -121,8 +121,8 @@ def run(
                 **stage.arguments,
             )
         if stage.caches:
-            name = f"{stage.name}-cuts-{token}"
-            cached, partials = partials, columns.each(attrgetter("cuts"), name, partials, [])
+            cached = partials
+            partials = columns.each(attrgetter("cuts"), f"{stage.name}-cuts", cached)
         partials, about = stage.reduce(columns, partials, own if stage.join else known)
         is_last = load == len(stages)
         name = f"{label}-{token}" if is_last else f"{label}-{stage.finds}-{token}"

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import as_dtype, in_kind, namespace, to_host
 from dask_gpuselect.engine import settings
+from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.exchange import Stages, exchanged
 from dask_gpuselect.engine.graphs import each_chunk, in_one_place, literals, reduced, reduced_items
 from dask_gpuselect.engine.graphs import split_every as parts_merged
@@ -178,7 +179,7 @@ def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
             f"{label}-splitters",
             brackets=TaskRef((brackets.name,)),
             question=question,
-            meta=x._meta,
+            form=Form((), None, x._meta),
         )
     else:
         splitters = answers_of_stretches(tallies, brackets, question, narrowing, Splitters.merge)
@@ -290,10 +291,10 @@ def _merge_gathered(parts: list[list[Gathered]]) -> list[Gathered]:
 
 
 def _find_splitters(
-    parts: list[list[Gathered]], brackets: Brackets, question: SplitterQuestion, meta: Any
+    parts: list[list[Gathered]], brackets: Brackets, question: SplitterQuestion, form: Form
 ) -> Splitters:
     """Select the splitters among all candidates."""
-    whole = Gathered.whole([*itertools.chain(*parts)], meta)
+    whole = Gathered.whole([*itertools.chain(*parts)], form.kind)
     assert whole.tally is not None
     return question.resolve(brackets, whole.tally)
 
