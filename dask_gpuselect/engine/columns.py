@@ -200,8 +200,8 @@ class Columns:
             each = zip(keys[place], self.parts[place], cached.keys[place], strict=True)
             for key, numbers, own in each:
                 calls[key] = [chunks[i] for i in numbers], TaskRef(own), known
-        about = function, name, Reads(self.x), calls, self.graph
-        self.graph = several_if_needed(*about, {cached.name, brackets.name})
+        above = {cached.name, brackets.name}
+        self.graph = several_if_needed(function, name, Reads(self.x), calls, self.graph, above)
         return Tasks(name, keys)
 
     def merge(self, function: Callable[..., Any], partials: Tasks, every: int) -> Tasks:

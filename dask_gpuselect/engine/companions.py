@@ -256,7 +256,7 @@ def _together_if_small(array: DaskArray, x: DaskArray) -> DaskArray:
     if not _is_shared(array, x) or not small or has_common:
         return array
     label = "shared-companion-together"
-    return in_one_place(array, SmallCompanion, label, numblocks=array.numblocks)
+    return in_one_place([array], SmallCompanion, label, numblocks=array.numblocks)
 
 
 def _rechunked(array: DaskArray, wanted: tuple[tuple[float, ...], ...], name: str) -> DaskArray:

@@ -83,8 +83,9 @@ def gathered_by_counts(request: ArrayQuestion) -> tuple[DaskArray, DaskArray]:
     The tally of each chunk is in a list of one `Gathered`.
     """
     counts, question, label = _counts_of(request), request.question, request.label
-    how = counts, ValueCounts.merge, _bracketed, f"{label}-bracket"
-    bracket = graphs.reduced(*how, question=question)
+    bracket = graphs.reduced(
+        counts, ValueCounts.merge, _bracketed, f"{label}-bracket", question=question
+    )
     return bracket, graphs.each_chunk(_gathered_of, f"{label}-candidates", [counts], [bracket])
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from dask.core import flatten
 
-from dask_gpuselect.engine.graphs import layers_of, merge_tree, objects
-from dask_gpuselect.engine.source import DaskArray, List, Task, TaskRef, extended
+from dask_gpuselect.engine.graphs import merge_tree, objects, referred
+from dask_gpuselect.engine.source import DaskArray, List, Task, TaskRef, extended, merged
 from dask_gpuselect.quiet import quietly
 
 PAIRS = 1 << 16
@@ -106,9 +106,10 @@ def exchanged(
         ``list of pieces -> piece``, in a tree of tasks if there are more than `every` pieces.
         Without it, one task takes all of them.
     **options
-        Arguments of `regroup`; task references become dependencies.
+        Arguments of `regroup`. An array of one object stands for the object.
     """
     tasks: dict[Any, Task] = {}
+    options, known = referred(options)
     pieces = [TaskRef(key) for key in flatten(split.__dask_keys__())]
     n_groups = len(stages.steps) - 1
     if not stages.n_batches:
@@ -133,8 +134,8 @@ def exchanged(
             parts = list(map(TaskRef, keys))  # noqa: PLW2901
         own: Any = (name, j)
         tasks[own] = Task(own, quietly(place), List(*parts), *arguments)
-    needs = {split.name} | layers_of(options)
-    graph = extended(split.dask, name, tasks, needs)
+    above = {each.name for each in (split, *known)}
+    graph = extended(merged(split, *known), name, tasks, above)
     return objects(graph, name, (len(taken),))
 
 

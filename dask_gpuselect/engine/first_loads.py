@@ -83,8 +83,8 @@ def first_loads(requests: Sequence[ArrayQuestion], plans: Sequence[ElementPlan])
     if keeping is None:
         return [_first_load(*pair) for pair in pairs]
     partials = [first_partials(each, keeping.limits, plan.share) for each, plan in pairs]
-    about = keeping.size, FirstPartial.of_group, "quantile-groups", keeping.numbers
-    groups, begun = graphs.grouped(partials, *about), []
+    label, begun = "quantile-groups", []
+    groups = graphs.grouped(partials, keeping.size, FirstPartial.of_group, label, keeping.numbers)
     for i, pair in enumerate(pairs):
         cuts = graphs.each_chunk(cuts_of, "quantile-cuts", [groups], i=i)
         begun.append(FirstLoad.of(*pair, cuts, groups=groups))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from dask import config
-from dask.base import get_name_from_key, get_scheduler, tokenize
+from dask.base import get_scheduler, tokenize
 from dask.blockwise import Blockwise, blockwise, blockwise_token
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
@@ -298,7 +298,7 @@ def reduced(
     place : tuple of int
         Indices that follow the name in its key.
     **arguments
-        Arguments of `finish`; task references become dependencies.
+        Arguments of `finish`. An array of one object stands for the object.
     """
     every = split_every(None, MERGE_EVERY)
     merge_name = named(f"{key_split(grid.name)}-merge", [grid], {"merge": merge, "every": every})
@@ -312,25 +312,20 @@ def reduced(
 
 
 def in_one_place(
-    grid: DaskArray,
+    grids: Sequence[DaskArray],
     function: Callable[..., Any],
     label: str,
     place: tuple[int, ...] = (),
     /,
     **arguments: Any,
 ) -> DaskArray:
-    """Apply ``function(blocks, **arguments)`` to all blocks of an array in one task, in C order."""
-    given = List(*map(TaskRef, flatten(grid.__dask_keys__())))
-    return _finished((function, label, arguments, place), grid.dask, [grid], {grid.name}, given)
+    """Apply ``function(blocks, **arguments)`` to all blocks of some arrays in one task.
 
-
-def of_results(
-    parts: Sequence[DaskArray], function: Callable[[list[Any]], Any], label: str
-) -> DaskArray:
-    """Apply ``function(results)`` to the results of some reductions, in one task."""
-    given = List(*(TaskRef((part.name,)) for part in parts))
-    names = {part.name for part in parts}
-    return _finished((function, label, {}, ()), merged(*parts), parts, names, given)
+    The blocks of each array are in C order.
+    """
+    given = List(*(TaskRef(key) for grid in grids for key in flatten(grid.__dask_keys__())))
+    names = {grid.name for grid in grids}
+    return _finished((function, label, arguments, place), merged(*grids), grids, names, given)
 
 
 def item_of(lists: DaskArray, i: int, label: str) -> DaskArray:
@@ -359,7 +354,7 @@ def reduced_items(
     for i, arguments in enumerate(arguments_of_each):
         items = item_of(lists, i, f"{label}-of")
         results.append(reduced(items, merge, finish, f"{label}-{i}", **arguments))
-    return of_results(results, join, label)
+    return in_one_place(results, join, label)
 
 
 Finish = tuple[Callable[..., Any], str, Mapping[str, Any], tuple[int, ...]]
@@ -372,9 +367,11 @@ def _finished(
     """Add the last task of a reduction of some arrays, which takes the results of other tasks."""
     function, label, arguments, place = last
     name = named(label, arrays, arguments)
+    references, known = referred(arguments)
     key = (name, *place)
-    task = Task(key, Step("reduce", quietly(function)), *given, **arguments)
-    return objects(extended(graph, name, {key: task}, above | layers_of(arguments)), name, ())
+    tasks = {key: Task(key, Step("reduce", quietly(function)), *given, **references)}
+    above = above | {each.name for each in known}
+    return objects(extended(merged(*known, graph=graph), name, tasks, above), name, ())
 
 
 def reduced_together(
@@ -441,10 +438,14 @@ def _finish_one(whole: Bundle, *, i: int, finish: Callable[..., Any], **argument
     return finish(whole[i], **arguments)
 
 
-def layers_of(arguments: Mapping[str, Any]) -> set[str]:
-    """Return the names of the layers to which task references among the arguments belong."""
-    references = (value for value in arguments.values() if isinstance(value, TaskRef))
-    return {get_name_from_key(reference.key) for reference in references}
+def referred(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[DaskArray]]:
+    """Refer to the objects of arrays among the arguments of a task; also return these arrays.
+
+    Each of them has one object.
+    """
+    arrays = {name: each for name, each in arguments.items() if isinstance(each, DaskArray)}
+    only = {name: TaskRef(next(flatten(each.__dask_keys__()))) for name, each in arrays.items()}
+    return {**arguments, **only}, list(arrays.values())
 
 
 def split_every(given: Any, default: int) -> int:

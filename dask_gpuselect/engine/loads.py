@@ -55,7 +55,6 @@ from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.resident import answer_resident
 from dask_gpuselect.engine.source import (
     DaskArray,
-    TaskRef,
     merged,
     nothing,
     private_copy,
@@ -166,9 +165,10 @@ def _ask_resident(
     answers = []
     for each, plan in zip(requests, plans, strict=True):
         x, question, form = each.x, each.question, each.form
-        about = x, answer_resident, f"{each.label}-{plan.name}", form.key_index
+        label = f"{each.label}-{plan.name}"
         how = {"dtype": x.dtype, "question": question, "form": form, "share": plan.share}
-        answers.append(form.lazy(graphs.in_one_place(*about, **how)))
+        answer = graphs.in_one_place([x], answer_resident, label, form.key_index, **how)
+        answers.append(form.lazy(answer))
     return answers
 
 
@@ -218,7 +218,7 @@ def _second_loads(
         return brackets, second_loads(keeping, groups, begun, brackets, merge)
     turn, is_alone, loads = None, len(begun) < 2, []
     if begun[0].among:
-        turn = graphs.of_results(brackets, nothing, f"{begun[0].label}-turn")
+        turn = graphs.in_one_place(brackets, nothing, f"{begun[0].label}-turn")
     for each, bracket in zip(begun, brackets, strict=True):
         # Candidates that are never merged are resolved on the device where they are.
         stays = is_apart and each.narrowing is None
@@ -282,8 +282,8 @@ def _load(
 
 def _load_unless(begun: FirstLoad, bracket: DaskArray, **how: Any) -> DaskArray:
     """Measure every chunk at the brackets, if the answer is not settled before."""
-    about = Reads(begun.x), [bracket], bool, how["merge"]([Gathered(None)])
-    return each_if_needed(_gather, f"{begun.label}-candidates", *about, **how)
+    label, instead = f"{begun.label}-candidates", how["merge"]([Gathered(None)])
+    return each_if_needed(_gather, label, Reads(begun.x), [bracket], bool, instead, **how)
 
 
 def _gather(
@@ -321,10 +321,10 @@ def _after_second(
     """Answer questions whose second load is the last, or resolve them as far as it can."""
     finishes: list[graphs.Finish] = []
     for each, bracket in zip(begun, brackets, strict=True):
-        form, settled, label = each.form, each.settled, each.label
+        form, label = each.form, each.label
         arguments = {
-            "proven": TaskRef((bracket.name,)),
-            "settled": None if settled is None else TaskRef((settled.name,)),
+            "proven": bracket,
+            "settled": each.settled,
             "question": each.question,
             "order": each.order,
             "form": form,
@@ -350,16 +350,23 @@ def _after_third(begun: FirstLoad, resolved: DaskArray) -> DaskArray:
     x, question, form = begun.x, begun.question, begun.form
     assert question.third is not None
     label_of_third = f"{begun.label}-{question.third.name}"
-    about = begun.reads, [resolved], attrgetter("brackets"), Gathered(None)
-    third = each_if_needed(_gather_more, label_of_third, *about, dtype=x.dtype)
+    third = each_if_needed(
+        _gather_more,
+        label_of_third,
+        begun.reads,
+        [resolved],
+        attrgetter("brackets"),
+        Gathered(None),
+        dtype=x.dtype,
+    )
     if begun.rounds and question.third.narrower is not None:
         (third,) = candidates_in_groups([third], begun.rounds.groups, label_of_third)
         third, resolved = narrowed_candidates(
             third, resolved, question, begun.rounds, label_of_third
         )
-    how = {"resolved": TaskRef((resolved.name,)), "question": question, "form": form}
-    last = third, Gathered.merge, _finish_third, begun.label, form.key_index
-    return graphs.reduced(*last, numblocks=x.numblocks, **how)
+    how = {"resolved": resolved, "question": question, "numblocks": x.numblocks, "form": form}
+    last = _finish_third, begun.label, form.key_index
+    return graphs.reduced(third, Gathered.merge, *last, **how)
 
 
 def _gather_more(

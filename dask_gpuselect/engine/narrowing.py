@@ -48,7 +48,7 @@ from dask_gpuselect.engine.partials import (
     sums_of,
 )
 from dask_gpuselect.engine.questions import Question, Summed
-from dask_gpuselect.engine.source import DaskArray, TaskRef
+from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.cached import tally_by
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.coarse import cuts_of_tally, joined, merged_coarsely, narrower
@@ -99,11 +99,12 @@ def _from_few(
 
 def proven_by(groups: DaskArray, brackets: DaskArray, begun: FirstLoad) -> DaskArray:
     """Add the expected counts of all chunks to the brackets of a question."""
-    about = f"{LABEL}-expects", [groups], [brackets]
-    expected = graphs.each_chunk(_expected, *about, n_chunks=begun.x.npartitions)
-    how = {"brackets": TaskRef((brackets.name,)), "turns": begun.turns}
-    last = expected, merge_any, _proven, f"{begun.label}-bracket"
-    return graphs.reduced(*last, numblocks=begun.x.numblocks, **how)
+    n_chunks, label = begun.x.npartitions, f"{begun.label}-bracket"
+    expected = graphs.each_chunk(
+        _expected, f"{LABEL}-expects", [groups], [brackets], n_chunks=n_chunks
+    )
+    how = {"brackets": brackets, "numblocks": begun.x.numblocks, "turns": begun.turns}
+    return graphs.reduced(expected, merge_any, _proven, label, **how)
 
 
 def _coarse(
@@ -156,17 +157,21 @@ def narrowed_candidates(
 ) -> tuple[DaskArray, DaskArray]:
     """Narrow what a load has gathered, and its brackets, before one task merges all.
 
-    This is done where the candidates wait. `bracket` is a `Proven` of the
-    second load, or a `Resolved` of the third.
+    This is done where the candidates wait. `bracket` is a `Proven` of the second load, or a
+    `Resolved` of the third.
     """
-    most, in_groups = narrowing.coarse, f"{label}-candidates"
+    most, summed, in_groups = narrowing.coarse, question.measures.sums, f"{label}-candidates"
+    merge = partial(_coarse, most=most)
     for _ in range(narrowing.rounds):
-        about = f"{in_groups}-few", [load], [bracket]
-        few = graphs.each_chunk(_cuts_of_candidates, *about, most=most)
-        last = few, partial(_coarse, most=most), _narrower_bracket, f"{label}-narrower"
-        narrower = graphs.reduced(*last, known=TaskRef((bracket.name,)), question=question)
-        about = f"{in_groups}-narrower", [load], [bracket, narrower]
-        load = graphs.each_chunk(_narrower_tally, *about, summed=question.measures.sums)
+        few = graphs.each_chunk(
+            _cuts_of_candidates, f"{in_groups}-few", [load], [bracket], most=most
+        )
+        how: dict[str, Any] = {"known": bracket, "question": question}
+        narrower = graphs.reduced(few, merge, _narrower_bracket, f"{label}-narrower", **how)
+        both = [bracket, narrower]
+        load = graphs.each_chunk(
+            _narrower_tally, f"{in_groups}-narrower", [load], both, summed=summed
+        )
         bracket = narrower
     return load, bracket
 
@@ -231,8 +236,8 @@ def brackets_of_stretches(groups: DaskArray, question: Question, narrowing: Narr
     rough = _from_few(groups, most, _brackets_of_stretches, "rough", parts=parts)
     few = graphs.each_chunk(_few_of_each, f"{STRETCHES}-few", [groups], [rough], most=most)
     arguments = [{"question": part} for part in parts]
-    how = partial(merged_coarsely, most=most), _bracket_if_any, f"{STRETCHES}-brackets"
-    return graphs.reduced_items(few, *how, arguments, joined)
+    merge, label = partial(merged_coarsely, most=most), f"{STRETCHES}-brackets"
+    return graphs.reduced_items(few, merge, _bracket_if_any, label, arguments, joined)
 
 
 def stretches_of(question: Question, narrowing: Narrowing) -> list[Question]:
@@ -269,22 +274,21 @@ def answers_of_stretches(
     parts = stretches_of(question, narrowing)
     merge = partial(merged_coarsely, most=narrowing.coarse)
     counts = graphs.each_chunk(_counts_of, f"{STRETCHES}-counts", [waits])
-    last = counts, Tally.merge, _by_counts, f"{STRETCHES}-cells"
-    each = graphs.reduced(*last, together=TaskRef((together.name,)), parts=parts)
+    how: dict[str, Any] = {"together": together, "parts": parts}
+    each = graphs.reduced(counts, Tally.merge, _by_counts, f"{STRETCHES}-cells", **how)
     for _ in range(narrowing.rounds):
-        about = f"{STRETCHES}-candidates-few", [waits], [together, each]
-        few = graphs.each_chunk(_few_candidates, *about, most=narrowing.coarse)
-        how = merge, _narrower, f"{STRETCHES}-narrower"
-        each = graphs.reduced_items(few, *how, _arguments_of_each(parts, each), list)
+        label, known = f"{STRETCHES}-candidates-few", [together, each]
+        few = graphs.each_chunk(_few_candidates, label, [waits], known, most=narrowing.coarse)
+        label, about = f"{STRETCHES}-narrower", _arguments_of_each(parts, each)
+        each = graphs.reduced_items(few, merge, _narrower, label, about, list)
     left = graphs.each_chunk(_left, f"{STRETCHES}-left", [waits], [together, each])
-    found = Tally.merge, _resolved, f"{STRETCHES}-found"
-    return graphs.reduced_items(left, *found, _arguments_of_each(parts, each), join)
+    label, about = f"{STRETCHES}-found", _arguments_of_each(parts, each)
+    return graphs.reduced_items(left, Tally.merge, _resolved, label, about, join)
 
 
 def _arguments_of_each(parts: Sequence[Question], each: DaskArray) -> list[dict[str, Any]]:
     """Return the arguments for the last task of each stretch, which include all brackets."""
-    brackets = TaskRef((each.name,))
-    return [{"question": part, "each": brackets, "i": i} for i, part in enumerate(parts)]
+    return [{"question": part, "each": each, "i": i} for i, part in enumerate(parts)]
 
 
 def _few_of_each(group: list[Cuts], rough: list[Brackets], *, most: int) -> list[Cuts]:

@@ -26,7 +26,7 @@ from dask_gpuselect.engine.questions import (
     everything,
     fully_resolved,
 )
-from dask_gpuselect.engine.source import DaskArray, TaskRef
+from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.registry import Backend
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally
@@ -79,7 +79,7 @@ def ask_pilot(request: ArrayQuestion) -> DaskArray:
     guess = reduced(sample, np.concatenate, _guess_brackets, f"{label}-guess", **how)
     how = {"dtype": x.dtype, "summed": question.measures.sums}
     gathered = each_chunk(_gather, f"{label}-guess-candidates", [x], [guess], **how)
-    how = {"guess": TaskRef((guess.name,)), "question": question, "form": request.form}
+    how = {"guess": guess, "question": question, "form": request.form}
     return reduced(gathered, Gathered.merge, _settle, f"{label}-settled", **how)
 
 

@@ -34,7 +34,7 @@ from dask_gpuselect.engine.plans import ElementPlan, Plan, choose, plan_rest
 from dask_gpuselect.engine.questions import ArrayQuestion, ElementQuestion
 from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.search import Selected, brackets_of, pairs_of
-from dask_gpuselect.engine.source import DaskArray, Source, TaskRef, private_copy
+from dask_gpuselect.engine.source import DaskArray, Source, private_copy
 from dask_gpuselect.maths.cuts import Tally, merge, merge_all
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import from_keys, selection_dtype
@@ -218,14 +218,14 @@ def ask_rounds(
             attrgetter("probes"),
             dtype=x.dtype,
         )
-        known: dict[str, Any] = {"progress": TaskRef((progress.name,)), "strategy": strategy}
-        progress = reduced(measured, _merge_results, _advanced, f"{label}-{turn}", **known)
+        how = {"progress": progress, "strategy": strategy}
+        progress = reduced(measured, _merge_results, _advanced, f"{label}-{turn}", **how)
     is_gathered = attrgetter("gathered")
     gathered = each_if_needed(
         _gathered, f"{label}-candidates", reads, [progress], is_gathered, dtype=x.dtype
     )
-    known = {"progress": TaskRef((progress.name,)), "strategy": strategy, "question": question}
-    settled = reduced(gathered, merge_all, _resolved, f"{label}-resolved", **known)
+    how = {"progress": progress, "strategy": strategy, "question": question}
+    settled = reduced(gathered, merge_all, _resolved, f"{label}-resolved", **how)
     return answer_unless(ArrayQuestion(x, question, form, label), rest, settled)
 
 

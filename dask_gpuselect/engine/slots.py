@@ -22,7 +22,7 @@ from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.groups import Grouping
 from dask_gpuselect.engine.lane_plans import one_lane_limit
 from dask_gpuselect.engine.questions import Costs, Measures, Question, ThirdLoad
-from dask_gpuselect.engine.source import DaskArray, Source, TaskRef, merged
+from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.slots import Slots, every, over_slots
@@ -194,16 +194,9 @@ def together_lazily(
     meta = np.empty((0,) * len(shape.labels), object)
     if dtype is not None:
         meta = fitted(meta_from_array(kind, ndim=meta.ndim, dtype=dtype))
-    arguments: dict[str, Any] = {"question": question, "shape": shape}
-    arguments["form"] = Form((), dtype, meta)
-    given = answers
-    if grouping.is_lazy:
-        arguments["names"] = TaskRef((grouping.names.name, 0))
-        graph = merged(answers, grouping.names)
-        given = DaskArray(graph, answers.name, answers.chunks, meta=answers._meta)
-    else:
-        arguments["n"] = grouping.number
-    made = graphs.in_one_place(given, _together, "slots", (0,) * meta.ndim, **arguments)
+    how = {"question": question, "shape": shape, "form": Form((), dtype, meta)}
+    groups = {"names": grouping.names} if grouping.is_lazy else {"n": grouping.number}
+    made = graphs.in_one_place([answers], _together, "slots", (0,) * meta.ndim, **how, **groups)
     sizes = shape.new_axes(question.of_each.n_answers)
     chunks = tuple((sizes[label],) for label in shape.labels)
     return DaskArray(made.dask, made.name, chunks, meta=meta)

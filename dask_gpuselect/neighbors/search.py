@@ -170,7 +170,7 @@ def _nearest(search: Search) -> DaskArray:
     x, q = private_copy(x, "rows of neighbors"), private_copy(q, "queries of neighbors")
     rows = each_chunk(_query_rows, f"{label}-query-rows", [q])
     merge = partial(KnownChunks.merge, np.concatenate)
-    queries = in_one_place(rows, merge, f"{label}-queries")
+    queries = in_one_place([rows], merge, f"{label}-queries")
     how: dict[str, Any] = {"k": k, "is_same": search.leave_out}
     nearest = each_chunk(
         _nearest_of_chunk,

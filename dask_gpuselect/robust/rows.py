@@ -269,7 +269,7 @@ def squares(x: DaskArray, y: DaskArray, predict: Callable[[Any], Any]) -> FloatA
     squares of y's distances from that mean and from the predictions.
     """
     parts = each_chunk(_squares, "robust-squares", [x, y[:, None]], predict=predict)
-    every = in_one_place(parts, np.concatenate, "robust-squares-all")
+    every = in_one_place([parts], np.concatenate, "robust-squares-all")
     with outside():  # the sources are the user's
         sums: FloatArray = every.compute()
     return sums

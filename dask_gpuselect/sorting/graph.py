@@ -172,22 +172,16 @@ def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
     label, question = plan.label, plan.wanted
     brackets, tallies, order, narrowing = by_chunk(x, question, label)
     if narrowing is None:
-        splitters = reduced(
-            tallies,
-            _merge_gathered,
-            _find_splitters,
-            f"{label}-splitters",
-            brackets=TaskRef((brackets.name,)),
-            question=question,
-            form=Form((), None, x._meta),
-        )
+        about = {"brackets": brackets, "question": question, "form": Form((), None, x._meta)}
+        name = f"{label}-splitters"
+        splitters = reduced(tallies, _merge_gathered, _find_splitters, name, **about)
     else:
         splitters = answers_of_stretches(tallies, brackets, question, narrowing, Splitters.merge)
     places = _places_of(plan, x.npartitions)
     which = literals(f"{label}-which", [[numbers for numbers, _ in places]], ())
     edges = each_chunk(_edges, f"{label}-edges", [tallies], [brackets, splitters, which])
     how: dict[str, Any] = {"order": order, "stages": plan.stages}
-    arguments = [{"some": some, "splitters": TaskRef((splitters.name,)), **how} for some in places]
+    arguments = [{"some": some, "splitters": splitters, **how} for some in places]
     label = f"{label}-table"
     if len(places) == 1:
         return reduced(edges, _merge_edges, _make_only_deal, label, **arguments[0])
@@ -448,7 +442,7 @@ def sorted_columns(plan: SortPlan, key: DaskArray, payload: Sequence[DaskArray] 
         regroup=_regroup,
         join=_join_pieces,
         every=plan.split_every,
-        deal=TaskRef((deal.name,)),
+        deal=deal,
         plan=plan,
         file_name=token,
     )
@@ -546,7 +540,7 @@ def sorted_at_once(plan: SortPlan, key: DaskArray) -> DaskArray:
     """Return the chunks of the only column of the result, of a key that one device can hold."""
     n_bytes = known_bytes(key.nbytes)
     choose(described(Plan("resident", 1, n_bytes, n_bytes), key))
-    whole = in_one_place(key, _sort_all, f"{plan.label}-resident", plan=plan)
+    whole = in_one_place([key], _sort_all, f"{plan.label}-resident", plan=plan)
     name = f"{plan.label}-{tokenize(whole.name)}"
     tasks = {
         (name, i): Task((name, i), _part, TaskRef((whole.name,)), i)

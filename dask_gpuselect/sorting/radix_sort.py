@@ -24,7 +24,7 @@ from dask.base import tokenize
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.exchange import Stages, exchanged
 from dask_gpuselect.engine.graphs import each_chunk, in_one_place
-from dask_gpuselect.engine.source import DaskArray, TaskRef
+from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels import radix
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.interpolation import result_dtype
@@ -111,7 +111,7 @@ def radix_sort(x: DaskArray, *, bits: int = MOST_BITS) -> DaskArray:
     dtype = result_dtype(x.dtype, METHODS["lower"], weak_q=True)
     keys = each_chunk(radix.keys_of, "radix-sort-keys", [x], dtype=dtype)
     runs = each_chunk(radix.run_of, "radix-sort-runs", [keys])
-    in_order = in_one_place(runs, _ascends, "radix-sort-ascends")
+    in_order = in_one_place([runs], _ascends, "radix-sort-ascends")
     for shift in range(0, radix.key_bits(dtype), bits):
         keys = _one_pass(keys, in_order, shift, bits)
     elements = each_chunk(radix.elements_of, "radix-sort", [keys], dtype=dtype)
@@ -131,7 +131,7 @@ def _one_pass(keys: DaskArray, in_order: DaskArray, shift: int, bits: int) -> Da
     stages = Stages.of(keys.npartitions, (1,) * keys.npartitions, in_order=True)
     digit: dict[str, Any] = {"shift": shift, "bits": bits}
     counts = each_chunk(_histogram, "radix-sort-histogram", [keys], [in_order], **digit)
-    cuts = in_one_place(counts, _scan, "radix-sort-scan")
+    cuts = in_one_place([counts], _scan, "radix-sort-scan")
     how = digit | {"block_ids": True, "grid": keys.numblocks, "steps": stages.steps}
     pieces = each_chunk(_split, "radix-sort-split", [keys], [cuts], **how)
     # The exchange has a task for each piece, which the scheduler moves to the worker that needs it,
@@ -155,7 +155,7 @@ def _one_pass(keys: DaskArray, in_order: DaskArray, shift: int, bits: int) -> Da
         bits,
         not stages.n_batches,
         regroup=_regroup,
-        cuts=TaskRef((cuts.name,)),
+        cuts=cuts,
         grouping=stages,
     )
 

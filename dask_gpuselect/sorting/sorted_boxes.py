@@ -140,14 +140,13 @@ def _box_of(ordered: DaskArray, rule: Rule) -> SortedBox:
     """Build the graph of the statistics of a sorted array."""
     token = tokenize(ordered.name, rule)
     ends = each_chunk(_ends, "sorted-ends", [ordered])
-    starts = in_one_place(ends, _starts, "sorted-places")
+    starts = in_one_place([ends], _starts, "sorted-places")
     how: dict[str, Any] = {"block_ids": True, "q": rule.q}
     picked = each_chunk(_pick, "sorted-elements", [ordered], [starts], **how)
-    about: dict[str, Any] = {"starts": TaskRef((starts.name,)), "q": rule.q}
-    quartiles = in_one_place(picked, _quartiles, "sorted-quartiles", **about)
+    about: dict[str, Any] = {"starts": starts, "q": rule.q}
+    quartiles = in_one_place([picked], _quartiles, "sorted-quartiles", **about)
     inside = each_chunk(_inside, "sorted-search", [ordered, ends], [quartiles], rule=rule)
-    about = {"quartiles": TaskRef((quartiles.name,))}
-    box = in_one_place(inside, _statistics, "sorted-box", **about)
+    box = in_one_place([inside], _statistics, "sorted-box", quartiles=quartiles)
     numbers = {name: _number(box, name, token) for name in COUNTS + REALS}
     low, high = (_fliers(ordered, inside, side) for side in ("low", "high"))
     return SortedBox(**numbers, fliers_low=low, fliers_high=high)
