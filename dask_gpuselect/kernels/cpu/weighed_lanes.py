@@ -423,7 +423,7 @@ def _average_in_floats(row: Any, weights: Any, n: Any, q: Any, high: Any, means:
             if row[j] == row[begin]:
                 means[k] = row[begin]
                 continue
-            error = 2.0**-46 * size * (j - begin + 4 + by_square * (2 + n / 4096) + n / 8)
+            error = 2.0**-46 * size * (j - begin + 4 + by_square * (3 + n / 2048) + n / 8)
             means[k] = np.float32(mean)
             is_one = np.float32(mean - error) == np.float32(mean + error)
             if not (is_one and SMALL < size < LARGE):
