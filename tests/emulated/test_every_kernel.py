@@ -179,6 +179,8 @@ def test_lanes(n: int) -> None:
         assert_as_numpy(lambda x: nanquantile(x, Q, axis=1), values)
     assert_as_numpy(lambda x: nanquantile(in_chunks(x, (n_lanes, n // 3 + 1)), 0.3, axis=1), rows)
     assert_as_numpy(lambda x: box_of(x, 1), rows)
+    codes = np.broadcast_to(CUPY.asarray(np.zeros(1, "i4")), 9)  # of a chunk with one label
+    assert kernel_module("cuda", "runs").as_codes(codes, codes).flags.c_contiguous
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2"])
@@ -191,8 +193,7 @@ def test_trimmed_means(dtype: str) -> None:
 
 
 def test_chunks_whose_sample_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    sampling = kernel_module("cuda", "sampling")
-    monkeypatch.setattr(sampling, "is_best_whole", lambda *_: False)
+    monkeypatch.setattr(kernel_module("cuda", "sampling"), "is_best_whole", lambda *_: False)
     values = make("normal", "f4", 2 * PILOT_WORTH)
     assert_as_numpy(lambda x: quantile(held(x, PILOT_WORTH), 0.3), values)
     assert_as_numpy(lambda x: box_of(held(x, PILOT_WORTH)), values)
