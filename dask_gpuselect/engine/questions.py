@@ -735,7 +735,7 @@ def long_as_rows(column: ChunkColumn) -> ChunkColumn:
     is_last = axes[0] == len(first.shape) - len(axes)
     if is_last or _length(column) < LONG_AS_ROWS or getattr(first, "weights", None) is not None:
         return column
-    return kernels.as_rows(column) if kernels.is_on_device(first) else column
+    return kernels.as_rows(column) if column.may_be_rows and kernels.is_on_device(first) else column
 
 
 def _length(column: ChunkColumn) -> int:

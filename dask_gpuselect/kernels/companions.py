@@ -141,6 +141,10 @@ class Several:
         return sum(int(part.nbytes) for part in self.parts)
 
 
+MOST_COPIED = 1 << 30
+"""Most bytes of long lanes that a device copies to rows; larger ones are read where they are."""
+
+
 class ChunkColumn(NamedTuple):
     """Some chunks, and the lanes along the reduced axes of all of them together.
 
@@ -161,6 +165,12 @@ class ChunkColumn(NamedTuple):
     @property
     def size(self) -> int:
         return sum(chunk.size for chunk in self.chunks)
+
+    @property
+    def may_be_rows(self) -> bool:
+        """True if lanes are rows, or small enough for a device to copy them to rows."""
+        is_last = self.axes[0] == len(self.chunks[0].shape) - len(self.axes)
+        return is_last or self.size * self.dtype.itemsize <= MOST_COPIED
 
     def as_type(self, dtype: np.dtype[Any] | None = None) -> ChunkColumn:
         """Return the elements in a dtype, by default in that of the dask array."""
