@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import concatenate, in_kind, namespace
+from dask_gpuselect.arrays import concatenate, namespace
 from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.source import DaskArray, itself, nothing, private_copy
 from dask_gpuselect.kernels import elements_at, values
@@ -612,14 +612,11 @@ class LaneQuestion(ABC):
     ) -> Any:
         """Answer about all groups of some chunks at once, on their device.
 
-        The labels of chunks are the numbers of groups. None if tables of groups are as fast.
+        The labels of chunks are the numbers of groups. None if tables of groups are as fast. The
+        question has to take runs.
         """
-        if self.takes_runs:
-            runs = kernels.sorted_runs(chunks, dtype, n_groups)
-            return None if runs is None else self.block([runs], dtype, shape)
-        elements = kernels.group_elements(chunks, dtype, itself, n_groups, self.order.lane_ranks)
-        answers = self.blocks.restored(self.finished(elements), (n_groups, 0), shape)
-        return in_kind(answers, values_of(chunks[0]))
+        runs = kernels.sorted_runs(chunks, dtype, n_groups)
+        return None if runs is None else self.block([runs], dtype, shape)
 
     def as_groups(self, column: ChunkColumn, least: int | None = None) -> Any:
         """Answer about lanes on a device, each as a group; None if they are shorter than `least`.
@@ -627,11 +624,10 @@ class LaneQuestion(ABC):
         By default, that is `LONG`. Scratch: that of groups of `TOGETHER` elements.
         """
         chunks, dtype, _ = column
-        n = _length(column)
-        is_short = n < max(LONG if least is None else least, 1)
+        is_short = column.n < max(LONG if least is None else least, 1)
         if is_short or not (column.size and kernels.is_on_device(chunks[0])):
             return None
-        rows, step = kernels.as_rows(column).chunks, max(TOGETHER // n, 1)
+        rows, step = kernels.as_rows(column).chunks, max(TOGETHER // column.n, 1)
         answers = []
         for i in range(0, rows[0].shape[0], step):
             some = [_with_labels(part[i : i + step]) for part in rows]
@@ -731,16 +727,11 @@ class LaneQuestion(ABC):
 
 def long_as_rows(column: ChunkColumn) -> ChunkColumn:
     """Copy long lanes on a device without weights to rows; leave others where they are."""
-    (first, *_), _, axes = column
-    is_last = axes[0] == len(first.shape) - len(axes)
-    if is_last or _length(column) < LONG_AS_ROWS or getattr(first, "weights", None) is not None:
+    first = column.chunks[0]
+    is_weighted = getattr(first, "weights", None) is not None
+    if column.are_rows or column.n < LONG_AS_ROWS or is_weighted:
         return column
     return kernels.as_rows(column) if column.may_be_rows and kernels.is_on_device(first) else column
-
-
-def _length(column: ChunkColumn) -> int:
-    """Return the number of elements of a lane, 0 for those of `Runs`."""
-    return sum(math.prod(chunk.shape[axis] for axis in column.axes) for chunk in column.chunks)
 
 
 def _with_labels(rows: Any) -> Accompanied:

@@ -167,10 +167,19 @@ class ChunkColumn(NamedTuple):
         return sum(chunk.size for chunk in self.chunks)
 
     @property
+    def n(self) -> int:
+        """The number of elements of a lane; 0 for those of `maths.runs.Runs`."""
+        return sum(math.prod(chunk.shape[axis] for axis in self.axes) for chunk in self.chunks)
+
+    @property
+    def are_rows(self) -> bool:
+        """True if lanes extend along the last axes."""
+        return self.axes[0] == len(self.chunks[0].shape) - len(self.axes)
+
+    @property
     def may_be_rows(self) -> bool:
         """True if lanes are rows, or small enough for a device to copy them to rows."""
-        is_last = self.axes[0] == len(self.chunks[0].shape) - len(self.axes)
-        return is_last or self.size * self.dtype.itemsize <= MOST_COPIED
+        return self.are_rows or self.size * self.dtype.itemsize <= MOST_COPIED
 
     def as_type(self, dtype: np.dtype[Any] | None = None) -> ChunkColumn:
         """Return the elements in a dtype, by default in that of the dask array."""

@@ -332,7 +332,7 @@ class TrimmedMean(RankQuestion, LaneQuestion):
         """Complete the means that a kernel has found by exact sums, and where nothing is valid."""
         mean, answer, n_valid = self.mean, found.means, found.n_valid
         unsure = namespace(answer).flatnonzero(~found.is_sure & (n_valid > 0))
-        n = sum(math.prod(chunk.shape[axis] for axis in column.axes) for chunk in column.chunks)
+        n = column.n
         step = max(PIECE // max(n, 1), 1)  # so that copies of few lanes are there at a time
         for some in (unsure[i : i + step] for i in range(0, len(unsure), step)):
             few = kernels.some_lanes(column, some)

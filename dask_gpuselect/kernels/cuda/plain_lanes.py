@@ -96,9 +96,8 @@ TOGETHER = 1 << 26  # elements of lanes that are groups at the same time, with 1
 
 def _are_groups(column: ChunkColumn, question: LaneOrder) -> bool:
     """Return whether lanes had better be answered as groups."""
-    n = sum(math.prod(chunk.shape[axis] for axis in column.axes) for chunk in column.chunks)
     worth = WORTH_OF_GROUP * max(column.dtype.itemsize, 4)
-    return bool(n * question.n_answers >= worth) and column.may_be_rows
+    return column.n * question.n_answers >= worth and column.may_be_rows
 
 
 def answers_of_groups(

@@ -83,8 +83,7 @@ def box_lanes(
     elements and weights once more than `answer_lanes`, and those of lanes with fliers twice more.
     """
     dtype = column.dtype
-    n = sum(math.prod(chunk.shape[axis] for axis in column.axes) for chunk in column.chunks)
-    reached = None if n >= LONG else _reached_or_sorted(column, question.wanted)
+    reached = None if column.n >= LONG else _reached_or_sorted(column, question.wanted)
     if reached is None:
         return None
     table, lanes, is_plain = reached
