@@ -34,7 +34,6 @@ from dask_gpuselect.kernels.companions import (
     checked_chunk,
     each_array,
     parts_of,
-    unpaired,
     values_of,
 )
 from dask_gpuselect.kernels.compiling import one_way
@@ -329,22 +328,13 @@ def moments(
 
     `near` holds some values of the usual size of the elements. The speed of the sums depends on it;
     the result does not. With `cells`, only the elements in these open cells between the values of
-    `near` are summed; see `reference.moments.in_cells`.
+    `near` are summed, without weights; see `reference.moments.in_cells`.
     """
     bound = of(chunk, dtype)
-    sums = bound.moments
     if bound.is_weighted:
-        if cells is None:
-            return weighted_moments_ahead(bound, dtype)()
-        *elements, _ = bound.elements
-        is_some = sums.in_cells(elements[0], near, cells)
-        answer: Moments = bound.weighing.moments(*(each[is_some] for each in elements))
-        return answer
-    parts = parts_of(bound.elements[0])
-    if cells is not None:
-        parts = tuple(_elements_in_cells(part, near, cells, sums) for part in parts)
-    all_sums = [sums.moments(part, near) for part in parts]
-    return all_sums[0] if len(all_sums) == 1 else Moments.merge(all_sums)
+        return weighted_moments_ahead(bound, dtype)()
+    sums = [bound.moments.moments(part, near, cells) for part in parts_of(bound.elements[0])]
+    return sums[0] if len(sums) == 1 else Moments.merge(sums)
 
 
 @one_way
@@ -356,13 +346,6 @@ def weighted_moments_ahead(chunk: Any, dtype: np.dtype[Any]) -> Callable[[], Mom
     bound = of(chunk, dtype)
     waits: Callable[[], Moments] = bound.weighing.moments_ahead(bound)
     return waits
-
-
-def _elements_in_cells(part: Any, ends: NDArray[Any], cells: NDArray[np.bool_], kernel: Any) -> Any:
-    """Take the elements in some open cells; see `reference.moments.in_cells`."""
-    values, keeps = unpaired(part)
-    is_some = kernel.in_cells(values, ends, cells)
-    return values[is_some if keeps is None else is_some & keeps]
 
 
 def answer_probe(chunk: Any, dtype: np.dtype[Any], probe: probes.Measure) -> probes.ProbeResult:

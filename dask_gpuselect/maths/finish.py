@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.arrays import to_host
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
-from dask_gpuselect.maths.tables import ahead
 
 
 def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArray[Any]:
@@ -58,21 +59,32 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
     return unsigned_zero(answers)
 
 
-def sum_of_ranks(brackets: Brackets, tally: Tally, first: int, stop: int) -> ExactSums:
+def _total(elements: Any) -> ExactSums:
+    elements = to_host(elements)
+    return ExactSums.of(np.zeros(len(elements), np.int64), 1, elements)
+
+
+def sum_of_ranks(
+    brackets: Brackets,
+    tally: Tally,
+    first: int,
+    stop: int,
+    total_of: Callable[[Any], ExactSums] = _total,
+) -> ExactSums:
     """Sum the elements of ranks `first` to `stop` exactly, as far as the tally knows them.
 
     These are the candidates and the ends of the brackets, which must be finite at these ranks.
-    Elements of cells that are not wanted are left out. One sum, in a table of one place.
+    Elements of cells that are not wanted are left out. One sum, in a table of one place. A kernel
+    may sum the candidates: `total_of`.
     """
     borders = borders_of(tally)
     gathered = inside(tally) * brackets.wanted
-    elements = tally.candidates.ordered().on_host()
-    ranks = ahead(borders[::2], gathered)
+    before = [int((rank - borders[::2]).clip(0, gathered).sum()) for rank in (first, stop)]
+    total = total_of(tally.candidates.ordered().elements[slice(*before)])
     below, upto = (each.clip(first, stop) for each in (tally.below, tally.upto))
-    values = np.concatenate([brackets.ends, elements])
-    counts = np.concatenate([upto - below, (ranks >= first) & (ranks < stop)])
-    some = np.flatnonzero(counts)
-    return ExactSums.of(np.zeros(len(some), np.int64), 1, values[some], counts[some])
+    ends = np.flatnonzero(upto - below)
+    none = np.zeros(len(ends), np.int64)
+    return total + ExactSums.of(none, 1, brackets.ends[ends], (upto - below)[ends])
 
 
 def counts_at(

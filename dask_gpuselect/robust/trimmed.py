@@ -231,6 +231,12 @@ def _between_cuts(brackets: Brackets) -> NDArray[np.bool_]:
     return between
 
 
+def _total(elements: Any, near: NDArray[Any]) -> ExactSums:
+    """Sum some elements exactly; `near` are some values of their usual size."""
+    total: ExactSums = kernels.moments(elements, numpy_dtype(elements), near).total
+    return total
+
+
 @dataclass(frozen=True)
 class TrimmedMean(RankQuestion, LaneQuestion):
     """The trimmed mean of all elements, or of every lane.
@@ -283,7 +289,7 @@ class TrimmedMean(RankQuestion, LaneQuestion):
         ends = order_statistics(brackets, tally, np.array([n_cut, n - 1 - n_cut]))
         if ends[0] == ends[1] or not np.isfinite(ends).all():
             return end_of(ends, self.mean.dtype).reshape(1)
-        total = sum_of_ranks(brackets, tally, n_cut, n - n_cut)
+        total = sum_of_ranks(brackets, tally, n_cut, n - n_cut, partial(_total, near=ends))
         return total, np.array([n - 2 * n_cut])
 
     def finish(self, resolved: Any, sums: Moments | None) -> NDArray[Any]:

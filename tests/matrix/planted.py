@@ -305,8 +305,8 @@ ROWS = {
     ),
     "a trimmed mean lacks one of the elements that equal its cut": (
         "robust/trimmed.py",
-        "sum_of_ranks(brackets, tally, n_cut, n - n_cut)",
-        "sum_of_ranks(brackets, tally, n_cut, n - n_cut - 1)",
+        "sum_of_ranks(brackets, tally, n_cut, n - n_cut, ",
+        "sum_of_ranks(brackets, tally, n_cut, n - n_cut - 1, ",
     ),
     "what lies between the cuts of a trimmed mean is not summed": (
         "robust/trimmed.py",

@@ -67,9 +67,12 @@ ZEROTH, ONE, TWO, THREE, FOUR = (np.uint64(i) for i in range(5))
 
 
 @until_compiled(reference.moments)
-def moments(values: NDArray[Any], near: Any = None) -> Moments:
-    """Sum a chunk exactly; see `reference.moments.moments`. Reads it once."""
-    del near
+def moments(
+    values: NDArray[Any], near: Any = None, cells: NDArray[np.bool_] | None = None
+) -> Moments:
+    """Sum a chunk exactly; see `reference.moments.moments`. Reads it once, and copies `cells`."""
+    if cells is not None:
+        values = values[reference.in_cells(values, near, cells)]
     if values.dtype.kind != "f":
         n = np.array([values.size])
         none = np.zeros_like(n)

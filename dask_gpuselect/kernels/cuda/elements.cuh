@@ -252,6 +252,7 @@ union Present {
     __device__ __forceinline__ bool operator[](int e) const {
         return (bytes[e / 4] & 1u << 8 * (e % 4)) != 0;
     }
+    __device__ __forceinline__ void leave_out(int e) { bytes[e / 4] &= ~(1u << 8 * (e % 4)); }
 #if !KEEPS
     // All or none of them: for kernels that are compiled without masks.
     __device__ __forceinline__ operator bool() const { return bytes[0] != 0; }

@@ -15,6 +15,46 @@ extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments(
     write<MOMENTS_THREADS>(digits, out);
 }
 
+// Hand on the elements between two bounds, and count them.
+struct Between {
+    Sums sums;
+    Value low, high;
+    u32 n;
+
+    __device__ __forceinline__ Between(Value lower, Value upper, int top, u64* own)
+        : low(lower), high(upper), n(0) {
+        sums.start(top, own);
+    }
+
+    template <int N>
+    __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
+#pragma unroll
+        for (int e = 0; e < N; ++e) {
+            Value value = value_of(words[e]);
+            bool is_one = present[e] && is_less_than(low, value) && is_less_than(value, high);
+            if (!is_one) present.leave_out(e);
+            n += is_one;
+        }
+        sums(words, present);
+    }
+
+    __device__ __forceinline__ void pause() { sums.pause(); }
+};
+
+// Sum the elements between two bounds. Their number is the last of `counts`.
+extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments_between(
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, int top, Value low, Value high, u64* out,
+    u64* counts
+) {
+    __shared__ u64 digits[MOMENTS_THREADS / 32][N_DIGITS];
+    clear<MOMENTS_THREADS>(digits);
+    Between mine(low, high, top, digits[threadIdx.x / 32]);
+    visit_all<MOMENTS_THREADS, SUMS_EACH>(chunk, n, layout, keeps, mine);
+    mine.sums.finish(counts);
+    add_over_warp(&counts[3], mine.n);
+    write<MOMENTS_THREADS>(digits, out);
+}
+
 // Sum every run of contiguous elements; `upto` is the number of elements up to the end of each. Each
 // block takes an equal share of all elements. A run has `each` numbers: its digits, then its counts.
 extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments_of_runs(

@@ -22,7 +22,6 @@ from dask_gpuselect.kernels.cuda.chunk import (
 )
 from dask_gpuselect.kernels.cuda.launch import Array, coded, copied_ahead, launch, on_device
 from dask_gpuselect.kernels.cuda.source import cut_for, digits_for, pieces_of
-from dask_gpuselect.kernels.reference import moments as reference
 from dask_gpuselect.maths.cuts import FloatArray, IntArray
 from dask_gpuselect.maths.exact_sums import (
     SQUARE_DIGITS,
@@ -38,9 +37,22 @@ N_SUMS = N_DIGITS + 3  # digits, and the numbers of elements that are inf, -inf 
 FEW_LANES = 80  # whose moments are rounded one by one
 
 
-def moments(values: Elements, near: NDArray[Any]) -> Moments:
-    """Sum a chunk exactly; see `reference.moments.moments`. Reads the chunk once."""
-    return moments_ahead(values, near)()
+def moments(
+    values: Elements, near: NDArray[Any], cells: NDArray[np.bool_] | None = None
+) -> Moments:
+    """Sum a chunk exactly; see `reference.moments.moments`. Reads it once, or for each cell."""
+    if cells is None:
+        return moments_ahead(values, near)()
+    if values.size <= FEW:
+        return cpu.moments(on_host(values), near, cells)
+    dtype, sums = np.dtype(values.dtype), cupy.zeros(N_SUMS + 1, np.uint64)
+    pieces, top = cut_for(near, dtype)
+    made = (("PIECES", pieces), *masked(values))
+    for cell in np.flatnonzero(cells).tolist():
+        given = *Chunk.of(values), top, near[cell - 1], near[cell]
+        launch(dtype, "moments_between", *given, sums, sums[N_DIGITS:], defined=made)
+    found = sums.get().view(np.int64)
+    return moments_of(found[None, :N_SUMS], found[N_SUMS:])  # all of these elements are finite
 
 
 def moments_ahead(values: Elements, near: NDArray[Any]) -> Callable[[], Moments]:
@@ -78,13 +90,6 @@ def start_moments_of_groups(
         given = values, codes, values.size, n_groups, tops, sums, N_SUMS
         if values.size:
             launch(dtype, "moments_of_groups", *given, shared=shared, defined=made)
-
-
-def in_cells(values: Array, ends: NDArray[Any], cells: NDArray[np.bool_]) -> Array:
-    """Return whether each element lies in some cells; see `reference.moments.in_cells`."""
-    if values.dtype == np.float32:  # CuPy takes subnormal float32 for zeros
-        values, ends = as_float64(values), ends.astype(np.float64)
-    return reference.in_cells(values, ends, cells)
 
 
 def moments_of(sums: IntArray, sizes: IntArray | int) -> Moments:

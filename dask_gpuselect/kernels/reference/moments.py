@@ -11,8 +11,8 @@ from dask_gpuselect.arrays import Array, namespace, to_host
 from dask_gpuselect.maths.moments import Moments
 
 
-def moments(values: Array, near: Any = None) -> Moments:
-    """Sum a chunk and its squares exactly.
+def moments(values: Array, near: Any = None, cells: NDArray[np.bool_] | None = None) -> Moments:
+    """Sum a chunk and its squares exactly, or the elements in some cells.
 
     Parameters
     ----------
@@ -20,14 +20,18 @@ def moments(values: Array, near: Any = None) -> Moments:
         Elements.
     near : ndarray, optional
         Some values of the usual size of the elements; they affect only the speed.
+    cells : ndarray, optional
+        Open cells between these values; see `in_cells`.
 
     Returns
     -------
     Moments
         Sums of one lane.
     """
-    del near
-    return moments_of_rows(np.asarray(to_host(values)).reshape(1, -1))
+    values = np.asarray(to_host(values))
+    if cells is not None:
+        values = values[in_cells(values, near, cells)]
+    return moments_of_rows(values.reshape(1, -1))
 
 
 def in_cells(values: Array, ends: NDArray[Any], cells: NDArray[np.bool_]) -> Array:
