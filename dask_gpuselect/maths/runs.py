@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.boxes import Rule, largest_to, smallest_from
-from dask_gpuselect.maths.cuts import FloatArray, IntArray, extremes_of, packed
+from dask_gpuselect.maths.cuts import FloatArray, IntArray, extremes_of
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, ranks_of_each
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
-from dask_gpuselect.maths.lane_weights import DOUBT, TYPE_7, WantedQuantiles, window
+from dask_gpuselect.maths.lane_weights import DOUBT, TYPE_7, WantedQuantiles
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.tables import ahead
 from dask_gpuselect.maths.weight_finish import WeightedOrder, answers
@@ -82,8 +82,8 @@ class Runs(WeightedOrder):
         # A little less and a little more are mostly reached at the same place, which needs no
         # Python integers: those of 1,800 shares take 25 ms.
         weight = self.sums_of(slot)[1]
-        ends = [weight.share_of(each) for each in window(share, np.zeros(1), DOUBT)]
-        first, last = self.reach_each(slot, ends)
+        ends = map(weight.share_of, (np.maximum(share - DOUBT, 0), np.minimum(share + DOUBT, 1)))
+        first, last = self.reach_each(slot, [*ends])
         places, some = np.stack([first] * (1 + passes)), np.flatnonzero(first != last)
         if len(some):
             places[:, some] = super().reach_shares(slot[some], share[some], passes=passes)
@@ -167,11 +167,9 @@ def picked(runs: Runs, wanted: WantedQuantiles) -> Lanes:
 # --- Ends -----------------------------------------------------------------------------------------
 
 
-def ends(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:
-    """Find the elements beyond the bounds of each run, at most `most` on each side."""
-    n_valid, starts, stops = runs.n_valid, runs.starts, runs.stops
-    n_runs, dtype = len(n_valid), runs.dtype
-    least, largest = extremes_of(dtype)
+def inside(runs: Runs, bounds: Bounds) -> tuple[IntArray, IntArray]:
+    """Find the places where the elements inside the bounds of each run begin and end."""
+    n_runs, dtype, (least, largest) = len(runs.stops), runs.dtype, extremes_of(runs.dtype)
     lowest = [smallest_from(bound, dtype) for bound in bounds[0].tolist()]
     highest = [largest_to(bound, dtype) for bound in bounds[1].tolist()]
     sides = [largest if each is None else each for each in lowest]
@@ -180,11 +178,21 @@ def ends(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:
     run = np.tile(np.arange(n_runs), 2)
     inner, outer = runs.find(run, np.array(sides, dtype), upto).reshape(2, -1)
     # No value is on the inner side of a bound: all elements are beyond it, or none if it is NaN.
-    inner = np.where([each is None for each in lowest], stops, inner)
-    outer = np.where([each is None for each in highest], starts, outer)
+    inner = np.where([each is None for each in lowest], runs.stops, inner)
+    outer = np.where([each is None for each in highest], runs.starts, outer)
     is_number = ~np.isnan(bounds)
-    inner = np.where(is_number[0], inner, starts)
-    outer = np.where(is_number[1], outer, stops)
+    return np.where(is_number[0], inner, runs.starts), np.where(is_number[1], outer, runs.stops)
+
+
+def ends(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:
+    """Find the elements beyond the bounds of each run, at most `most` on each side.
+
+    Runs have no weights: see `Runs.boxes`.
+    """
+    assert not runs.has_weights
+    n_valid, starts, stops = runs.n_valid, runs.starts, runs.stops
+    least, largest = extremes_of(runs.dtype)
+    (inner, outer), is_number = inside(runs, bounds), ~np.isnan(bounds)
     n_low, n_high = np.minimum(inner - starts, most), np.minimum(stops - outer, most)
     low_places, high_places = ahead(starts, n_low), ahead(stops - 1, n_high, -1)
     singles = np.concatenate([starts, stops - 1, inner, outer - 1])
@@ -192,22 +200,17 @@ def ends(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:
     single, low, high = np.split(elements, np.cumsum([len(singles), len(low_places)]))
     least_of, most_of, low_of, high_of = single.reshape(4, -1)
     is_inside = inner < stops, outer > starts
-    measures: Sequence[Any] = (n_valid, inner - starts, stops - outer)
-    if runs.has_weights:
-        sums = runs.weights_before(np.concatenate([starts, inner, outer, stops]))
-        begin, below, above, end = (sums[i * n_runs : (i + 1) * n_runs] for i in range(4))
-        measures = end - begin, below - begin, end - above
     return LaneEnds(
         n_valid,
         runs.n_missing,
         runs.n_left_out + runs.n_idle,
-        measures[0],
+        n_valid,
         np.where(n_valid > 0, least_of, largest),
         np.where(n_valid > 0, most_of, least),
         np.where(is_inside[0] & is_number[0], low_of, largest),
         np.where(is_inside[1] & is_number[1], high_of, least),
-        _outermost(runs, measures[1], n_low, low, most, is_high=False),
-        _outermost(runs, measures[2], n_high, high, most, is_high=True),
+        _outermost(inner - starts, n_low, low, most, is_high=False),
+        _outermost(stops - outer, n_high, high, most, is_high=True),
         runs.moments(np.concatenate([least_of, low_of, high_of, most_of])),
     )
 
@@ -228,24 +231,11 @@ def clipped_ends(runs: Runs, cuts: NDArray[Any]) -> LaneEnds:
 
 
 def _outermost(
-    runs: Runs, measure: Any, n: IntArray, elements: NDArray[Any], most: int, *, is_high: bool
+    measure: IntArray, n: IntArray, elements: NDArray[Any], most: int, *, is_high: bool
 ) -> Outermost:
     """List the values of the `n` most extreme elements of each run, the most extreme first."""
+    order = np.arange(len(elements))
+    if is_high:  # ascending within a run, as `Outermost` wants it
+        order = ahead(np.cumsum(n) - 1, n, -1)
     run = np.repeat(np.arange(len(n)), n)
-    if not runs.has_weights:
-        order = np.arange(len(run))
-        if is_high:  # ascending within a run, as `Outermost` wants it
-            order = ahead(np.cumsum(n) - 1, n, -1)
-        return Outermost.of(measure, run, elements[order], most, is_high=is_high)
-    is_new = np.append(True, (run[1:] != run[:-1]) | (elements[1:] != elements[:-1]))[: len(run)]
-    outer = ahead(runs.stops, n, -1) if is_high else ahead(runs.starts, n)
-    run, elements, outer = run[is_new], elements[is_new], outer[is_new]
-    # A value ends where the next one begins, except for the last value of a run.
-    last = np.flatnonzero(np.append(run[1:] != run[:-1], True)[: len(run)])
-    behind = runs.find(run[last], elements[last], np.full(len(last), not is_high))
-    edges, inner = np.append(outer, behind), np.arange(1, len(run) + 1)
-    inner[last] = len(run) + np.arange(len(last))
-    sums = runs.weights_before(edges)
-    weights = sums[: len(run)] - sums[inner] if is_high else sums[inner] - sums[: len(run)]
-    listed = np.bincount(run, minlength=len(n))
-    return Outermost(measure, listed, elements, packed(np.abs(edges[inner] - outer)), weights)
+    return Outermost.of(measure, run, elements[order], most, is_high=is_high)

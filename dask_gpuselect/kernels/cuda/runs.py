@@ -35,13 +35,15 @@ from dask_gpuselect.kernels.cuda.weighing import (
 from dask_gpuselect.kernels.reference.selection import elements_of
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths.boxes import Rule
-from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.cuts import IntArray, extremes_of
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Wholes
+from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.keys import to_keys
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.runs import Runs
+from dask_gpuselect.maths.runs import Runs, answered, inside
+from dask_gpuselect.maths.tables import ahead
 
 RUN_BOX = source.record("run_boxes.cu", "RunBox")
 EXTREMES = "least", "most", "low", "high"
@@ -153,7 +155,9 @@ class SortedRuns(Runs):
         return moments_of_runs(self.values, edges, near).total[1::2]
 
     def boxes(self, question: LaneOrder, rule: Rule) -> LaneBoxes | None:
-        if self.has_weights or not self.values.size:
+        if self.has_weights:
+            return self._weighted_boxes(question, rule)
+        if not self.values.size:
             return None
         edges = np.stack([self.starts, self.stops])
         result = cupy.zeros(_n_bytes(len(self.stops)), np.uint8)
@@ -164,6 +168,56 @@ class SortedRuns(Runs):
         extremes = [columns[name][self.n_valid > 0] for name in EXTREMES]
         mean, deviation = self.moments(np.concatenate(extremes)).mean_and_std()
         return LaneBoxes(**columns, mean=mean, deviation=deviation)
+
+    def _weighted_boxes(self, question: LaneOrder, rule: Rule) -> LaneBoxes:
+        """Compute the box plot of each run; the fliers stay on the device, with their weights."""
+        assert self.weights is not None
+        q = answered(self, question).astype(np.float64)
+        bounds = np.stack(rule.fences(q))
+        inner, outer = inside(self, bounds)
+        edges = self.weights_before(np.concatenate([self.starts, inner, outer, self.stops]))
+        begin, below, above, end = (edges[i * len(inner) : (i + 1) * len(inner)] for i in range(4))
+        measures = (each.rounded() for each in (end - begin, below - begin, end - above))
+        places = np.stack([self.starts, self.stops - 1, inner, outer - 1])
+        extremes = unsigned_zero(self.elements(places.clip(0)))
+        near, (least, largest) = extremes[:, self.n_valid > 0].ravel(), extremes_of(self.dtype)
+        is_none = ~(np.stack([inner, self.starts]) < np.stack([self.stops, outer]))
+        extremes[2:] = np.where(is_none, np.array([[largest], [least]]), extremes[2:])
+        if self.dtype.kind == "f":
+            extremes[2:][np.isnan(bounds)] = np.nan
+        mean, deviation = self.moments(near).mean_and_std()
+        n_low, n_high = self._listed(inner, outer, rule.max_fliers)
+        n = np.stack([n_low, n_high], axis=1).ravel()
+        listed = ahead(np.stack([self.starts, self.stops - n_high], axis=1).ravel(), n)
+        at = on_device(listed).view(np.int64)
+        n_left_out = self.n_left_out + self.n_idle
+        return LaneBoxes(
+            n=self.n_valid + self.n_missing + n_left_out,
+            n_valid=self.n_valid,
+            q=q,
+            **dict(zip(("weight", "n_low", "n_high"), measures, strict=True)),
+            mean=mean,
+            deviation=deviation,
+            **dict(zip(EXTREMES, extremes, strict=True)),
+            fliers=self.values.take(at),
+            flier_weights=self.weights.take(at).astype(np.float64),
+            sides=np.repeat(np.arange(len(n)), n),
+            starts=None,
+            counts=None,
+            most_fliers=rule.max_fliers,
+            n_left_out=n_left_out,
+        )
+
+    def _listed(self, inner: IntArray, outer: IntArray, most: int) -> IntArray:
+        """Count the fliers below and above each box that are listed: `most`, and their ties."""
+        n = np.stack([inner - self.starts, self.stops - outer])
+        side, run = np.nonzero(n > most)
+        if most and len(run):
+            starts, stops = self.starts[run], self.stops[run]
+            last = self.elements(np.where(side, stops - most, starts + most - 1))
+            behind = self.find(run, last, side == 0)
+            n[side, run] = np.where(side, stops - behind, behind - starts)
+        return n if most else 0 * n
 
     def distances(self, centre: Any, dtype: np.dtype[Any]) -> SortedRuns:
         keys, numbers = self.keys.keys, self.keys.numbers

@@ -49,6 +49,9 @@ FLIER_LIST = source.record("weighed_lanes.cu", "FlierList")
 # Elements of a lane from which on lanes are sorted in runs, and of the lanes that are sorted
 # together, with 48 bytes of scratch each or more.
 LONG, TILE = 1 << 21, 1 << 26
+# Lanes half as long are sorted in runs for more quantiles: 99 of 64 lanes of 2^20 float32 take 16
+# ms so, and 40 by a block for each lane, but nine 14 and 10.
+LONG_FOR = 16
 # Quantiles from which on lanes are sorted once, unless these are means over windows: of lanes up to
 # SHORT_UP_TO, and longer ones. Sorting takes as long as 3 and as 6 quantiles, and of elements of 8
 # bytes as long as 2: five quantiles of 3,650 float64 took 8.3 ms, and 3.6 by sorting.
@@ -327,7 +330,7 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
 
     None for long lanes. Reads the elements once. Scratch: copies where lanes are not evenly spaced.
     """
-    if table.n >= LONG:
+    if table.n >= LONG >> (len(wanted.q) > LONG_FOR):
         return None
     dtype = np.dtype(table.values.dtype)
     about = dtype, table.n, most_shared(cupy.cuda.Device().id)
