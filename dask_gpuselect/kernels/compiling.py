@@ -49,6 +49,7 @@ AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 # Calls whose arrays have this many elements use kernels, even if these must be compiled first. With
 # its second load and the work around it, NumPy takes up to 0.4 s longer than kernels for so many.
 LARGE = 1_000_000
+MANY = 1 << 10  # arguments and their parts, such as the partial results of slots
 PATIENCE = 0.1  # seconds of NumPy's work on small arrays, after which calls of a kind use kernels
 
 _logger = logging.getLogger("dask_gpuselect")
@@ -332,11 +333,14 @@ def _dtype_and_size(*arguments: Any) -> tuple[Any, int]:
     """Return the dtype of the first array among the arguments of a call, and the size of all.
 
     Arrays may be inside sequences, such as chunks with their codes, and inside partial results.
-    Not all are counted if some are large.
+    Not all are counted if some are large, or if they are many: then the call is as large.
     """
-    dtype, size = None, 0
+    dtype, size, n_seen = None, 0, 0
     waiting = list(reversed(arguments))
     while waiting and (dtype is None or size < LARGE):
+        n_seen += 1
+        if n_seen > MANY:
+            return dtype, LARGE
         each = waiting.pop()
         if isinstance(each, list | tuple):
             waiting.extend(reversed(each))
