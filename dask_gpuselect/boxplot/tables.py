@@ -472,7 +472,7 @@ def columns_of(
         "listed_low": lambda: sides()[0].sizes.reshape(shape),
         "listed_high": lambda: sides()[1].sizes.reshape(shape),
         "fliers": of_fliers(lambda side: as_dtype(side.elements, dtype)),
-        "flier_weights": of_fliers(lambda side: side.weights.rounded()),
+        "flier_weights": of_fliers(lambda side: side.weights),
     }
 
 
@@ -483,9 +483,8 @@ def _heavy_sides(boxes: LaneBoxes) -> list[Outermost]:
     sides, none, outermost = sides[order], np.zeros(boxes.n_lanes), []
     for is_high in (False, True):
         some = order[sides % 2 == is_high]
-        own = ExactSums.of(np.arange(len(some)), len(some), weights[some])
         about: Any = none, sides[sides % 2 == is_high] // 2, elements[some], boxes.most_fliers
-        outermost.append(Outermost.of(*about, is_high=is_high, weights=own))
+        outermost.append(Outermost.of(*about, is_high=is_high, weights=weights[some]))
     return outermost
 
 

@@ -15,7 +15,7 @@ from dask_gpuselect.engine import graphs, pilot, settings
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.counting import answer_by_values
 from dask_gpuselect.engine.partials import Proven, sums_of
-from dask_gpuselect.engine.questions import Question, answered
+from dask_gpuselect.engine.questions import Question, answered, everything
 from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.kernels.companions import kept_there, parts_of
 from dask_gpuselect.kernels.registry import Backend
@@ -75,10 +75,13 @@ def is_best_counted(values: Any, dtype: np.dtype[Any], question: Question) -> bo
     if not kernels.is_on_device(values):
         return True
     # The median of 2^29 uint16 takes 1.0 ms by a sample and one read on an H200, and 2.1 by counts,
-    # which take two reads; for uint8 both take as long. The host needs 8 ms for the sums of 2^16
-    # counted values: a box plot of 2^26 float16 takes 9 ms by counts, of float32 1.
+    # which take two reads; for uint8 both take as long. The host sums 2^16 counted values in 3 to 8
+    # ms: a box plot of 2^26 float16 took 9.4 ms by counts and takes 1.1, of int16 3.7 and 1.0, and
+    # a trimmed mean of float16 8.3 and 2.9. Those of integers and `mad` are faster by counts.
     is_about_ranks = question.in_memory.ranks_of_sample(math.prod(values.shape)) is not None
-    return dtype.itemsize == 1 and not is_about_ranks
+    sums = question.measures.sums
+    is_slow = sums is everything or (sums is not None and dtype.kind == "f")
+    return not is_about_ranks and not (dtype.itemsize > 1 and is_slow)
 
 
 def answer_in_place(

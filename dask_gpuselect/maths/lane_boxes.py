@@ -38,7 +38,7 @@ class LaneBoxes(Arrays):
         Number of elements of each lane that a mask leaves out, of `n`. None without masks.
     weight : array of float64, shape (n_lanes,), optional
         With weights, the weight of each lane; `n_low` and `n_high` are then weights too.
-    flier_weights, sides : arrays of float64 and int64, optional
+    flier_weights, sides : arrays of float64 or int64, and int64, optional
         With weights, those of the fliers, which are in any order and `starts` and `counts` None;
         and twice the number of the lane of each, plus one above the upper fence.
     """

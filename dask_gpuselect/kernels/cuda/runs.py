@@ -190,6 +190,7 @@ class SortedRuns(Runs):
         n = np.stack([n_low, n_high], axis=1).ravel()
         listed = ahead(np.stack([self.starts, self.stops - n_high], axis=1).ravel(), n)
         at = on_device(listed).view(np.int64)
+        weights = self.weights.take(at)
         n_left_out = self.n_left_out + self.n_idle
         return LaneBoxes(
             n=self.n_valid + self.n_missing + n_left_out,
@@ -200,7 +201,7 @@ class SortedRuns(Runs):
             deviation=deviation,
             **dict(zip(EXTREMES, extremes, strict=True)),
             fliers=self.values.take(at),
-            flier_weights=self.weights.take(at).astype(np.float64),
+            flier_weights=weights if weights.dtype.kind == "i" else weights.astype(np.float64),
             sides=np.repeat(np.arange(len(n)), n),
             starts=None,
             counts=None,
