@@ -13,6 +13,7 @@ block is cut. That affects only the speed.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ BLOCK = 512
 WIDTH = 23  # bits of a piece
 MOST_PIECES = 4
 N_SUMS = MOST_PIECES + MOST_PIECES * (MOST_PIECES + 1) // 2  # of pieces, and of products of two
+PART = 1 << 17  # elements in a cache of the processor
 LARGEST = 400  # largest exponent at which blocks are cut; its negative is the smallest
 CARRY_EVERY = 1 << 27  # elements after which 64-bit digits could overflow
 SAMPLED = 32  # elements of a block that are sampled to choose where it is cut
@@ -70,17 +72,35 @@ ZEROTH, ONE, TWO, THREE, FOUR = (np.uint64(i) for i in range(5))
 def moments(
     values: NDArray[Any], near: Any = None, cells: NDArray[np.bool_] | None = None
 ) -> Moments:
-    """Sum a chunk exactly; see `reference.moments.moments`. Reads it once, and copies `cells`."""
-    if cells is not None:
-        values = values[reference.in_cells(values, near, cells)]
+    """Sum a chunk exactly; see `reference.moments.moments`. Reads it once."""
     if values.dtype.kind != "f":
+        if cells is not None:
+            values = values[reference.in_cells(values, near, cells)]
         n = np.array([values.size])
         none = np.zeros_like(n)
         return Moments(n, none, none, *sums_of_sorted(values[np.newaxis], none, n))
     total, square = np.zeros((1, TOTAL_DIGITS), np.int64), np.zeros((1, SQUARE_DIGITS), np.int64)
-    others, stops = np.zeros((1, 3), np.int64), np.array([[0], [values.size]])
-    _add_floats(values[np.newaxis], *stops, (total, 0, square, 0), others, _least_pieces(values))
-    return moments_of(values.size, others.T, total, square)
+    others, pieces, n_some = np.zeros((1, 3), np.int64), _least_pieces(values), 0
+    for size, part in [(values.size, values)] if cells is None else _parts(values, near, cells):
+        stops = np.array([[0], [part.size]])
+        _add_floats(part[np.newaxis], *stops, (total, 0, square, 0), others, pieces)
+        n_some += size
+    return moments_of(n_some, others.T, total, square)
+
+
+def _parts(
+    values: NDArray[Any], near: NDArray[Any], cells: NDArray[np.bool_]
+) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield parts of a chunk with zeros for the elements outside some cells, and the number inside.
+
+    Zeros change no sum. Leaving elements out, or `np.where`, takes four times as long as the sums.
+    """
+    word = np.dtype(f"i{values.itemsize}")
+    for start in range(0, values.size, PART):
+        part = values[start : start + PART]
+        is_some = reference.in_cells(part, near, cells)
+        words = part.view(word) & -is_some.astype(word)
+        yield int(np.count_nonzero(is_some)), words.view(part.dtype)
 
 
 def moments_of(n: IntArray | int, others: IntArray, total: IntArray, square: IntArray) -> Moments:
