@@ -13,17 +13,15 @@ column.
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from dask.base import tokenize
 
-from dask_gpuselect.engine.graphs import merge_tree
+from dask_gpuselect.engine.graphs import merge_tree, objects
 from dask_gpuselect.engine.grid import column, columns
 from dask_gpuselect.engine.homes import Homes
 from dask_gpuselect.engine.marks import (
@@ -35,7 +33,6 @@ from dask_gpuselect.engine.marks import (
     joined,
     pieces_of,
 )
-from dask_gpuselect.engine.reads import Reader, Reads, several_if_needed
 from dask_gpuselect.engine.source import (
     DaskArray,
     Graph,
@@ -53,16 +50,8 @@ from dask_gpuselect.engine.source import (
 from dask_gpuselect.kernels.companions import ChunkColumn
 from dask_gpuselect.quiet import quietly
 
-logger = logging.getLogger("dask_gpuselect")
-
 Place = tuple[int, ...]
-"""Place of a column in the grid of chunks: 0 along the reduced axes.
-
-If the aggregation of a column is divided among several tasks, the number of the task follows.
-"""
-
-Calls = dict[Place, list[tuple[Any, ...]]]
-"""Arguments of the tasks about each column."""
+"""Place of a column in the grid of chunks: 0 along the reduced axes."""
 
 
 @dataclass(frozen=True)
@@ -159,54 +148,23 @@ class Columns:
         above = brackets.name if brackets else None
         name = f"{name}-{tokenize(source.name, self.token, above, arguments)}"
         how: dict[str, Any] = {"measure": measure, "ordered": self.ordered}
-        function = partial(_measure_marked, **how, is_numbered=is_numbered)
-        calls: Calls = {}
+        function = quietly(partial(measure_marked, **how, is_numbered=is_numbered))
+        tasks: dict[Key, Task] = {}
+        keys: dict[Place, list[Key]] = {}
         for place in self.places:
             known = TaskRef(brackets.keys[place][0]) if brackets else None
-            chunks = [TaskRef((source.name, *chunk)) for chunk in self._column(place)]
-            calls[place] = [
-                (List(*(chunks[i] for i in part)), self.x.dtype, self.axes, known, number)
-                for number, part in enumerate(self.parts[place])
-            ]
-        return self._layer(name, function, calls, source.name, above, **arguments)
-
-    def measured_unless(
-        self,
-        known_by: Callable[[Any, Any], Any],
-        measure: Callable[..., Any],
-        name: str,
-        cached: Tasks,
-        brackets: Tasks,
-    ) -> Tasks:
-        """Apply ``known_by(cached, brackets)`` to what an earlier load has cached of each part.
-
-        Where it returns None, the part is loaded for ``measure(column, brackets)``.
-        """
-        calls, keys = {}, {}
-        read = partial(
-            _measure_marked,
-            dtype=self.x.dtype,
-            axes=self.axes,
-            measure=measure,
-            ordered=self.ordered,
-        )
-        n_parts = sum(map(len, self.parts.values()))
-        message = f"{name}: one of {n_parts} parts is read twice"
-        function = partial(_known_or_read, known_by=known_by, measure=read, message=message)
-        name = f"{name}-{tokenize(cached.name, brackets.name)}"
-        for place in self.places:
-            known, chunks = TaskRef(brackets.keys[place][0]), list(self._column(place))
-            keys[place] = [(name, *place, part) for part in range(len(self.parts[place]))]
-            each = zip(keys[place], self.parts[place], cached.keys[place], strict=True)
-            for key, numbers, own in each:
-                calls[key] = [chunks[i] for i in numbers], TaskRef(own), known
-        above = {cached.name, brackets.name}
-        self.graph = several_if_needed(function, name, Reads(self.x), calls, self.graph, above)
+            chunks = [TaskRef((source.name, *chunk)) for chunk in self.column(place)]
+            keys[place] = [(name, *place, number) for number in range(len(self.parts[place]))]
+            for number, (key, part) in enumerate(zip(keys[place], self.parts[place], strict=True)):
+                about = self.x.dtype, self.axes, known, number
+                taken = List(*(chunks[i] for i in part))
+                tasks[key] = Task(key, function, taken, *about, **arguments)
+        self._add(name, tasks, source.name, above)
         return Tasks(name, keys)
 
     def merge(self, function: Callable[..., Any], partials: Tasks, every: int) -> Tasks:
         """Merge the partial results of each column to at most `every`, by ``function(results)``."""
-        function = partial(_merge_values, function)
+        function = partial(KnownChunks.merge, function)
         name = f"quantile-lane-merge-{tokenize(partials.name, function, every)}"
         tasks: dict[Key, Task] = {}
         keys = {}
@@ -218,77 +176,9 @@ class Columns:
         self._add(name, tasks, partials.name)
         return Tasks(name, keys)
 
-    def lots(self, function: Callable[..., Any], partials: Tasks, most: int, every: int) -> Tasks:
-        """Apply ``function(partials)`` to lots of neighbouring partial results of each column.
-
-        A lot has at least `every` of them, and more if there would be more than `most` lots.
-        """
-        function = partial(_merge_values, function)
-        name = f"quantile-lots-{tokenize(partials.name, function, most, every)}"
-        calls: Calls = {}
-        for place, parts in partials.keys.items():
-            size = max(every, -(-len(parts) // most))
-            lots = (parts[i : i + size] for i in range(0, len(parts), size))
-            calls[place] = [(List(*map(TaskRef, lot)),) for lot in lots]
-        return self._layer(name, function, calls, partials.name)
-
-    def each(
-        self,
-        function: Callable[..., Any],
-        label: str,
-        partials: Tasks,
-        known: Sequence[Tasks] = (),
-        **arguments: Any,
-    ) -> Tasks:
-        """Apply ``function(result, *facts, **arguments)`` to each result and its column's facts."""
-        calls: Calls = {}
-        for place, parts in partials.keys.items():
-            facts = List(*(TaskRef(each.keys[place][0]) for each in known))
-            calls[place] = [(function, TaskRef(part), facts) for part in parts]
-        above = [each.name for each in (partials, *known)]
-        name = f"{label}-{tokenize(above, list(arguments.items()))}"
-        return self._layer(name, _of_partial, calls, *above, **arguments)
-
-    def divide(self, partials: Tasks, n: int) -> Tasks:
-        """Divide partial results that are lists of `n` items among as many places.
-
-        They are returned unchanged if `n` is 1.
-        """
-        if n == 1:
-            return partials
-        calls: Calls = {
-            (*place, i): [(itemgetter(i), TaskRef(part), List()) for part in parts]
-            for place, parts in partials.keys.items()
-            for i in range(n)
-        }
-        return self._layer(f"{partials.name}-divided", _of_partial, calls, partials.name)
-
-    def gather(
-        self,
-        function: Callable[..., Any],
-        name: str,
-        divided: Tasks,
-        blocks: Blocks = FOR_NEXT_LOAD,
-    ) -> Tasks:
-        """Apply ``function(values)`` to the results of all tasks about each column.
-
-        These have read the same chunks.
-        """
-        tasks: dict[Key, Task] = {}
-        keys: dict[Place, list[Key]] = {}
-        for own, (part,) in divided.keys.items():
-            keys.setdefault(own[: self.x.ndim], []).append(part)
-        for place, parts in keys.items():
-            key = (name, *blocks.to_index(place))
-            about = function, List(*map(TaskRef, parts)), self._block(place), blocks
-            tasks[key] = Task(key, Step("reduce", quietly(_gathered)), *about)
-            keys[place] = [key]
-        self._add(name, tasks, divided.name)
-        return Tasks(name, keys)
-
     def settle(
         self,
-        function: Callable[..., Any] | tuple[Callable[..., Any], ...],
+        function: Callable[..., Any],
         name: str,
         partials: Tasks,
         brackets: Tasks | None,
@@ -296,31 +186,30 @@ class Columns:
     ) -> Tasks:
         """Apply ``function(partials, brackets)`` to each column.
 
-        If several tasks aggregate a column, there may be a function for each of them.
-
         Raises, while computing, a `ChunksChangedError` that names the chunk if this load has read
         other elements than the load of the brackets.
         """
         tasks, keys = {}, {}
         for place, parts in partials.keys.items():
             known = TaskRef(brackets.keys[place][0]) if brackets else None
-            column, divided = place[: self.x.ndim], place[self.x.ndim :]
-            key = (name, *blocks.to_index(place))
-            order = itertools.chain.from_iterable(self.parts[column] if self.homes else ())
-            named = InColumn(self.x.numblocks, self.axes, column, tuple(order))
-            given = List(*map(TaskRef, parts))
-            own = (
-                function[divided[0] if divided else 0] if isinstance(function, tuple) else function
-            )
-            about = (own, given, known, named, self._block(column), blocks)
-            tasks[key] = Task(key, Step("reduce", quietly(_settled)), *about)
+            key, given = (name, *blocks.to_index(place)), List(*map(TaskRef, parts))
+            about = function, known, self.place_of(place), self.block(place), blocks
+            tasks[key] = Task(key, Step("reduce", quietly(settled)), given, *about)
             keys[place] = [key]
         self._add(name, tasks, partials.name, brackets.name if brackets else None)
         return Tasks(name, keys)
 
-    def lazy(self, made: Tasks, chunks: Any, meta: Any) -> DaskArray:
-        """Return the dask array whose blocks these tasks make."""
-        return DaskArray(self.graph, made.name, chunks, meta=meta)
+    # --- If there is a single column ---
+
+    def objects(self, made: Tasks) -> DaskArray:
+        """Return the results of tasks as a dask array of objects."""
+        (keys,) = made.keys.values()
+        return objects(self.graph, made.name, (*(1,) * self.x.ndim, len(keys)))
+
+    def known(self, known: DaskArray) -> Tasks:
+        """Take a result, one object, as what the next load needs to know."""
+        self.graph = Graph.merge(self.graph, known.dask)
+        return Tasks(known.name, {self.places[0]: [(known.name,)]})
 
     def _source(self, load: int, brackets: Tasks | None) -> DaskArray:
         """Return the chunks for a load, which share no tasks with those of another load."""
@@ -338,25 +227,18 @@ class Columns:
         self.graph = Graph.merge(self.graph, source.dask)
         return source
 
-    def _block(self, place: Place) -> Place:
+    def place_of(self, place: Place) -> InColumn:
+        """Return the places of the chunks of a column, by their numbers in its parts."""
+        order = itertools.chain.from_iterable(self.parts[place] if self.homes else ())
+        return InColumn(self.x.numblocks, self.axes, place, tuple(order))
+
+    def block(self, place: Place) -> Place:
         """Return the shape of the first chunk of a column."""
         return tuple(sizes[i] for sizes, i in zip(self.x.chunks, place, strict=True))
 
-    def _column(self, place: Place) -> Iterator[Place]:
+    def column(self, place: Place) -> Iterator[Place]:
         """Yield the places of the chunks of a column, in C order."""
         return column(self.x, self.axes, place)
-
-    def _layer(
-        self, name: str, function: Callable[..., Any], calls: Calls, *above: str | None, **how: Any
-    ) -> Tasks:
-        """Add a layer with a task for each call of a function about each column."""
-        keys = {place: [(name, *place, i) for i in range(len(calls[place]))] for place in calls}
-        tasks: dict[Key, Task] = {}
-        for place, some in calls.items():
-            for key, call in zip(keys[place], some, strict=True):
-                tasks[key] = Task(key, quietly(function), *call, **how)
-        self._add(name, tasks, *above)
-        return Tasks(name, keys)
 
     def _add(self, name: str, tasks: dict[Key, Task], *above: str | None) -> None:
         self.graph = extended(self.graph, name, tasks, {other for other in above if other})
@@ -370,7 +252,7 @@ def first_load(x: DaskArray, axes: tuple[int, ...]) -> DaskArray:
     return private_copy(x, f"load 1 of {x.name} along {axes}")
 
 
-def _measure_marked(
+def measure_marked(
     chunks: Sequence[Any],
     dtype: np.dtype[Any],
     axes: tuple[int, ...],
@@ -391,47 +273,15 @@ def _measure_marked(
     return KnownChunks(value, begun_marks(chunks, ordered=ordered))
 
 
-def _known_or_read(
-    readers: Sequence[Reader],
-    cached: KnownChunks,
-    known: KnownChunks,
-    *,
-    known_by: Callable[[Any, Any], Any],
-    measure: Callable[..., KnownChunks],
-    message: str,
-) -> KnownChunks:
-    value = known_by(cached.value, known.value)
-    if value is not None:
-        return KnownChunks(value, cached.marks)
-    logger.debug(message)
-    return measure([read() for read in readers], known=known)
-
-
-def _merge_values(function: Callable[..., Any], parts: list[KnownChunks]) -> KnownChunks:
-    return KnownChunks.merge(function, parts)
-
-
-def _of_partial(
-    function: Callable[..., Any], own: KnownChunks, known: list[KnownChunks], **arguments: Any
-) -> KnownChunks:
-    facts = (each.value for each in known)
-    return KnownChunks(function(own.value, *facts, **arguments), own.marks)
-
-
-def _gathered(
-    function: Callable[..., Any], parts: list[KnownChunks], block: Place, blocks: Blocks
-) -> Any:
-    return blocks.result(function([part.value for part in parts]), parts[0].marks, block)
-
-
-def _settled(
-    function: Callable[..., Any],
+def settled(
     parts: list[KnownChunks],
+    function: Callable[..., Any],
     known: KnownChunks | None,
     place_of: InColumn,
-    block: Place,
-    blocks: Blocks,
+    block: Place = (),
+    blocks: Blocks = FOR_NEXT_LOAD,
 ) -> Any:
+    """Apply a function to the partial results of a column; see `Columns.settle`."""
     marks = ended(joined(part.marks for part in parts))
     if known is not None:
         check_same(known.marks, marks, place_of)

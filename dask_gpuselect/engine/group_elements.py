@@ -2,7 +2,7 @@
 
 A partial result is about the groups in a part of the data, as many chunks as one task takes. It has
 their labels if these are not known before. A run is the set of elements of one group in one part.
-`group_stages` has the two loads, and `plans` chooses.
+`group_loads` has the two loads, and `lane_plans` chooses.
 """
 
 from __future__ import annotations
@@ -256,14 +256,12 @@ class GroupedElements(GroupsOfAll):
         names, codes_of = self.names_in(chunks)
         share = pivot_share(self.of_group.n_answers)
         cuts = kernels.group_cuts(chunks, dtype, codes_of, self.n_groups_of(names), share)
-        return Named(names, cuts) if edges is None else cuts.among(edges)
+        if edges is None:
+            return Named(names, cuts)
+        return [Named(None, own) for own in cuts.among(edges)]
 
-    def bracketed(
-        self, partials: Sequence[Any], known: None, *, n_groups: int | None = None
-    ) -> Named:
-        """Find the brackets of all groups, or of `n_groups` that belong to one task."""
-        if n_groups is not None:
-            return Named(None, bracket_slots(partials, n_groups, self.ranks))
+    def bracketed(self, partials: Sequence[Named], known: None) -> Named:
+        """Find the brackets of all groups."""
         names, cuts = renumbered(partials)
         return Named(names, bracket_slots(cuts, self.n_groups_of(names), self.ranks))
 

@@ -33,10 +33,10 @@ from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.columns import Blocks, Columns
 from dask_gpuselect.engine.graphs import objects
 from dask_gpuselect.engine.group_elements import Named, codes_of_names
+from dask_gpuselect.engine.group_loads import aggregated, divided, measured, together
 from dask_gpuselect.engine.marks import Slab
 from dask_gpuselect.engine.questions import LaneQuestion
 from dask_gpuselect.engine.source import DaskArray, blockwise
-from dask_gpuselect.engine.stages import Stage, dividing, run
 from dask_gpuselect.kernels import fingerprints
 from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, unpaired
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray
@@ -266,24 +266,15 @@ def ask_table(x: DaskArray, question: GroupedColumns, label: str) -> DaskArray:
 
     The answer is an object: a `Named` with the results of `GroupedColumns.answered`.
     """
-    n = classes_of(x)
-    first = Stage(
-        name=f"{label}-cuts",
-        measure=partial(_of_each_class, measure=question.cuts, among=Cuts.among),
-        arguments={"n": n},
-        reduce=dividing(n),
-        settle=question.bracketed,
-        finds="bracket",
-        join=tuple,
-    )
-    second = Stage(
-        name=f"{label}-candidates",
-        measure=question.tally,
-        reduce=dividing(n),
-        settle=question.answered,
-        join=_together,
-    )
-    return _made(x, [first, second], label, tokenize(x.name, question, n))
+    n, columns = classes_of(x), _columns(x)
+    measure = partial(_of_each_class, measure=question.cuts, among=Cuts.among)
+    cuts = divided(measured(columns, measure, f"{label}-cuts", n=n), n)
+    settle = partial(aggregated, columns, question.bracketed, label=f"{label}-bracket-each")
+    brackets = [*map(settle, cuts)]
+    known = together(columns, brackets, tuple, f"{label}-bracket")
+    tallies = divided(measured(columns, question.tally, f"{label}-candidates", known), n)
+    select = partial(aggregated, columns, question.answered, label=f"{label}-each")
+    return _made(columns, [*map(select, tallies, brackets)], label)
 
 
 def ask_counts(x: DaskArray, label: str) -> DaskArray:
@@ -291,23 +282,22 @@ def ask_counts(x: DaskArray, label: str) -> DaskArray:
 
     The answer is an object: a `Named` with a count for each group of each column of the `table`.
     """
-    n = classes_of(x)
-    stage = Stage(
-        name=f"{label}-counts",
-        measure=partial(_of_each_class, measure=_counted, among=_counts_among),
-        arguments={"n": n},
-        reduce=dividing(n),
-        settle=_all_counted,
-        join=_together,
-    )
-    return _made(x, [stage], label, tokenize(x.name, n))
+    n, columns = classes_of(x), _columns(x)
+    measure = partial(_of_each_class, measure=_counted, among=_counts_among)
+    counts = divided(measured(columns, measure, f"{label}-counts", n=n), n)
+    count = partial(aggregated, columns, _all_counted, label=f"{label}-each")
+    return _made(columns, [*map(count, counts)], label)
 
 
-def _made(x: DaskArray, stages: list[Stage], label: str, token: str) -> DaskArray:
-    """Make the tasks of stages about a table, a single column whose chunks are parts."""
-    columns = Columns(x, (0,), [(i, i + 1) for i in range(x.npartitions)], ordered=False)
-    made = run(columns, stages, label, token, Blocks(marked=False))
-    return objects(columns.graph, made.name, (1,))
+def _columns(x: DaskArray) -> Columns:
+    """Return the graph about a table, a single column whose chunks are parts."""
+    return Columns(x, (0,), [(i, i + 1) for i in range(x.npartitions)], ordered=False)
+
+
+def _made(columns: Columns, classes: list[DaskArray], label: str) -> DaskArray:
+    """Combine the groups of all classes in one object."""
+    made = together(columns, classes, _together, label, Blocks(marked=False))
+    return objects(made.dask, made.name, (1,))
 
 
 def _of_each_class(

@@ -43,7 +43,6 @@ from dask_gpuselect.engine.source import (
     DaskArray,
     List,
     TaskRef,
-    merged,
 )
 from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.cached import covers, tally_by
@@ -301,14 +300,12 @@ def second_loads(
     weigh = [request.question.measures.weights for request in requests]
     function = partial(_second, measures=measures, weigh=weigh, merge=merge)
     proven = List(*(TaskRef((each.name,)) for each in brackets))
-    given = [groups, *brackets]
-    name, needs = graphs.named(f"{label}-candidates", given, {}), {each.name for each in given}
-    calls = {
-        (name, i): (places, TaskRef((groups.name, i)), proven, places)
+    calls = (
+        (places, TaskRef((groups.name, i)), proven, places)
         for i, places in enumerate(keeping.places)
-    }
-    graph = several_if_needed(function, name, reads, calls, merged(*given), needs)
-    loads = graphs.objects(graph, name, (len(calls),))
+    )
+    given, own = [groups, *brackets], f"{label}-candidates"
+    loads = several_if_needed(function, own, reads, given, calls)
     if len(brackets) == 1:
         return [loads]
     return [graphs.item_of(loads, i, f"{label}-candidates-of") for i in range(len(brackets))]

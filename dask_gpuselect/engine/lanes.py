@@ -19,18 +19,18 @@ from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import Blocks, Columns, first_load, side_by_side
 from dask_gpuselect.engine.grid import share_axis, slab_axis
 from dask_gpuselect.engine.group_elements import GroupedElements, GroupsOfAll
-from dask_gpuselect.engine.group_stages import stages_of_groups
+from dask_gpuselect.engine.group_loads import loads_of_groups
 from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.lane_plans import LanePlan, plan_lanes
 from dask_gpuselect.engine.marks import InColumn, KnownChunks, Slab, marks_of, pieces_of
 from dask_gpuselect.engine.moves import in_moved_tiles
 from dask_gpuselect.engine.plans import as_one, choose
-from dask_gpuselect.engine.questions import LaneQuestion
+from dask_gpuselect.engine.questions import LaneLoad, LaneQuestion
 from dask_gpuselect.engine.scratch import Tile, in_tiles, joined_tiles, n_tiles
 from dask_gpuselect.engine.source import DaskArray, Source, blockwise, map_blocks, private_copy
 from dask_gpuselect.engine.stages import (
     LaneRequest,
-    Stage,
+    further_stages,
     run,
     stages_by_counts,
     stages_by_tails,
@@ -244,7 +244,7 @@ def _in_parts(x: DaskArray, request: LaneRequest, plan: LanePlan) -> DaskArray:
     """Answer a question by stages that read each column in parts."""
     question, shape = request.question, request.shape
     token = tokenize(x.name, question, plan, shape)
-    stages = STAGES[plan.name](x, request, plan, token)
+    stages = STAGES[plan.name](x, request, plan)
     by_tails = plan.name == "tails"  # whose sources are copies already
     columns = Columns(
         x,
@@ -256,17 +256,24 @@ def _in_parts(x: DaskArray, request: LaneRequest, plan: LanePlan) -> DaskArray:
         ordered=_is_by_place(question),
     )
     blocks = Blocks(shape.answer_place, request.marked, request.made)
-    made = run(columns, stages, request.label, token, blocks)
-    return columns.lazy(made, shape.chunks(x, question.n_answers), request.kind)
+    known = None
+    if plan.name == "groups":
+        known = loads_of_groups(columns, request, plan, token, blocks)
+    made = run(columns, stages, request.label, token, blocks, known)
+    chunks = shape.chunks(x, question.n_answers)
+    return DaskArray(columns.graph, made.name, chunks, meta=request.kind)
 
 
 TILES = {"scratch": in_tiles, "p2p": in_moved_tiles}
 """The lanes in tiles, by each plan that writes columns to disk."""
 
-STAGES: dict[str, Callable[..., list[Stage]]] = {
+STAGES: dict[str, Callable[..., list[LaneLoad]]] = {
     "counts": stages_by_counts,
-    "groups": stages_of_groups,
+    "groups": further_stages,
     "tails": stages_by_tails,
     "passes": stages_in_passes,
 }
-"""The stages of each plan that reads a column in parts. Other plans read whole columns."""
+"""The stages of each plan that reads a column in parts; of groups, those after two loads.
+
+Other plans read whole columns.
+"""

@@ -160,20 +160,45 @@ def narrowed_candidates(
     This is done where the candidates wait. `bracket` is a `Proven` of the second load, or a
     `Resolved` of the third.
     """
-    most, summed, in_groups = narrowing.coarse, question.measures.sums, f"{label}-candidates"
+    narrower = partial(_narrower_bracket, question=question)
+    left = partial(_narrower_tally, summed=question.measures.sums)
+    return in_rounds(load, bracket, narrowing, label, _cuts_of_candidates, narrower, left)
+
+
+def in_rounds(
+    load: DaskArray,
+    bracket: DaskArray,
+    narrowing: Narrowing,
+    label: str,
+    few: Callable[..., Any],
+    narrower: Callable[..., Any],
+    left: Callable[..., Any],
+) -> tuple[DaskArray, DaskArray]:
+    """Narrow partial results and a bracket, where the partial results are.
+
+    Parameters
+    ----------
+    few : callable
+        ``(partial_result, bracket, most)``: cuts at about `most` of the candidates.
+    narrower : callable
+        ``(cuts, known)``: the narrower bracket.
+    left : callable
+        ``(partial_result, bracket, narrower)``: the partial result at the narrower bracket.
+    """
+    most, own = narrowing.coarse, f"{label}-candidates"
     merge = partial(_coarse, most=most)
     for _ in range(narrowing.rounds):
-        few = graphs.each_chunk(
-            _cuts_of_candidates, f"{in_groups}-few", [load], [bracket], most=most
-        )
-        how: dict[str, Any] = {"known": bracket, "question": question}
-        narrower = graphs.reduced(few, merge, _narrower_bracket, f"{label}-narrower", **how)
-        both = [bracket, narrower]
-        load = graphs.each_chunk(
-            _narrower_tally, f"{in_groups}-narrower", [load], both, summed=summed
-        )
-        bracket = narrower
+        how: dict[str, Any] = {"known": bracket, "by": narrower}
+        cuts = graphs.each_chunk(few, f"{own}-few", [load], [bracket], most=most)
+        narrow = graphs.reduced(cuts, merge, _applied, f"{label}-narrower", **how)
+        both = [bracket, narrow]
+        load = graphs.each_chunk(_applied, f"{own}-narrower", [load], both, by=left)
+        bracket = narrow
     return load, bracket
+
+
+def _applied(*given: Any, by: Callable[..., Any], **known: Any) -> Any:
+    return by(*given, **known)
 
 
 Known = Proven | Resolved

@@ -35,6 +35,7 @@ from dask_gpuselect.engine.source import (
     futures_of,
     in_place,
     is_future,
+    merged,
     optimize,
     reached,
     stays_in_place,
@@ -220,36 +221,36 @@ def _read_if_wanted(
 
 def several_if_needed(
     function: Callable[..., Any],
-    name: str,
+    label: str,
     reads: Reads,
-    calls: Mapping[Key, tuple[Any, ...]],
-    graph: Graph,
-    above: set[str],
-) -> Graph:
-    """Add a layer of tasks that may read the chunks of several places to a graph.
+    given: Sequence[DaskArray],
+    calls: Iterable[tuple[Any, ...]],
+) -> DaskArray:
+    """Make tasks that may read the chunks of several places; return an array of objects.
 
     Parameters
     ----------
     function : callable
         ``(readers, *more)``, with a `Reader` for each place.
-    name : str
-        Name of the new layer.
+    label : str
+        Prefix of the name of the new layer.
     reads : Reads
         How to read the chunks.
-    calls : mapping
-        For the key of each task the places, and `more`.
-    graph, above
-        The graph, and its layers on which the tasks depend.
+    given : sequence of dask arrays
+        Arrays whose results `more` refers to.
+    calls : iterable
+        For each task the places, and `more`.
     """
-    tasks: dict[Key, Task] = {}
-    for key, (places, *more) in calls.items():
+    name, tasks = named(label, given, {}), dict[Key, Task]()
+    for i, (places, *more) in enumerate(calls):
         some = tuple(reads.of_places[place] for place in places)
         needs = List(*(List(*map(TaskRef, read.needs)) for read in some))
-        tasks[key] = Task(key, _run_several, function, some, needs, *more)
+        tasks[name, i] = Task((name, i), _run_several, function, some, needs, *more)
     resident = Graph.merge(*map(in_place, reads.arrays))
     annotations = next(iter(reads.annotations), None)
-    graph = Graph.merge(resident, graph)
-    return extended(graph, name, tasks, above.union(resident.layers), annotations)
+    graph, above = merged(*given, graph=resident), {each.name for each in given}
+    graph = extended(graph, name, tasks, above.union(resident.layers), annotations)
+    return objects(graph, name, (len(tasks),))
 
 
 def _run_several(

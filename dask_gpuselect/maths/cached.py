@@ -76,7 +76,7 @@ def _products_by(order: InOrder, wanted: Brackets, below: IntArray, upto: IntArr
 
 
 def cell_tally_by(
-    cached: Brackets, tally: CellTally, wanted: Brackets, among: IntArray
+    cached: Brackets, tally: CellTally, wanted: Brackets, among: NDArray[Any] | None = None
 ) -> CellTally | None:
     """Compute the tally of a part at other brackets; None if the cached ones do not cover them.
 
@@ -85,12 +85,12 @@ def cell_tally_by(
     cached, tally
         Cached brackets, and the tally at them.
     wanted : Brackets
-    among : ndarray of int, shape (cached.n_slots,)
-        Number of each cached slot among the wanted slots.
+    among : ndarray of int, shape (cached.n_slots,), optional
+        Number of each cached slot among the wanted slots; by default, they are the same slots.
     """
     of_slot, tallies = wanted.by_slot(), {}
     for slot, old, some in tally.each(cached):
-        number = int(among[slot])
+        number = slot if among is None else int(among[slot])
         own = of_slot(number)
         if not covers(old, own):
             return None

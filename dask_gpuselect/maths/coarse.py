@@ -226,15 +226,15 @@ def joined(each: Sequence[Brackets]) -> Brackets:
     return Brackets(ends, wanted)
 
 
-def narrower_slots(about: Bracketed, cuts: Cuts, ranks: RanksOfLanes) -> Bracketed:
+def narrower_slots(about: Bracketed, parts: Sequence[Cuts], ranks: RanksOfLanes) -> Bracketed:
     """Narrow the brackets of slots by the cuts of all parts at some of the candidates."""
+    brackets, cuts = about.brackets, Cuts.merge(parts)
     assert cuts.slots is not None
-    n_slots = about.brackets.n_slots
-    if not n_slots:
+    if not brackets.n_slots:
         return about
-    every = [*map(about.brackets.by_slot(), range(n_slots))]
-    both = ranks(np.maximum(about.n_valid, 1))
-    lower, upper = (np.broadcast_to(each, (len(each), n_slots)) for each in both)
+    every = [*map(brackets.by_slot(), range(brackets.n_slots))]
+    lower, upper = (each + 0 * about.n_valid for each in ranks(np.maximum(about.n_valid, 1)))
+    # One by one, because the extremes of a slot may be outside of its brackets, and no pivots.
     for slot, own in cuts.each(np.unique(cuts.slots)):
         every[slot] = narrower(every[slot], find_brackets(own, lower[:, slot], upper[:, slot]))
     return replace(about, brackets=Brackets.of_each(every))

@@ -429,20 +429,6 @@ class Brackets(Joined):
         """Find the index of the end behind each of some cells, none of which is a slot's last."""
         return cells if self.n_ends is None else cells - self.slot_of_cell[cells]
 
-    def among(self, edges: Sequence[int]) -> list[Self]:
-        """Split the brackets by slots between each two edges."""
-        assert self.n_ends is not None
-        ends, cells = self.first_end.tolist(), self.first_cell.tolist()
-        return [
-            replace(
-                self,
-                ends=self.ends[ends[first] : ends[last]],
-                wanted=self.wanted[cells[first] : cells[last]],
-                n_ends=self.n_ends[first:last],
-            )
-            for first, last in itertools.pairwise(edges)
-        ]
-
     def by_slot(self) -> Callable[[int], Brackets]:
         """Return a function from the number of a slot to the slot's own brackets."""
         ends, cells = self.first_end.tolist(), self.first_cell.tolist()

@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dask_gpuselect.engine import group_stages
+from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.groups import groupby
 from tests.data import normal, uniform
@@ -25,7 +25,7 @@ NOT_KEPT = {"dask_gpuselect.cache-limit": 0}
 @pytest.fixture(autouse=True)
 def small_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of parts four at a time, so that there are several levels."""
-    monkeypatch.setattr(group_stages, "COARSE_EVERY", 4)
+    monkeypatch.setattr(graphs, "MERGE_EVERY", 4)
 
 
 def values() -> Any:

@@ -277,7 +277,6 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
         "engine.pilot.LEAST_PILOT": 16,
         "engine.pilot.NARROWING": 30,
         "engine.graphs.MERGE_EVERY": 4,
-        "engine.group_stages.COARSE_EVERY": 4,
         "engine.keeping.GROUPS": 2,
         "engine.lane_plans.GROUP_COUNTS_SHARE": np.inf,
         "engine.lane_plans.SHARE_BYTES": 1,
