@@ -19,6 +19,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind, namespace, numpy_dtype
 from dask_gpuselect.engine import loads, shuffles
 from dask_gpuselect.engine.answers import AnswerAxes, Form
+from dask_gpuselect.engine.columns import LaneRequest
 from dask_gpuselect.engine.companions import accompanied, as_lazy, as_one_lane
 from dask_gpuselect.engine.group_elements import GroupedElements, GroupsOfAll
 from dask_gpuselect.engine.groups import Grouped, GroupedLanes, Grouping, data_of
@@ -36,7 +37,6 @@ from dask_gpuselect.engine.rounds import ask_rounds
 from dask_gpuselect.engine.search import select_now
 from dask_gpuselect.engine.slots import OfSlots, about_slots, takes_slots, together, together_lazily
 from dask_gpuselect.engine.source import DaskArray, itself, map_blocks
-from dask_gpuselect.engine.stages import LaneRequest
 from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.strategies import Strategy

@@ -13,7 +13,7 @@ column.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 from dask.base import tokenize
 
+from dask_gpuselect.arrays import in_kind
+from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.graphs import merge_tree, objects
 from dask_gpuselect.engine.grid import column, columns
 from dask_gpuselect.engine.homes import Homes
@@ -33,6 +35,7 @@ from dask_gpuselect.engine.marks import (
     joined,
     pieces_of,
 )
+from dask_gpuselect.engine.questions import Block, LaneLoad, LaneQuestion
 from dask_gpuselect.engine.source import (
     DaskArray,
     Graph,
@@ -62,31 +65,52 @@ class Tasks:
     keys: dict[Place, list[Key]]
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """The results of the tasks that end a stage, one for each column.
+@dataclass(frozen=True, eq=False)
+class LaneRequest:
+    """A question about every lane, with the form of the answer.
 
     Parameters
     ----------
-    to_index : callable
-        Function from the place of a column to what follows the name in the key.
+    question : LaneQuestion
+    label : str
+        Prefix of the names of the layers.
+    shape : AnswerAxes
+        Axes of the answer. Not all axes of the data are reduced.
+    dtype : dtype or None
+        Dtype of the answer; None if each block of it is an object.
     marked : bool
-        True if each result is a `KnownChunks`, with the fingerprints of the column's chunks.
-    made : callable, optional
-        ``(value, shape of a chunk)``: the block of an answer.
+        True if each block of the answer is a `KnownChunks`, for a caller that loads the array
+        again.
+    names : dask array, optional
+        The labels of the groups, where their number is not known before.
+    kind : array, optional
+        Meta of the answer, for an array that is asked.
     """
 
-    to_index: Callable[[Place], tuple[int, ...]] = tuple
-    marked: bool = True
-    made: Callable[..., Any] | None = None
+    question: LaneQuestion
+    label: str
+    shape: AnswerAxes
+    dtype: np.dtype[Any] | None
+    marked: bool = False
+    names: DaskArray | None = None
+    kind: Any = None
 
-    def result(self, value: Any, marks: Any, block: Place) -> Any:
-        """Return the result for a value, about a column of chunks of that shape."""
-        value = value if self.made is None else self.made(value, block)
-        return KnownChunks(value, marks) if self.marked else value
+    def answered(self, partials: Sequence[Any], known: Any, *, last: LaneLoad) -> Any:
+        """Compute the answers from the last pass, or what a further load needs to know."""
+        merged = last.merge(partials)
+        made = None if self.question.loads.further else last.answers(merged, known)
+        return self.resolved(last.finish([merged], known)) if made is None else made
 
+    def resolved(self, order: Any) -> Any:
+        """Compute the answers from order statistics, or what a further load needs to know."""
+        further = self.question.loads.further
+        return self.question.finished(order) if further is None else further.known(order)
 
-FOR_NEXT_LOAD = Blocks()
+    def made(self, answers: Any, marks: Any, block: Block) -> Any:
+        """Return the block of the answer for a block of data of that shape, with marks if asked."""
+        made = self.question.blocks.restored(answers, block, self.shape)
+        made = made if self.kind.dtype.hasobject else in_kind(made, self.kind)
+        return KnownChunks(made, marks) if self.marked else made
 
 
 class Columns:
@@ -153,7 +177,7 @@ class Columns:
         keys: dict[Place, list[Key]] = {}
         for place in self.places:
             known = TaskRef(brackets.keys[place][0]) if brackets else None
-            chunks = [TaskRef((source.name, *chunk)) for chunk in self.column(place)]
+            chunks = [TaskRef((source.name, *chunk)) for chunk in column(self.x, self.axes, place)]
             keys[place] = [(name, *place, number) for number in range(len(self.parts[place]))]
             for number, (key, part) in enumerate(zip(keys[place], self.parts[place], strict=True)):
                 about = self.x.dtype, self.axes, known, number
@@ -182,9 +206,11 @@ class Columns:
         name: str,
         partials: Tasks,
         brackets: Tasks | None,
-        blocks: Blocks = FOR_NEXT_LOAD,
+        request: LaneRequest | None = None,
     ) -> Tasks:
         """Apply ``function(partials, brackets)`` to each column.
+
+        The results are for the next load, unless a request has them made into blocks of the answer.
 
         Raises, while computing, a `ChunksChangedError` that names the chunk if this load has read
         other elements than the load of the brackets.
@@ -192,8 +218,9 @@ class Columns:
         tasks, keys = {}, {}
         for place, parts in partials.keys.items():
             known = TaskRef(brackets.keys[place][0]) if brackets else None
-            key, given = (name, *blocks.to_index(place)), List(*map(TaskRef, parts))
-            about = function, known, self.place_of(place), self.block(place), blocks
+            index = place if request is None else request.shape.answer_place(place)
+            key, given = (name, *index), List(*map(TaskRef, parts))
+            about = function, known, self.place_of(place), self.block(place), request
             tasks[key] = Task(key, Step("reduce", quietly(settled)), given, *about)
             keys[place] = [key]
         self._add(name, tasks, partials.name, brackets.name if brackets else None)
@@ -236,10 +263,6 @@ class Columns:
         """Return the shape of the first chunk of a column."""
         return tuple(sizes[i] for sizes, i in zip(self.x.chunks, place, strict=True))
 
-    def column(self, place: Place) -> Iterator[Place]:
-        """Yield the places of the chunks of a column, in C order."""
-        return column(self.x, self.axes, place)
-
     def _add(self, name: str, tasks: dict[Key, Task], *above: str | None) -> None:
         self.graph = extended(self.graph, name, tasks, {other for other in above if other})
 
@@ -279,14 +302,15 @@ def settled(
     known: KnownChunks | None,
     place_of: InColumn,
     block: Place = (),
-    blocks: Blocks = FOR_NEXT_LOAD,
+    request: LaneRequest | None = None,
 ) -> Any:
     """Apply a function to the partial results of a column; see `Columns.settle`."""
     marks = ended(joined(part.marks for part in parts))
     if known is not None:
         check_same(known.marks, marks, place_of)
     brackets = None if known is None else known.value
-    return blocks.result(function([part.value for part in parts], brackets), marks, block)
+    value = function([part.value for part in parts], brackets)
+    return KnownChunks(value, marks) if request is None else request.made(value, marks, block)
 
 
 def side_by_side(

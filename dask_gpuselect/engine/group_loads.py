@@ -27,14 +27,8 @@ from dask.core import flatten
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.boards import Cached, Limits, board
-from dask_gpuselect.engine.columns import (
-    FOR_NEXT_LOAD,
-    Blocks,
-    Columns,
-    Tasks,
-    measure_marked,
-    settled,
-)
+from dask_gpuselect.engine.columns import Columns, LaneRequest, Tasks, measure_marked, settled
+from dask_gpuselect.engine.grid import column
 from dask_gpuselect.engine.group_elements import (
     MOST_CACHED_GROUPS,
     GroupedElements,
@@ -48,7 +42,6 @@ from dask_gpuselect.engine.marks import KnownChunks
 from dask_gpuselect.engine.narrowing import in_rounds
 from dask_gpuselect.engine.reads import Reader, Reads, several_if_needed
 from dask_gpuselect.engine.source import DaskArray, TaskRef
-from dask_gpuselect.engine.stages import LaneRequest
 from dask_gpuselect.kernels.companions import ChunkColumn
 from dask_gpuselect.maths.cached import cell_tally_by
 from dask_gpuselect.maths.coarse import cuts_of_cells, merged_coarsely, narrower_slots
@@ -70,9 +63,7 @@ FIRST = 8
 LEAST_OF_GROUP = 1 << 12
 
 
-def loads_of_groups(
-    columns: Columns, request: LaneRequest, plan: LanePlan, token: str, blocks: Blocks
-) -> Tasks:
+def loads_of_groups(columns: Columns, request: LaneRequest, plan: LanePlan, token: str) -> Tasks:
     """Find the order statistics of all groups; answer by them if no further load follows."""
     question: Any = request.question
     label, narrowing, cached, merge = request.label, plan.narrowing, None, None
@@ -114,7 +105,7 @@ def loads_of_groups(
     orders = [select(*pair) for pair in loads]
     answer = partial(_answered, request=request)
     if question.further is None:
-        return columns.known(together(columns, orders, answer, label, blocks))
+        return columns.known(together(columns, orders, answer, label, request))
     return columns.known(together(columns, orders, answer, f"{label}-order"))
 
 
@@ -178,19 +169,23 @@ def together(
     parts: Sequence[DaskArray],
     join: Callable[..., Any],
     label: str,
-    blocks: Blocks = FOR_NEXT_LOAD,
+    request: LaneRequest | None = None,
 ) -> DaskArray:
     """Apply ``join(values)`` to the results of several tasks, which have read the same chunks."""
     (place,) = columns.places
-    index = () if blocks is FOR_NEXT_LOAD else blocks.to_index(place)
-    how = {"join": join, "block": columns.block(place), "blocks": blocks}
+    index = () if request is None else request.shape.answer_place(place)
+    how = {"join": join, "block": columns.block(place), "request": request}
     return graphs.in_one_place(parts, _together, label, index, **how)
 
 
 def _together(
-    parts: list[KnownChunks], join: Callable[..., Any], block: tuple[int, ...], blocks: Blocks
+    parts: list[KnownChunks],
+    join: Callable[..., Any],
+    block: tuple[int, ...],
+    request: LaneRequest | None,
 ) -> Any:
-    return blocks.result(join([part.value for part in parts]), parts[0].marks, block)
+    value, marks = join([part.value for part in parts]), parts[0].marks
+    return KnownChunks(value, marks) if request is None else request.made(value, marks, block)
 
 
 def _merging(merge: Callable[..., Any], n: int = 1) -> Callable[..., Any]:
@@ -265,7 +260,7 @@ def _second_of_groups(
 ) -> DaskArray:
     """Tally each part by its cache, or load it if its cache does not cover the brackets."""
     x, (place,) = columns.x, columns.places
-    chunks, keys = [*columns.column(place)], flatten(cached.__dask_keys__())
+    chunks, keys = [*column(x, columns.axes, place)], flatten(cached.__dask_keys__())
     calls = [
         ([chunks[number] for number in part], TaskRef(key), TaskRef((known.name,)))
         for part, key in zip(columns.parts[place], keys, strict=True)

@@ -30,11 +30,11 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import concatenate
 from dask_gpuselect.engine import settings
-from dask_gpuselect.engine.columns import Blocks, Columns
-from dask_gpuselect.engine.graphs import objects
+from dask_gpuselect.engine.columns import Columns
+from dask_gpuselect.engine.graphs import in_one_place, objects
 from dask_gpuselect.engine.group_elements import Named, codes_of_names
 from dask_gpuselect.engine.group_loads import aggregated, divided, measured, together
-from dask_gpuselect.engine.marks import Slab
+from dask_gpuselect.engine.marks import KnownChunks, Slab
 from dask_gpuselect.engine.questions import LaneQuestion
 from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.kernels import fingerprints
@@ -274,7 +274,7 @@ def ask_table(x: DaskArray, question: GroupedColumns, label: str) -> DaskArray:
     known = together(columns, brackets, tuple, f"{label}-bracket")
     tallies = divided(measured(columns, question.tally, f"{label}-candidates", known), n)
     select = partial(aggregated, columns, question.answered, label=f"{label}-each")
-    return _made(columns, [*map(select, tallies, brackets)], label)
+    return _made([*map(select, tallies, brackets)], label)
 
 
 def ask_counts(x: DaskArray, label: str) -> DaskArray:
@@ -286,7 +286,7 @@ def ask_counts(x: DaskArray, label: str) -> DaskArray:
     measure = partial(_of_each_class, measure=_counted, among=_counts_among)
     counts = divided(measured(columns, measure, f"{label}-counts", n=n), n)
     count = partial(aggregated, columns, _all_counted, label=f"{label}-each")
-    return _made(columns, [*map(count, counts)], label)
+    return _made([*map(count, counts)], label)
 
 
 def _columns(x: DaskArray) -> Columns:
@@ -294,9 +294,9 @@ def _columns(x: DaskArray) -> Columns:
     return Columns(x, (0,), [(i, i + 1) for i in range(x.npartitions)], ordered=False)
 
 
-def _made(columns: Columns, classes: list[DaskArray], label: str) -> DaskArray:
+def _made(classes: list[DaskArray], label: str) -> DaskArray:
     """Combine the groups of all classes in one object."""
-    made = together(columns, classes, _together, label, Blocks(marked=False))
+    made = in_one_place(classes, _together, label, (0,))
     return objects(made.dask, made.name, (1,))
 
 
@@ -328,8 +328,9 @@ def _counts_among(counts: IntArray, edges: Sequence[int]) -> list[IntArray]:
     return [counts[first:last] for first, last in itertools.pairwise(edges)]
 
 
-def _together(parts: Sequence[Class]) -> Named:
+def _together(each: Sequence[KnownChunks]) -> Named:
     """Combine the groups of all classes in their order, with their answers."""
+    parts: list[Class] = [part.value for part in each]
     if len(parts) == 1:
         return parts[0]
     first = np.concatenate([part.first for part in parts])

@@ -16,7 +16,7 @@ from dask.base import tokenize
 
 from dask_gpuselect.arrays import fitted
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.columns import Blocks, Columns, first_load, side_by_side
+from dask_gpuselect.engine.columns import Columns, LaneRequest, first_load, side_by_side
 from dask_gpuselect.engine.grid import share_axis, slab_axis
 from dask_gpuselect.engine.group_elements import GroupedElements, GroupsOfAll
 from dask_gpuselect.engine.group_loads import loads_of_groups
@@ -29,7 +29,6 @@ from dask_gpuselect.engine.questions import LaneLoad, LaneQuestion
 from dask_gpuselect.engine.scratch import Tile, in_tiles, joined_tiles, n_tiles
 from dask_gpuselect.engine.source import DaskArray, Source, blockwise, map_blocks, private_copy
 from dask_gpuselect.engine.stages import (
-    LaneRequest,
     further_stages,
     run,
     stages_by_counts,
@@ -255,11 +254,8 @@ def _in_parts(x: DaskArray, request: LaneRequest, plan: LanePlan) -> DaskArray:
         about=question if by_tails else question.slots.windows,
         ordered=_is_by_place(question),
     )
-    blocks = Blocks(shape.answer_place, request.marked, request.made)
-    known = None
-    if plan.name == "groups":
-        known = loads_of_groups(columns, request, plan, token, blocks)
-    made = run(columns, stages, request.label, token, blocks, known)
+    known = loads_of_groups(columns, request, plan, token) if plan.name == "groups" else None
+    made = run(columns, stages, request, token, known)
     chunks = shape.chunks(x, question.n_answers)
     return DaskArray(columns.graph, made.name, chunks, meta=request.kind)
 
