@@ -441,16 +441,10 @@ PINNED: Mapping[str, Mapping[str, str]] = {
     | {"slots": "first axis", "shape": "map", "home": "plain", "sizes": "small", "focus": ""},
     "strategies without a root": NO_ROOT | {"question": "order_statistic"},
     "tails by several tasks": PLAIN | TAILS | {"question": "quantile", "sizes": "small"},
-    "large windows of bytes": PLAIN
-    | {"question": "rolling quantile", "dtype": "u1", "kernels": "compiled", "slots": "all"}
-    | {
-        "shape": "map",
-        "missing": "where",
-        "mask": "half",
-        "home": "plain",
-        "asked": "large windows",
-        "focus": "",
-    },
+    "large windows of masked integers": PLAIN
+    | {"question": "rolling quantile", "dtype": "i2", "kernels": "compiled", "slots": "all"}
+    | {"shape": "map", "missing": "where", "mask": "half", "home": "plain", "focus": ""}
+    | {"sizes": "no networks", "asked": "large windows"},
     "windows of bytes by columns": PLAIN
     | {"question": "rolling quantile", "dtype": "i1", "kernels": "compiled", "slots": "all"}
     | {"shape": "map", "missing": "where", "home": "plain", "sizes": "no networks", "focus": ""}

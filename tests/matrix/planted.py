@@ -289,14 +289,14 @@ ROWS = {
         "for i in range(1, leaving.size):\n                    rank",
     ),
     "the kernel of blocks of windows ignores masks": (
-        "kernels/cpu/window_blocks.py",
-        "takes_part = takes_part and keeps[first + i] != 0",
-        "takes_part = takes_part and keeps[first + i] != 2",
+        "kernels/cpu/windows.py",
+        "np.where(keeps, keys, ~keys.dtype.type(0))",
+        "keys",
     ),
     "networks of windows ignore masks": (
         "kernels/cpu/windows.py",
-        "else np.where(keeps, keys, ~keys.dtype.type(0))",
-        "else keys",
+        "np.where(keeps, values, own.type(np.nan))",
+        "values",
     ),
     "trimmed means of lanes are corrected at one end alone": (
         "robust/trimmed.py",

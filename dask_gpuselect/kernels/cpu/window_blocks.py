@@ -91,28 +91,22 @@ def _tile(padded: tuple[int, ...], frame: Frame) -> list[int]:
 
 
 def elements(
-    keys: NDArray[Any],
-    keeps: NDArray[np.bool_] | None,
-    has_missing: bool,
-    frame: Frame,
-    order: WindowOrder,
-    *,
-    is_whole: bool,
-    least: int = 1,
+    keys: NDArray[Any], has_missing: bool, frame: Frame, order: WindowOrder, least: int
 ) -> list[NDArray[Any]]:
     """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``.
 
     There is one array if both elements always are one. For distances they hold their words.
-    `is_whole` says that all elements take part. Windows of fewer than `least` get the key of NaN.
+    `has_missing` says that elements with the last key take no part. Windows of fewer than `least`
+    others get the key of NaN.
     """
-    axes, given, marks, own = laid_out(keys, keeps, frame)
-    ranks = WindowRanks.of(order, own.n, is_whole=is_whole)
+    axes, given, own = laid_out(keys, frame)
+    ranks = WindowRanks.of(order, own.n, is_whole=not has_missing)
     lower = np.where(np.arange(own.n + 1) < max(least, 1), np.int64(-1), ranks.lower)
     shape = frame.shape(keys.shape)
     outs = ranks.room(math.prod(shape), keys.dtype)
     flat = [each.reshape(-1) for each in outs]
     about = (lower, *ranks[1:]), (flat[0], flat[-1])
-    of_keys = given.reshape(-1), marks, has_missing
+    of_keys = given.reshape(-1), has_missing
     if own.step == (1,) and own.footprint is None and not order.deviates:
         most = _tile(given.shape[1:], own)[0]
         sizes = *given.shape, own.size[0], most
@@ -140,13 +134,11 @@ def _scratch(most: int, more: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], 
     )
 
 
-def laid_out(
-    keys: NDArray[Any], keeps: NDArray[np.bool_] | None, frame: Frame
-) -> tuple[tuple[int, ...], NDArray[Any], NDArray[np.uint8], Frame]:
+def laid_out(keys: NDArray[Any], frame: Frame) -> tuple[tuple[int, ...], NDArray[Any], Frame]:
     """Move the axes along which windows have size 1 to the front, and the longest side to the end.
 
-    Return the order of the axes, the keys with axes of size 1 as one batch, their marks, and the
-    frame of the other axes.
+    Return the order of the axes, the keys with axes of size 1 as one batch, and the frame of the
+    other axes.
     """
     axes = tuple(sorted(range(keys.ndim), key=lambda axis: (frame.size[axis], frame.step[axis])))
     moved = frame.moved(axes)
@@ -155,12 +147,9 @@ def laid_out(
         keys.ndim - 1,
     )
     given = np.ascontiguousarray(keys.transpose(axes))
-    marks = np.empty(0, np.uint8)
-    if keeps is not None:
-        marks = np.ascontiguousarray(keeps.transpose(axes)).reshape(-1).view(np.uint8)
     own = Frame(moved.size[n_batch:], moved.step[n_batch:], frame.footprint and moved.footprint)
     batch, rest = given.shape[:n_batch], given.shape[n_batch:]
-    return axes, given.reshape(math.prod(batch), *rest), marks, own
+    return axes, given.reshape(math.prod(batch), *rest), own
 
 
 def restored(answers: NDArray[Any], axes: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[Any]:
@@ -178,8 +167,8 @@ Ranks = tuple[t.IntRows, t.IntRows, int]
 Outs = tuple[t.Out, t.Out]
 """Keys of the lower and of the upper elements of answers."""
 Of = t.Places
-Given = tuple[t.Values, t.Marks, bool]
-"""Keys, marks of those that take part, and whether some are missing."""
+Given = tuple[t.Values, bool]
+"""Keys, and whether the last of all stands for elements that take no part."""
 Scratch = tuple[t.Table, t.CodeTable, t.CodesOut, t.CodeTable, t.LongWords, t.CodesOut]
 """Keys, places, ranks, digits, units and slots: see `_scratch`."""
 Walk = tuple[Of, Of, Of, Of, Of, Of, Of, Of, Of]
@@ -201,7 +190,7 @@ def _along_lines(
     `sizes` are those of the array, of windows and of blocks.
     """
     n_rows, n_keys, size, most = sizes
-    keys, keeps, has_missing = given
+    keys, has_missing = given
     buffers, places, ranks, digits, units, slots = scratch
     lower, upper, has_upper = ranks_of
     out_lower, out_upper = outs
@@ -212,9 +201,9 @@ def _along_lines(
         while first < n_places:
             begin, to = row * n_keys + first, row * n_places + first
             key, run, n_values, n = keys[begin], 1, 0, 0
-            while keeps.size == 0 and first + run < n_keys and keys[begin + run] == key:
+            while first + run < n_keys and keys[begin + run] == key:
                 run += 1
-            if run >= size and keeps.size == 0:  # the next windows hold one value
+            if run >= size:  # the next windows hold one value
                 own = run - size + 1
                 is_valid = not (has_missing and key == ~keys.dtype.type(0))
                 for at in range(to, out_lower.size, n_rows * n_places):
@@ -280,7 +269,7 @@ def _walk(given: Any, walk: Any, ranks_of: Any, outs: Any, find: Any) -> None:
 
     Each way has a kernel of its own, because compiling all of them takes long.
     """
-    keys, _, _ = given
+    keys, _ = given
     shape, size, step, tile, of_block, whole, entering, leaving, inner = walk
     d = size.size
     extents = tile + size - 1
@@ -357,23 +346,20 @@ def _gather(given: Any, layout: Any, buffers: Any, places: Any) -> Any:
 @called_by_kernels
 def _gather_row(given: Any, row_of: Any, buffers: Any, places: Any, n: Any) -> Any:
     """Copy the valid elements of a row of a block behind the first n; return how many there are."""
-    keys, keeps, has_missing = given
+    keys, has_missing = given
     first, length, place, stride = row_of
     missing = ~keys.dtype.type(0)
-    if not has_missing and keeps.size == 0:
+    if not has_missing:
         for i in range(length):
             buffers[0, n + i] = keys[first + i]
             places[0, n + i] = place + i * stride
         return n + length
     for i in range(length):
         key = keys[first + i]
-        takes_part = not (has_missing and key == missing)
-        if keeps.size > 0:
-            takes_part = takes_part and keeps[first + i] != 0
         buffers[0, n] = key
         places[0, n] = place
         place += stride
-        n += takes_part
+        n += key != missing
     return n
 
 

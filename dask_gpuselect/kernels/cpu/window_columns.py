@@ -44,7 +44,10 @@ def elements(
     keys: NDArray[Any], keeps: NDArray[np.bool_] | None, frame: Frame, order: WindowOrder
 ) -> list[NDArray[Any]]:
     """Find the keys of the two elements of each answer; see `window_blocks.elements`."""
-    axes, given, marks, own = laid_out(keys, keeps, frame)
+    axes, given, own = laid_out(keys, frame)
+    marks = np.empty(0, np.uint8)
+    if keeps is not None:
+        marks = laid_out(keeps.view(np.uint8), frame)[1].reshape(-1)
     strides = strides_of(given.shape)
     answers = (given.shape[0], *own.shape(given.shape[1:]))
     starts = np.array(list(np.ndindex(*answers[:-2])), np.int64) @ strides[:-2]

@@ -16,65 +16,65 @@ from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.scalars import mean_of
 from dask_gpuselect.kernels.cpu.window_code import ROW, code_of, run_code
 from dask_gpuselect.kernels.cpu.window_networks import Network, found_of, per_byte
+from dask_gpuselect.kernels.reference.windows import lanes_of
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.windows import Frame, Shape, WindowOrder, ranks_by_count, strides_of
 
-RARE = 256  # one of as many windows may have fewer elements than its network assumes
+RARE = 32  # one of as many windows may have fewer elements than its network assumes
 SAMPLE = 4096  # elements that tell how many are missing
 FEWEST = 9  # elements of windows whose networks are short for any number of missing ones
 
 
 def answers(
-    values: NDArray[Any],
-    keeps: NDArray[np.bool_] | None,
-    frame: Frame,
-    order: WindowOrder,
-    *,
-    may_lack: bool,
+    values: NDArray[Any], frame: Frame, order: WindowOrder, needed: int, *, may_lack: bool
 ) -> NDArray[Any] | None:
     """Answer windows that may lack some elements, all at once, ``(n_answers, n_windows)``.
 
-    Return None if another kernel must answer: if many windows have fewer elements than is assumed.
+    Return None if another kernel must answer.
 
     Parameters
     ----------
     values : ndarray
-        Floats, which are answers.
-    keeps : ndarray, optional
-        Their mask.
+        Floats; those that are missing or left out are NaN.
     frame, order : Frame, WindowOrder
         The windows, and the question.
+    needed : int
+        The number of elements without which a window is answered by NaN.
     may_lack : bool
-        False if all elements are valid.
+        False if no element is NaN.
     """
-    n, needed = frame.n, max(order.least, 1)
-    is_known = order.skips_missing or keeps is None or needed == n
-    if not is_known or frame.footprint is not None or needed > n:
+    n = assumed = frame.n
+    if frame.footprint is not None or needed > n:
         return None
-    assumed = n
-    if order.skips_missing and may_lack:
+    if may_lack and needed < n:
         some = values.reshape(-1)[:: values.size // SAMPLE | 1]
-        is_valid = some == some  # noqa: PLR0124
-        if keeps is not None:
-            is_valid &= keeps.reshape(-1)[:: values.size // SAMPLE | 1]
-        share = float(is_valid.mean())
+        share = float((some == some).mean())  # noqa: PLR0124
         fewest = n * share - 3 * math.sqrt(n * share * (1 - share))
         # A network of few ranks is short.
         assumed = needed if n <= FEWEST else max(needed, min(n * 3 // 4, math.floor(fewest)))
-    n_valid = None if assumed == n else np.full(1, assumed)
-    made = Network.fitting(values.shape, values.itemsize, frame, order, n_valid)
-    if made is None:
-        return None
     out = np.empty((order.n_answers, math.prod(frame.shape(values.shape))), values.dtype)
     lower, upper, weights = ranks_by_count(order, n)
-    of = found_of(made, n)
-    ranks = lower, upper, of[lower], of[upper], weights, len(made.ranks)
-    marks = np.empty(0, np.uint8) if keeps is None else keeps.reshape(-1).view(np.uint8)
-    rules = needed, assumed, order.mixes, order.skips_missing
-    layout = *layout_of(values.shape, frame), frame.size[-1] - 1
-    code = code_of(made, made.ranks, values.dtype)[1:4]
-    is_answered = _answer_floats(values.reshape(-1), marks, layout, code, ranks, rules, out)
-    return out if is_answered else None
+    begins, places, length = layout_of(values.shape, frame)
+    flat, layout = values.reshape(-1), (begins, places, length, frame.size[-1] - 1)
+    rare = np.empty(out.shape[1] // RARE + 4 * n, np.int64)
+    n_rare = -1
+    while n_rare < 0:
+        made = Network.fitting(values.shape, values.itemsize, frame, order, assumed)
+        if made is None:
+            return None
+        of, code = found_of(made, n), code_of(made, made.ranks, values.dtype)[1:4]
+        ranks = of[lower], of[upper], weights, len(made.ranks)
+        rules = needed, assumed, order.mixes
+        n_rare = _answer_floats(flat, layout, code, ranks, rules, rare, out)
+        assumed = needed
+    if n_rare:
+        row, column = np.divmod(rare[:n_rare], length)
+        own = np.add.outer(places, np.arange(frame.size[-1])).reshape(-1)
+        rows = flat[(begins[row] + column)[:, None] + own]
+        rows.sort(axis=-1)
+        counts = np.count_nonzero(rows == rows, axis=-1)  # noqa: PLR0124
+        out[:, rare[:n_rare]] = order.lane_values(lanes_of(rows, counts, 0 * counts, order))
+    return out
 
 
 def layout_of(padded: Shape, frame: Frame) -> tuple[IntArray, IntArray, int]:
@@ -94,23 +94,23 @@ def layout_of(padded: Shape, frame: Frame) -> tuple[IntArray, IntArray, int]:
 @kernel_of("f8 f4")
 def _answer_floats(
     values: t.Values,
-    keeps: t.Marks,
     layout: tuple[t.Places, t.Places, int, int],
     code: tuple[int, int, int],
-    ranks: tuple[t.IntRows, t.IntRows, t.IntRows, t.IntRows, t.RealRows, int],
-    rules: tuple[int, int, int, bool],
+    ranks: tuple[t.IntRows, t.IntRows, t.RealRows, int],
+    rules: tuple[int, int, int],
+    rare: t.Ints,
     out: t.Table,
 ) -> Any:
     """Run a network over windows in runs, and answer them by the elements that they have.
 
     Missing elements are infinite there. `rules` says how many elements a window needs, how many are
-    assumed if it has as many, how two of them make an answer, and whether missing ones are left
-    out. A few windows with fewer than are assumed, such as those at the ends, are sorted. Return
-    False, unfinished, if there are more.
+    assumed if it has as many, and how two of them make an answer. Return how many windows have
+    fewer than are assumed, such as those at the ends, with their numbers in `rare`; -1, unfinished,
+    if there are more than that holds.
     """
     begins, places, length, reach = layout
-    lower, upper, of_lower, of_upper, weights, n_found = ranks
-    needed, assumed, mixes, skips = rules
+    of_lower, of_upper, weights, n_found = ranks
+    needed, assumed, mixes = rules
     kind = values.dtype.type
     infinity = kind(np.inf)
     room = per_byte(values, ROW)
@@ -121,13 +121,11 @@ def _answer_floats(
     scratch = np.empty(code[1], np.uint8)
     lacks, counts = np.empty(width, np.int32), np.empty(room, np.int32)
     chosen = np.empty((2, room), values.dtype)
-    size = n_rows * (reach + 1)
-    n_left = out.shape[1] // RARE + 4 * size  # windows that may be sorted
-    window = np.empty(size, values.dtype)
+    n_rare = 0
     for row in range(begins.size):
         for start in range(0, length, room):
             stop = min(room, length - start)
-            n = stop + reach
+            n, to = stop + reach, row * length + start
             lacks[:n] = 0
             for i in range(n_rows):
                 first = begins[row] + places[i] + start
@@ -136,24 +134,17 @@ def _answer_floats(
                     is_nan = source[j] != source[j]
                     own[j] = infinity if is_nan else source[j]
                     lacks[j] += is_nan
-                if keeps.size > 0:
-                    marks = keeps[first : first + n]
-                    for j in range(n):
-                        is_left_out = marks[j] == 0
-                        lacks[j] += is_left_out and source[j] == source[j]
-                        own[j] = infinity if is_left_out else own[j]
-            fewest, most = _count(lacks[:n], size, counts[:stop])
-            has_few = skips and fewest < assumed
-            for j in range(stop if has_few else 0):
-                n_left -= needed <= counts[j] < assumed
-            if n_left < 0:
-                return False
+            fewest, most = _count(lacks[:n], n_rows * (reach + 1), counts[:stop])
+            for j in range(stop if fewest < assumed else 0):
+                if needed <= counts[j] < assumed:
+                    if n_rare == rare.size:
+                        return -1
+                    rare[n_rare] = to + j
+                    n_rare += 1
             run_code(code[0], row_places, stop, scratch, found)
-            to = row * length + start
             fewest, most = max(fewest, assumed), max(most, assumed)
-            for question in range(lower.shape[0]):
-                is_one = fewest == most and not has_few
-                is_one &= of_lower[question, most] == of_upper[question, most]
+            for question in range(of_lower.shape[0]):
+                is_one = fewest == most and of_lower[question, most] == of_upper[question, most]
                 how = 0 if is_one else mixes
                 for side in range(1 + (how > 0)):
                     of, own = (of_upper if side else of_lower)[question], chosen[side]
@@ -168,12 +159,6 @@ def _answer_floats(
                     else:
                         for j in range(stop):
                             own[j] = found[of[max(counts[j], assumed)], j]
-                    for j in range(stop if has_few else 0):
-                        if needed <= counts[j] < assumed:
-                            first = begins[row] + start + j
-                            _sort_window(values, keeps, first, places, reach, window)
-                            rank = (upper if side else lower)[question, counts[j]]
-                            own[j] = window[rank] + kind(0)  # no negative zero
                 a, b = chosen[0], chosen[1]
                 if how == 1:
                     for j in range(stop):
@@ -184,28 +169,9 @@ def _answer_floats(
                             weight = weights[question, counts[j]]
                             a[j] = kind(between(np.float64(a[j]), np.float64(b[j]), weight))
                 own_answers = out[question, to : to + stop]
-                enough = needed if skips else size
                 for j in range(stop):
-                    own_answers[j] = a[j] if counts[j] >= enough else kind(np.nan)
-    return True
-
-
-@called_by_kernels
-def _sort_window(values: Any, keeps: Any, first: Any, places: Any, reach: Any, window: Any) -> None:
-    """Sort the valid elements of one window by insertion."""
-    n = 0
-    for i in range(places.size):
-        begin = first + places[i]
-        for place in range(begin, begin + reach + 1):
-            value = values[place]
-            if value != value or (keeps.size > 0 and keeps[place] == 0):
-                continue
-            j = n
-            while j > 0 and window[j - 1] > value:
-                window[j] = window[j - 1]
-                j -= 1
-            window[j] = value
-            n += 1
+                    own_answers[j] = a[j] if counts[j] >= needed else kind(np.nan)
+    return n_rare
 
 
 @called_by_kernels

@@ -28,7 +28,7 @@ def numbered(given: Any, first: Any, limit: Any, slots: Any, values: Any, ranks:
     `values`, and how many elements are valid. `MANY` is the number of elements that are not. With
     more than `limit` distinct keys, or an eighth of all, or if they are hard to find, return 0.
     """
-    keys, keeps, has_missing = given
+    keys, has_missing = given
     n_values, n, n_left = 0, 0, 4 * ranks.size
     missing = ~keys.dtype.type(0)
     limit = min(limit, 16 + ranks.size // 8)
@@ -37,7 +37,7 @@ def numbered(given: Any, first: Any, limit: Any, slots: Any, values: Any, ranks:
     slots[: (1 << width)] = -1
     for i in range(ranks.size):
         key = keys[first + i]
-        if (has_missing and key == missing) or (keeps.size > 0 and keeps[first + i] == 0):
+        if has_missing and key == missing:
             ranks[i] = MANY
             continue
         n += 1

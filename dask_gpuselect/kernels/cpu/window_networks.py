@@ -34,7 +34,7 @@ from dask_gpuselect.maths.windows import (
 MOST = 121  # elements of a window
 MOST_WORK = 1800  # bytes written for an answer of a window, twice as many for several sides
 FEW = 4  # numbers of valid elements that share a network
-LEAST_RUN = 16  # windows in a row; with fewer, blocks are faster
+LEAST_RUN = 8  # windows in a row; with fewer, blocks are faster
 
 
 # --- Networks -------------------------------------------------------------------------------------
@@ -80,22 +80,17 @@ class Network(NamedTuple):
 
     @classmethod
     def fitting(
-        cls,
-        padded: Shape,
-        itemsize: int,
-        frame: Frame,
-        order: WindowOrder,
-        n_valid: IntArray | None,
+        cls, padded: Shape, itemsize: int, frame: Frame, order: WindowOrder, least: int
     ) -> Network | None:
-        """Return the network for windows of a padded array; None if other kernels are faster."""
+        """Return the network for windows of a padded array; None if other kernels are faster.
+
+        `least` is the fewest elements of a window that the network finds ranks of.
+        """
         is_short = frame.shape(padded)[-1] < LEAST_RUN
         if not 1 <= frame.n <= MOST or frame.step[-1] != 1 or is_short:
             return None
-        if order.deviates and n_valid is not None:
-            return None
-        least = frame.n
-        if n_valid is not None:  # rounded, so that few networks are made
-            least = max(int(n_valid.min(initial=least)) // FEW * FEW, 1)
+        if least < frame.n:  # rounded, so that few networks are made
+            least = max(least // FEW * FEW, 1)
         return _fitting(frame, order, least, itemsize)
 
     @classmethod
@@ -221,35 +216,20 @@ def whole_elements(
     return [flat[i : i + order.n_answers] for i in range(0, len(wanted), order.n_answers)]
 
 
-def elements(
-    made: Network, words: NDArray[Any], frame: Frame, order: WindowOrder, n_valid: IntArray | None
+def deviations(
+    made: Network, values: NDArray[Any], frame: Frame, order: WindowOrder
 ) -> list[NDArray[Any]]:
-    """Find the two elements of each answer in windows of a padded array; see `whole_elements`.
+    """Find the two distances of each answer in windows of floats, none of which is missing.
 
-    Parameters
-    ----------
-    made, words, frame, order
-        See there. Masked and missing elements have the last key. Distances need floats.
-    n_valid : ndarray, optional
-        Number of valid elements of each window; all of them by default.
+    See `whole_elements`; here, `made` sorts a window, and no window reaches beyond the ends.
     """
-    padding = unpadded(words.shape)
-    if n_valid is None and not order.deviates:
-        return whole_elements(made, words, padding, frame, order)
-    ranks = WindowRanks.of(order, frame.n, is_whole=n_valid is None)
-    shape = frame.shape(words.shape)
-    outs = ranks.room(math.prod(shape), words.dtype)
+    ranks, shape = WindowRanks.of(order, frame.n, is_whole=True), frame.shape(values.shape)
+    outs = ranks.room(math.prod(shape), values.dtype)
+    code = code_of(made, made.ranks, values.dtype)
+    rows, owner = rows_of(code, values, unpadded(values.shape)[:-1], frame, 0)
+    reached = ranks.lower[0, -1] + 1, ranks.upper[0, -1] + 1
     flat = outs[0].reshape(-1), outs[-1].reshape(-1)
-    code = code_of(made, made.ranks, words.dtype)
-    rows, owner = rows_of(code, words, padding[:-1], frame, 0)
-    given = owner, rows, shape[-1], code[1:3]
-    if order.deviates:
-        reached = ranks.lower[0, -1] + 1, ranks.upper[0, -1] + 1
-        _deviate(*given, len(made.ranks), reached, flat)
-    else:
-        of = found_of(made, frame.n)
-        of_ranks = of[ranks.lower], of[ranks.upper], ranks.has_upper, len(made.ranks)
-        _choose(*given, np.ascontiguousarray(n_valid), of_ranks, flat)
+    _deviate(owner, rows, shape[-1], code[1:3], len(made.ranks), reached, flat)
     return outs
 
 
@@ -339,35 +319,6 @@ def per_byte(keys: Any, n_bytes: Any) -> Any:
     """Return how many keys have a number of bytes, a constant for the compiler."""
     size = keys.dtype.bitwidth // 8
     return lambda keys, n_bytes: n_bytes // size
-
-
-@kernel_of("u8 u4 u2 u1")
-def _choose(
-    words: t.Values,
-    rows: t.IntRows,
-    length: int,
-    code: tuple[int, int],
-    sizes: t.Places,
-    of_ranks: tuple[t.IntRows, t.IntRows, int, int],
-    outs: Outs,
-) -> None:
-    """Run a network over windows in runs, and take the elements of two ranks by windows' sizes."""
-    of_lower, of_upper, has_upper, n_found = of_ranks
-    room = per_byte(words, ROW)
-    found, scratch = np.empty((n_found, room), words.dtype), np.empty(code[1], np.uint8)
-    for row in range(rows.shape[0]):
-        for start in range(0, length, room):
-            stop = min(room, length - start)
-            own_rows = rows[row] + start * words.itemsize
-            run_code(code[0], own_rows, stop, scratch, found)
-            to = row * length + start
-            counts = sizes[to : to + stop]
-            for question in range(of_lower.shape[0]):
-                for side in range(1 + has_upper):
-                    of = (of_upper if side else of_lower)[question]
-                    out = (outs[1] if side else outs[0])[question * rows.shape[0] * length + to :]
-                    for j in range(stop):
-                        out[j] = found[of[counts[j]], j]
 
 
 @kernel_of("f8 f4")

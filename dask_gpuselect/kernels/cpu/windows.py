@@ -35,6 +35,7 @@ from dask_gpuselect.maths.windows import (
     RowWindows,
     WindowOrder,
     ranks_by_count,
+    unpadded,
 )
 
 padded = reference.bordered
@@ -96,27 +97,28 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
         of_rows = frame._replace(size=frame.size[:-1], step=frame.step[:-1])
         slabs = of_rows.slabs(tuple(chunk.shape[:-1]), _rows_together(frame))
         return reference.in_slabs(_answer_part, chunk, dtype, frame, order, slabs)
-    if (axes := _turned(chunk, dtype, frame, order)) is not None:
+    own = _as_float(dtype, order) if isinstance(chunk, Accompanied) else None
+    if (axes := _turned(chunk, own or dtype, frame, order)) is not None:
         slabs = frame.slabs(tuple(chunk.shape), max(SLAB // dtype.itemsize, frame.n))
         of_slab = partial(_answer_turned, axes)
         return np.ascontiguousarray(reference.in_slabs(of_slab, chunk, dtype, frame, order, slabs))
     if (step := frame.step[-1]) > 1:  # a network for all of them takes less than others for some
         every = frame._replace(step=(*frame.step[:-1], 1))
-        if not (order.deviates and _lacks(chunk, dtype)) and _fits(
-            tuple(chunk.shape), dtype, every, order
-        ):
+        is_answered = _as_float(dtype, order) is not None or not _lacks(chunk, dtype)
+        if is_answered and _fits(tuple(chunk.shape), dtype, every, order):
             n = frame.shape(tuple(chunk.shape))[-1]
             answers = _answer_part(chunk, dtype, every, order)[..., ::step]
             return np.ascontiguousarray(answers[..., :n])
     answers = _answer_in_place(chunk, dtype, frame, order)
-    if answers is None:
+    if answers is None and not isinstance(chunk, Accompanied) and _is_plain_float(dtype, order):
         answers = _answer_floats(chunk, dtype, frame, order)
     if answers is not None:
         return answers
     is_plain = _is_in_place(dtype, frame, order) and (order.mixes == 0 or dtype.kind == "f")
-    itemsize = dtype.itemsize if is_plain else MIXED
-    # A mask is often of the ends alone: then few slabs have one.
-    n_bytes = SLAB // (4 if is_plain else 2) if isinstance(chunk, Accompanied) else SLAB
+    itemsize, n_bytes = dtype.itemsize if is_plain else MIXED, SLAB
+    if isinstance(chunk, Accompanied):  # a mask is often of the ends alone: then few slabs have one
+        itemsize = own.itemsize if own and frame.n <= window_networks.MOST else itemsize
+        n_bytes = SLAB // (2 if itemsize == MIXED else 4)
     most = max(n_bytes // itemsize, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
     slabs = frame.slabs(tuple(chunk.shape), max(1, most))
     return reference.in_slabs(_answer_slab, chunk, dtype, frame, order, slabs)
@@ -146,7 +148,7 @@ def _without_gaps(chunk: Any, frame: Frame) -> tuple[Any, Frame]:
 def _fits(shape: tuple[int, ...], dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> bool:
     """Return whether a network answers whole windows of an array."""
     fitting = window_networks.Network.fitting
-    return fitting(shape, dtype.itemsize, frame, order, None) is not None
+    return fitting(shape, dtype.itemsize, frame, order, frame.n) is not None
 
 
 def _turned(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
@@ -198,15 +200,16 @@ def _answer_whole(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowO
         chunk, padding = chunk.values, chunk.padding
     if isinstance(chunk, Accompanied) or (own.kind == "f" and own.itemsize < 4):
         return None
-    network = window_networks.Network.fitting(shape, own.itemsize, frame, order, None)
+    network = window_networks.Network.fitting(shape, own.itemsize, frame, order, frame.n)
     if network is None or _has_missing(chunk, dtype):
         return None
     native = own.newbyteorder("=")
     compared = {"b": "u1", "m": "i8", "M": "i8"}.get(own.kind, native)
     words = np.ascontiguousarray(chunk.astype(native, copy=False)).view(compared)
-    if padding is None:
-        chosen = window_networks.elements(network, words, frame, order, None)
+    if order.deviates:
+        chosen = window_networks.deviations(network, words, frame, order)
     else:
+        padding = padding or unpadded(shape)
         chosen = window_networks.whole_elements(network, words, padding, frame, order)
     found = [_viewed(each, own) for each in chosen]
     is_element = len(found) == 1 and frame.n >= order.least and not order.deviates
@@ -219,55 +222,73 @@ def _answer_whole(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowO
 
 
 def _answer_floats(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
-    """Answer windows by a network that heeds missing elements; return None if there is none."""
-    is_half = dtype.kind == "f" and dtype.itemsize == 2 and order.mixes < 2  # the mean of two of
-    is_half &= order.dtype == dtype.newbyteorder("=") and not order.deviates  # them is a float32
-    if frame.n > window_networks.MOST or not (is_half or _is_plain_float(dtype, order)):
-        return None
+    """Answer windows by a network that heeds missing elements; return None if there is none.
+
+    Elements that are left out become missing ones.
+    """
     values, keeps = unpaired(chunk)
-    may_lack = keeps is not None or _has_missing(values, dtype)
-    own = np.dtype(np.float32) if is_half else dtype.newbyteorder("=")
+    has_missing, own = _has_missing(values, dtype), _as_float(dtype, order)
+    if own is None or not (dtype.kind == "f" or keeps is not None):
+        return None
+    skips, needed = order.skips_missing, max(order.least, 1)
+    if keeps is not None:
+        if not skips and has_missing and needed < frame.n:
+            return None  # for missing elements matter, and those that are left out do not
+        values, skips = np.where(keeps, values, own.type(np.nan)), True
+    needed = needed if skips else max(needed, frame.n)
     values = np.ascontiguousarray(values.astype(own, copy=False))
-    keeps = None if keeps is None else np.ascontiguousarray(keeps)
-    answers = window_floats.answers(values, keeps, frame, order, may_lack=may_lack)
+    lacks = has_missing or keeps is not None
+    answers = window_floats.answers(values, frame, order, needed, may_lack=lacks)
     if answers is None:
         return None
-    answers = answers.astype(order.dtype, copy=False)
+    if order.dtype.kind == "f":
+        answers = answers.astype(order.dtype, copy=False)
     return order.finished(answers, None).reshape(-1, *frame.shape(values.shape))
+
+
+def _as_float(dtype: np.dtype[Any], order: WindowOrder) -> np.dtype[Any] | None:
+    """Return the dtype of floats that hold all elements, and their means if these are asked.
+
+    Return None if there is none, or if other kernels answer.
+    """
+    if order.deviates or dtype.kind not in "biuf" or (dtype.kind != "f" and dtype.itemsize == 8):
+        return None
+    if dtype.kind != "f":
+        return np.dtype(np.float32 if dtype.itemsize < 4 and order.mixes < 2 else np.float64)
+    if dtype.itemsize == 2 and order.dtype.itemsize == 2:
+        return np.dtype(np.float32) if order.mixes < 2 else None
+    return np.promote_types(dtype, order.dtype)
 
 
 def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
     """Answer the windows of a slab, ``(n_answers, *shape)``."""
-    shape = frame.shape(tuple(chunk.shape))
-    if order.deviates:
-        dtype = order.dtype  # distances are
-    answers = _answer_whole(chunk, dtype, frame, order)
+    shape, own = frame.shape(tuple(chunk.shape)), order.dtype if order.deviates else dtype
+    answers = _answer_whole(chunk, own, frame, order)
+    if answers is None:
+        answers = _answer_floats(chunk, own, frame, order)
     if answers is not None:
         return answers
-    keys, keeps, has_missing = _keys(chunk, dtype)
-    is_plain = _is_plain_float(dtype, order) and order.mixes < 2
-    is_known = order.skips_missing or keeps is None
+    keys, keeps, has_missing = _keys(chunk, own)
+    last, words = ~keys.dtype.type(0), keys.dtype
     # Then blocks mark windows of few elements by NaN, and nothing is counted.
-    is_marked = is_plain and is_known and not _fits(keys.shape, dtype, frame, order)
-    lacks = has_missing or keeps is not None
-    is_missing = keys == ~keys.dtype.type(0) if has_missing else None
+    is_marked = _is_plain_float(own, order) and order.mixes < 2
+    is_marked &= order.skips_missing or keeps is None
+    is_missing = keys == last if has_missing else None
     counted = _counts(keys.shape, *((None, None) if is_marked else (is_missing, keeps)), frame)
-    n_valid = counted[0]
-    is_whole = 0 in n_valid.strides
-    about = frame, order, None if is_whole else np.ascontiguousarray(n_valid, np.int64)
-    fitting = window_networks.Network.fitting
-    network = None if order.deviates else fitting(keys.shape, keys.itemsize, *about)
-    if network is not None:
-        keys = keys if keeps is None else np.where(keeps, keys, ~keys.dtype.type(0))
-        chosen = window_networks.elements(network, keys, *about)
-    elif window_columns.takes(keys, frame):
+    if window_columns.takes(keys, frame):
         chosen = window_columns.elements(keys, keeps, frame, order)
     else:
+        if keeps is not None:
+            if own.kind in "biu" and words.itemsize < 8:  # the last one may be an element
+                keys = keys.astype(f"u{2 * words.itemsize}")
+            elif own.kind in "iu" and (keys == last).any(where=keeps):
+                return reference.answer(chunk, dtype, frame, order)
+            keys, has_missing = np.where(keeps, keys, ~keys.dtype.type(0)), True
         least = order.least if order.skips_missing else max(order.least, frame.n)
-        how: dict[str, Any] = {"is_whole": not lacks, "least": least if is_marked else 1}
-        chosen = window_blocks.elements(keys, keeps, has_missing, frame, order, **how)
-    found = _found(chosen, dtype, order)
-    return _finished(found, counted, dtype, order, frame.n).reshape(-1, *shape)
+        least = least if is_marked else 1
+        chosen = window_blocks.elements(keys, has_missing, frame, order, least)
+    found = _found([each.astype(words, copy=False) for each in chosen], own, order)
+    return _finished(found, counted, own, order, frame.n).reshape(-1, *shape)
 
 
 @until_compiled(reference.answer_rows)

@@ -352,7 +352,7 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     if order.deviates:
         rows = deviations(rows, n_valid, order)
     rows.sort(axis=-1)
-    lane_values = order.lane_values(_lanes(rows, n_valid, n_missing, order))
+    lane_values = order.lane_values(lanes_of(rows, n_valid, n_missing, order))
     return order.finished(lane_values, n_valid).reshape(-1, *shape)
 
 
@@ -374,7 +374,7 @@ def _unfolded(chunk: Any, dtype: np.dtype[Any], frame: Frame) -> Any:
     return rows
 
 
-def _lanes(rows: Any, n_valid: IntArray, n_missing: IntArray, order: WindowOrder) -> Lanes:
+def lanes_of(rows: Any, n_valid: IntArray, n_missing: IntArray, order: WindowOrder) -> Lanes:
     """Take the elements of the wanted ranks from sorted rows."""
     lower, upper = (
         np.broadcast_to(each, (order.n_answers, len(rows))).T
