@@ -48,7 +48,7 @@ def namespace_of(*given: Any) -> Any:
 
 def usual(array: Array) -> Array:
     """Return an array as dask and pandas know it: CuPy's as it is, any other as NumPy's."""
-    return array if is_cupy(array) else to_host(array)
+    return array if type(array) is np.ndarray or is_cupy(array) else to_host(array)
 
 
 def is_kind(array: Array, kind: str) -> bool:
@@ -113,6 +113,8 @@ def _fill_value(dtype: np.dtype[Any]) -> Any:
 
 def like(host: NDArray[Any], array: Array) -> Array:
     """Convert a NumPy array to the kind of `array`, on its device."""
+    if isinstance(array, np.ndarray):
+        return np.asarray(host)
     if is_cupy(array):
         with array.device:
             if host.size == 1 and host.dtype.kind == "f":  # 15 us; a copy takes 55
@@ -276,7 +278,7 @@ def checked(
     chunk: Any, dtype: np.dtype[Any], called: str = "a chunk", advice: str = FILL_ELEMENTS
 ) -> Any:
     """Return a chunk as an array, or raise if its type or dtype is not as its array says."""
-    if is_cupy(chunk) and chunk.dtype == dtype:
+    if is_plain(chunk, dtype):
         return chunk
     if isinstance(chunk, np.generic | int | float | complex):
         chunk = np.asarray(chunk)
@@ -289,6 +291,11 @@ def checked(
     if not (given == dtype or _are_strings(given, dtype) or np.can_cast(given, dtype, "safe")):
         raise _another_dtype(called, given, dtype)
     return chunk
+
+
+def is_plain(chunk: Any, dtype: np.dtype[Any]) -> bool:
+    """Return whether a chunk is NumPy's or CuPy's, no subclass, and of a dtype."""
+    return (type(chunk) is np.ndarray or is_cupy(chunk)) and chunk.dtype == dtype
 
 
 def _are_strings(given: np.dtype[Any], dtype: np.dtype[Any]) -> bool:

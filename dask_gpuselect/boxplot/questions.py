@@ -199,7 +199,7 @@ class BoxQuestion(LaneQuestion, Question):
         return guess_box_brackets(ordered, shares, rate, self.rule, is_inside=True)
 
     def _alone(self, values: Any, dtype: np.dtype[Any]) -> Boxes | None:
-        box = kernels.box_alone(values, dtype, self.order, self.rule)
+        box = kernels.lanes.box_alone(values, self.order, self.rule)
         return None if box is None else self._of_box(box)
 
     def _of_box(self, box: LaneBoxes) -> Boxes:
@@ -246,7 +246,8 @@ class BoxQuestion(LaneQuestion, Question):
     def measure_ends(self, column: ChunkColumn, known: Any) -> LaneEnds:
         """Measure the ends of every lane, when its quantiles are known."""
         bounds = np.stack(self.rule.fences(known.lower.T))
-        return kernels.lane_ends(column, bounds, self.rule.max_fliers)
+        ends: LaneEnds = kernels.lanes.lane_ends(column, bounds, self.rule.max_fliers)
+        return ends
 
     def boxes_by_ends(self, ends: LaneEnds, known: Any) -> Boxes:
         """Return the box of each lane, from its quantiles and ends."""
@@ -265,7 +266,7 @@ class BoxQuestion(LaneQuestion, Question):
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
         column, rule = long_as_rows(ChunkColumn(chunks, dtype, shape.axes)), self.rule
         about = column, self.order
-        boxes = kernels.box_lanes(*about, rule, omits_nan=self.omits_nan)
+        boxes = kernels.lanes.box_lanes(*about, rule, omits_nan=self.omits_nan)
         if boxes is not None and isinstance(chunks[0], Runs):
             return self._of_runs(boxes, dtype, shape)
         if boxes is not None:
@@ -275,13 +276,13 @@ class BoxQuestion(LaneQuestion, Question):
         as_groups = self.as_groups(column, None if is_weighted else 1)
         if as_groups is not None:
             return _restored(as_groups, chunks[0].shape, shape)
-        q, ends = kernels.answers_and_ends(*about, rule.fences, rule.max_fliers)
+        q, ends = kernels.lanes.answers_and_ends(*about, rule.fences, rule.max_fliers)
         return _restored(self.boxes(q, ends), chunks[0].shape, shape)
 
     def block_of_groups(
         self, chunks: Sequence[Any], dtype: np.dtype[Any], n_groups: int, shape: AnswerAxes
     ) -> Any:
-        boxes = kernels.boxes_of_groups(chunks, dtype, n_groups, self.order, self.rule)
+        boxes = kernels.runs.boxes_of_groups(chunks, dtype, n_groups, self.order, self.rule)
         if boxes is None:
             return super().block_of_groups(chunks, dtype, n_groups, shape)
         return self._of_runs(boxes, dtype, shape)

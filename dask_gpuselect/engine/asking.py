@@ -363,5 +363,5 @@ def _answer_only_lane(asking: Asking) -> Any:
     if isinstance(question, LaneQuestion) and question.further is not None:
         return None
     order = question.order
-    answer = kernels.answer_only_lane(asking.array, numpy_dtype(asking.array), order)
+    answer = kernels.lanes.answer_only_lane(asking.array, order)
     return None if answer is None else answer.reshape(asking.form.shape)

@@ -16,7 +16,14 @@ from typing import Any
 import numpy as np
 from dask.base import tokenize
 
-from dask_gpuselect.arrays import FILL_ELEMENTS, as_declared, check_kind, check_not_masked, checked
+from dask_gpuselect.arrays import (
+    FILL_ELEMENTS,
+    as_declared,
+    check_kind,
+    check_not_masked,
+    checked,
+    is_plain,
+)
 from dask_gpuselect.engine.graphs import checked_by
 from dask_gpuselect.engine.reads import ChunkPlace
 from dask_gpuselect.engine.shuffles import shuffles_apart
@@ -83,7 +90,8 @@ def _enter(
 ) -> Any:
     place, shape = declared
     called = f"chunk {tuple(map(int, place))}" + (f" of {name}" if name else "")
-    chunk = checked(chunk, dtype, called, advice)
+    is_usual = is_plain(chunk, dtype)
+    chunk = chunk if is_usual else checked(chunk, dtype, called, advice)
     own_shape = tuple(map(int, chunk.shape))
     # An unknown size is NaN, which is not equal to itself.
     if len(own_shape) != len(shape) or any(
@@ -94,7 +102,7 @@ def _enter(
             f"{called} has shape {own_shape}, but its array says {_shown(shape)}: "
             "give the array the right chunks"
         )
-    return as_declared(chunk, dtype, called)
+    return chunk if is_usual else as_declared(chunk, dtype, called)
 
 
 def _shown(shape: tuple[float, ...]) -> str:

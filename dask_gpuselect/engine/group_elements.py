@@ -72,7 +72,7 @@ class GroupsOfAll(GroupedLanes):
         """
         if not self.grouping.is_lazy:
             return None, codes_of_names(None)
-        names = union([kernels.distinct_labels(chunk.labels) for chunk in chunks])
+        names = union([kernels.labels.distinct(chunk.labels) for chunk in chunks])
         if self.grouping.is_numbered:
             names = names[names >= 0]  # -1 is no group
         return names, codes_of_names(names)
@@ -171,7 +171,7 @@ class GroupsOfAll(GroupedLanes):
         chunks, dtype, _ = column
         if in_runs and self._takes_runs(chunks) and not self.fill_tables(chunks, dtype):
             assert callable(measure)
-            runs = kernels.sorted_runs(chunks, dtype, self.grouping.number)
+            runs = kernels.runs.sorted_runs(chunks, dtype, self.grouping.number)
             if runs is not None:
                 return measure(column._replace(chunks=[runs]), known, **arguments)
         return super().measured(measure, column, known, **arguments)
@@ -323,7 +323,7 @@ def coded(chunks: Sequence[Accompanied], names: Labels | None) -> Sequence[Accom
     """Replace the labels of chunks by the numbers of their groups."""
     if names is None:
         return chunks
-    each = [kernels.codes_among(chunk.labels, names) for chunk in chunks]
+    each = [kernels.labels.codes_among(chunk.labels, names) for chunk in chunks]
     return [
         replace(chunk, labels=like(codes, chunk.values) if isinstance(codes, np.ndarray) else codes)
         for chunk, codes in zip(chunks, each, strict=True)
@@ -343,7 +343,7 @@ def numbered_together(parts: Sequence[Named]) -> tuple[Labels | None, list[Codes
 
 def codes_of_names(names: Labels | None) -> CodesOf:
     """Return a function from labels to their numbers: the identity if labels are numbers."""
-    return itself if names is None else partial(kernels.codes_among, names=names)
+    return itself if names is None else partial(kernels.labels.codes_among, names=names)
 
 
 # --- Groups as rows of tables ---------------------------------------------------------------------
@@ -438,7 +438,8 @@ def _order(labels: Any, grouping: Grouping) -> tuple[Any, IntArray]:
     The places are on the device of the labels.
     """
     if grouping.windows is None:
-        return kernels.places_in_groups(labels, grouping.number)
+        there: tuple[Any, IntArray] = kernels.groups.places_in_groups(labels, grouping.number)
+        return there
     places = grouping.places(np.asarray(to_host(labels)))
     sizes = np.array([len(each) for each in places], np.int64)
     return np.concatenate([np.empty(0, np.int64), *places]), sizes

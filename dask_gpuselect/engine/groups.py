@@ -189,7 +189,7 @@ class Grouping:
 
 
 def _numbers_among(labels: Any, names: list[Labels]) -> Any:
-    return kernels.codes_among(labels, names[0])
+    return kernels.labels.codes_among(labels, names[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -527,7 +527,9 @@ class GroupedLanes(LaneQuestion):
         if atoms is None:
             return None
         values = ChunkColumn([chunk.values for chunk in chunks], dtype, axes)
-        return kernels.window_lanes(values, atoms, self.of_group.order.lane_ranks)
+        ranks = self.of_group.order.lane_ranks
+        found: Lanes | None = kernels.groups.window_lanes(values, atoms, ranks)
+        return found
 
     @property
     def blocks(self) -> BlockForm:

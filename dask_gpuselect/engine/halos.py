@@ -242,7 +242,7 @@ def _padded(
 ) -> Any:
     """Join slices of chunks, and apply a function to the result with what is beyond the ends."""
     # No name keeps what is joined while the function runs.
-    return function(kernels.padded(joined(parts, counts, concatenated), sides, fill))
+    return function(kernels.windows.padded(joined(parts, counts, concatenated), sides, fill))
 
 
 @lru_cache(maxsize=64)

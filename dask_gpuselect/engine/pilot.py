@@ -141,7 +141,8 @@ def guess_now(bound: Backend, question: Question) -> Guessed | LaneBoxes | None:
     ranks = ways.ranks_of_sample(size)
     first = ranks or ways.first_ranks
     times = None if measures.weights else ways.whole_times
-    if times is not None and kernels.is_best_whole(bound.chunk, times) and len(first(size)):
+    is_whole = times is not None and kernels.sampling.is_best_whole(bound.chunk, times)
+    if is_whole and len(first(size)):
         return *kernels.whole(bound, dtype, first), None
     is_few = question.costs.share == 1
     if is_on_device:
@@ -160,9 +161,9 @@ def guess_now(bound: Backend, question: Question) -> Guessed | LaneBoxes | None:
     if sums_all and not measures.weights:
         there = ways.guess_there(math.prod(sample.shape), rate)
         if there is not None:
-            measured = kernels.guess_and_sums(bound, dtype, sample, there, room)
+            measured: Any = kernels.guess_and_sums(bound, dtype, sample, there, room)
             if measured is not None:
-                return measured
+                return measured  # type: ignore[no-any-return]
         guess = ways.guess(sample, rate)
         about = bound, dtype, guess, room, ways.first_ranks
         return guess, *kernels.tally_and_sums(*about)

@@ -448,9 +448,9 @@ class LaneLoad:
     @classmethod
     def of_tails(cls, sizes: TailSizes, order: LaneOrder) -> LaneLoad:
         """Return the load for tails of these sizes, which contain every lane's ranks."""
-        merge = partial(kernels.merge_lane_tails, sizes=sizes)
+        merge = partial(kernels.lane_passes.merge_tails, sizes=sizes)
         in_tails = partial(lanes_in_tails, ranks=order.lane_ranks, sizes=sizes)
-        measure = partial(kernels.lane_tails, sizes=sizes)
+        measure = partial(kernels.lane_passes.tails, sizes=sizes)
         return cls(measure, merge, of_merged(merge, in_tails), width=sizes.width(sizes.n))
 
 
@@ -615,7 +615,7 @@ class LaneQuestion(ABC):
         The labels of chunks are the numbers of groups. None if tables of groups are as fast. The
         question has to take runs.
         """
-        runs = kernels.sorted_runs(chunks, dtype, n_groups)
+        runs = kernels.runs.sorted_runs(chunks, dtype, n_groups)
         return None if runs is None else self.block([runs], dtype, shape)
 
     def as_groups(self, column: ChunkColumn, least: int | None = None) -> Any:
@@ -654,12 +654,13 @@ class LaneQuestion(ABC):
     @property
     def loads(self) -> LaneLoads:
         """The loads by which lanes are answered whose chunks no task takes together."""
-        merge, finish = kernels.merge_lane_tallies, kernels.order_statistics_of_lanes
-        bracketed = partial(kernels.narrowed_lane_brackets, order=self.order)
-        answers = partial(kernels.answers_of_tally, order=self.order)
+        own = kernels.lane_passes
+        finish = of_merged(own.merge_tallies, own.order_statistics)
+        bracketed = partial(own.narrowed, order=self.order)
+        answers = partial(own.answers, order=self.order)
         return LaneLoads(
-            narrow=LaneLoad(kernels.lane_cuts, kernels.merge_lane_cuts, bracketed),
-            last=LaneLoad(kernels.lane_tally, merge, of_merged(merge, finish), answers=answers),
+            narrow=LaneLoad(own.cuts, own.merge_cuts, bracketed),
+            last=LaneLoad(own.tally, own.merge_tallies, finish, answers=answers),
             n_brackets=self.n_answers,
             partial_bytes=self._partial_bytes,
             further=self.further,
@@ -705,7 +706,7 @@ class LaneQuestion(ABC):
 
     def answer(self, column: ChunkColumn) -> Any:
         """Compute the answers ``(n_answers, n_lanes)`` of all chunks together, in kind."""
-        return kernels.answer_lanes(column, self.order)
+        return kernels.lanes.answer_lanes(column, self.order)
 
     def answer_groups(
         self, column: ChunkColumn, places: Callable[[], Sequence[IntArray]]
@@ -717,7 +718,7 @@ class LaneQuestion(ABC):
         """
         if self.further is not None or not self.by_order:
             return None
-        return kernels.answer_group_lanes(column, self.order, places)
+        return kernels.lanes.answer_group_lanes(column, self.order, places)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         """Compute a block of the answer from the chunks of its column."""

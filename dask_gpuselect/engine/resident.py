@@ -139,7 +139,7 @@ def _answer_sorted(
     parts: Sequence[Any], dtype: np.dtype[Any], of_run: Callable[[Runs], Any]
 ) -> Any | None:
     """Answer a question by sorting all elements on their device; None if that is not best."""
-    run = kernels.sorted_runs(parts, dtype, 1)
+    run = kernels.runs.sorted_runs(parts, dtype, 1)
     return None if run is None or not run.n_valid[0] else of_run(run)
 
 

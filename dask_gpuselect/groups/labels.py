@@ -101,7 +101,7 @@ class LabelKind:
         """Return the labels of groups of some names; -1 for a name that is no category."""
         if self.categories is None:
             return called
-        return kernels.codes_among(called, self.categories)  # type: ignore[no-any-return]
+        return kernels.labels.codes_among(called, self.categories)  # type: ignore[no-any-return]
 
     @property
     def is_plain(self) -> bool:
@@ -180,17 +180,18 @@ def grouping_by_labels(kinds: Sequence[LabelKind], groups: Any) -> tuple[Groupin
     elif is_lazy:
         return _lazy_groups(given, kinds)
     else:
-        names = kernels.distinct_labels(given)
+        names = kernels.labels.distinct(given)
         shown = _called(names, [kind.categories for kind in kinds])
         shown = shown if len(kinds) == 1 else _as_tuples(shown)
     if not is_lazy:
-        return Grouping(kernels.codes_among(given, names), len(names)), shown
+        return Grouping(kernels.labels.codes_among(given, names), len(names)), shown
     how = {"names": names, "dtype": np.int32, "meta": np.empty((0,) * given.ndim, np.int32)}
-    return Grouping(map_blocks(kernels.codes_among, given, **how), len(names)), shown
+    return Grouping(map_blocks(kernels.labels.codes_among, given, **how), len(names)), shown
 
 
 def _distinct(chunk: Any, dtype: np.dtype[Any]) -> Labels:
-    return kernels.distinct_labels(chunk)
+    names: Labels = kernels.labels.distinct(chunk)
+    return names
 
 
 def _lazy_groups(given: DaskArray, kinds: Sequence[LabelKind]) -> tuple[Grouping, DaskArray]:

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import (
     all_true,
-    checked,
-    in_kind,
     is_kind,
     like,
     namespace,
@@ -31,7 +29,6 @@ from dask_gpuselect.kernels.companions import (
     CodesOf,
     Several,
     as_codes,
-    checked_chunk,
     each_array,
     parts_of,
     values_of,
@@ -47,131 +44,53 @@ from dask_gpuselect.kernels.reference.selection import elements_of as elements_i
 from dask_gpuselect.kernels.reference.selection import valid_in as valid_in
 from dask_gpuselect.kernels.reference.weighing import tally_in_order as tally_in_order
 from dask_gpuselect.kernels.reference.weighing import with_others
-from dask_gpuselect.kernels.registry import Backend, backend_for
+from dask_gpuselect.kernels.registry import Backend, backend_for, passing
+from dask_gpuselect.kernels.registry import is_on_device as is_on_device
 from dask_gpuselect.kernels.registry import of as of
 from dask_gpuselect.kernels.slots import apart as apart
 from dask_gpuselect.kernels.slots import each_slot, group_codes
 from dask_gpuselect.kernels.slots import in_slots as in_slots
-from dask_gpuselect.kernels.slots import is_on_device as is_on_device
-from dask_gpuselect.maths import lane_cuts as lane_cuts_
-from dask_gpuselect.maths import lane_weights, run_slots, runs
-from dask_gpuselect.maths.boxes import Rule
+from dask_gpuselect.maths import run_slots
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.labels import Labels
-from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import (
-    ElementOrder,
-    LaneBrackets,
-    LaneCuts,
-    LaneOrder,
     Lanes,
-    LaneTally,
     RanksOfLanes,
 )
-from dask_gpuselect.maths.lane_ends import LaneEnds
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.maths.ragged import Bracketed, CellTally, order_statistics_of_slots
 from dask_gpuselect.maths.rulers import Ruler, pivots_inside, ruled_cuts
-from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.slots import over_slots
-from dask_gpuselect.maths.tails import LaneTails, TailSizes
-from dask_gpuselect.maths.trimmed import TrimmedLanes
-from dask_gpuselect.maths.windows import Frame, Sides, WindowOrder
+from dask_gpuselect.maths.windows import Frame, WindowOrder
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Strategy
 
+# --- Functions that only pass a call on; those of the reference describe them ---------------------
 
-def _kernel(
-    name: str, path: str, bound: Callable[..., tuple[Backend, Any]], n_bound: int = 0
-) -> Callable[..., Any]:
-    """Make the function of a name that passes its arguments on to a kernel, as "lanes.box_lanes".
-
-    `bound` maps the first three arguments to the backend, and to what its kernel takes as the first
-    argument. The kernel does not take the next `n_bound` arguments.
-    """
-    purpose, function = path.split(".")
-
-    def call(first: Any, *others: Any, **how: Any) -> Any:
-        backend, first = bound(first, *others[:2])
-        return getattr(getattr(backend, purpose), function)(first, *others[n_bound:], **how)
-
-    return one_way(_named(call, name))
-
-
-def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Give a function a name, by which graphs send it to processes."""
-    function.__name__ = function.__qualname__ = name
-    return function
+distances = passing("distances", "nearest", "nearest_in_place")
+groups = passing("groups", "places_in_groups", of_parts=("window_lanes",))
+labels = passing("labels", "distinct", "codes_among")
+lane_passes = passing(
+    "lane_passes",
+    *("answers", "merge_cuts", "merge_tails", "merge_tallies", "narrowed", "order_statistics"),
+    of_parts=("cuts", "tally", "tails"),
+)
+lanes = passing(
+    "lanes",
+    *("answer_group_lanes", "answer_lanes", "answer_only_lane", "answers_and_ends", "box_alone"),
+    *("box_lanes", "lane_deviations", "quotients", "trimmed_lanes"),
+    of_parts=("lane_ends",),
+)
+runs = passing("runs", "boxes_of_groups", "sorted_runs")
+sampling = passing("sampling", "is_best_whole")
+weighing = passing("weighing", "near_shares")
+windows = passing("windows", "answer_rows", "padded", "valid_counts")
 
 
-def _as_it_is(first: Any, *_: Any) -> tuple[Backend, Any]:
-    return backend_for(first), first
-
-
-def _checked(chunk: Any, dtype: np.dtype[Any], *_: Any) -> tuple[Backend, Any]:
-    bound = of(chunk, dtype)
-    return bound, bound.chunk
-
-
-def _all_checked(chunks: Sequence[Any], dtype: np.dtype[Any], *_: Any) -> tuple[Backend, list[Any]]:
-    """Return the kernels for some chunks, and the chunks as these kernels take them."""
-    chunks = [checked_chunk(chunk, dtype) for chunk in chunks]
-    return backend_for(chunks[0]), chunks
-
-
-def _in_parts(column: ChunkColumn, *_: Any) -> tuple[Backend, list[Any]]:
-    """Return the kernels for a column, and its chunks as parts of lanes."""
-    backend, column = _column(column)
-    return backend, backend.lanes.parts_of(column)
-
-
-def _column(column: ChunkColumn, *_: Any) -> tuple[Backend, ChunkColumn]:
-    """Return the kernels for a column, and the column as these kernels take it."""
-    chunks, dtype, axes = column
-    backend, chunks = _all_checked(chunks, dtype)
-    return backend, ChunkColumn(chunks, dtype, axes)
-
-
-def _of_parts(
-    name: str, path: str, of_runs: Callable[..., Any] | None = None
-) -> Callable[..., Any]:
-    """Make a function of a column of chunks, for a kernel of parts of lanes.
-
-    `of_runs` answers for `Runs` instead, if there is such a function.
-    """
-    kernel = _kernel(name, path, _in_parts)
-    return kernel if of_runs is None else _or_of_runs(name, kernel, of_runs)
-
-
-def _of_columns(name: str, path: str, of_runs: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a function of a column of chunks, for a kernel of columns.
-
-    `of_runs` answers for `Runs` instead.
-    """
-    return _or_of_runs(name, _kernel(name, path, _column), of_runs)
-
-
-def _or_of_runs(
-    name: str, kernel: Callable[..., Any], of_runs: Callable[..., Any]
-) -> Callable[..., Any]:
-    """Make a function of a column of chunks, or of `Runs` in place of its only chunk."""
-
-    def call(column: ChunkColumn, *others: Any, **how: Any) -> Any:
-        if isinstance(column.chunks[0], Runs):
-            return of_runs(column.chunks[0], *others, **how)
-        return kernel(column, *others, **how)
-
-    return one_way(_named(call, name))
-
-
-def _of_elements(
-    name: str, path: str, of_weighted: Callable[..., Any] | None = None
-) -> Callable[..., Any]:
+def _of_elements(path: str, of_weighted: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Make a function of a chunk and its dtype, for a kernel of unweighted elements.
 
     `of_weighted` is the function of the kernels of a weighted chunk, if there is one.
@@ -185,7 +104,8 @@ def _of_elements(
         kernel = getattr(getattr(bound, purpose), function)
         return _with_others(kernel(bound.elements[0], *others, **how), bound)
 
-    return one_way(_named(call, name))
+    call.__name__ = call.__qualname__ = function  # by which graphs send it to processes
+    return one_way(call)
 
 
 # --- All elements ---------------------------------------------------------------------------------
@@ -250,7 +170,7 @@ def _weighted_tally(bound: Backend, brackets: Brackets, most: int) -> Tally | No
 
 
 tally: Callable[..., Tally | None] = one_way(
-    each_slot(run_slots.tally)(_of_elements("tally", "selection.tally", _weighted_tally))
+    each_slot(run_slots.tally)(_of_elements("selection.tally", _weighted_tally))
 )
 """Tally a chunk of any shape at some brackets; None if it has more candidates than a number.
 
@@ -260,7 +180,6 @@ Its arguments are the chunk, its dtype, the brackets and that number.
 tally_in_place: Callable[..., Tally | None] = one_way(
     each_slot(run_slots.tally)(
         _of_elements(
-            "tally_in_place",
             "selection.tally_in_place",
             lambda bound, *others, **how: bound.weighing.tally_in_place(bound, *others, **how),
         )
@@ -397,15 +316,6 @@ def sorted_sample(
     return sampled
 
 
-near_shares: Callable[..., NDArray[Any] | None] = _kernel(
-    "near_shares", "weighing.near_shares", _as_it_is
-)
-"""Find elements of a weighted chunk near some shares of the weight; None if a sample is as fast.
-
-See `reference.weighing.near_shares`.
-"""
-
-
 @one_way
 def pilot(
     array: Any, dtype: np.dtype[Any], size: int, ranks: RanksOf
@@ -422,7 +332,7 @@ def pilot(
 
 
 tally_and_sums: Callable[..., tuple[Tally | None, Moments]] = _of_elements(
-    "tally_and_sums", "sampling.tally_and_sums"
+    "sampling.tally_and_sums"
 )
 """Tally an unweighted array and sum it exactly, in one pass where that is faster.
 
@@ -431,22 +341,12 @@ that maps a number of elements to the ranks that will be wanted first. The candi
 array's device; the tally is None if there are too many.
 """
 
-GuessedSums = tuple[Brackets, Tally | None, Moments] | LaneBoxes | None
-
-guess_and_sums: Callable[..., GuessedSums] = _of_elements(
-    "guess_and_sums", "sampling.guess_and_sums"
-)
+guess_and_sums = _of_elements("sampling.guess_and_sums")
 """Find brackets from a sorted sample on the array's device, tally the array there and sum it.
 
 Besides the array and its dtype it takes the sample, a `BoxGuess`, and the largest number of
 candidates. It returns the box alone if the device has found all of it. None if the device cannot do
 all that without the host, or if the sample is not of the usual kind. See `tally_and_sums`.
-"""
-
-is_best_whole = _kernel("is_best_whole", "sampling.is_best_whole", _as_it_is)
-"""Return whether an array is so small that all its elements are best taken as candidates.
-
-A second argument tells how many times as much a question costs among candidates as ranks do.
 """
 
 
@@ -463,7 +363,8 @@ def together(arrays: Sequence[Any]) -> Any:
         every = {name: _one_behind_other([part[name] for part in parts]) for name in parts[0]}
         return Accompanied(**every)
     several = Several(tuple(arrays))
-    if any(isinstance(array, Accompanied) for array in arrays) or not is_best_whole(several):
+    is_masked = any(isinstance(array, Accompanied) for array in arrays)
+    if is_masked or not sampling.is_best_whole(several):
         return several
     return _one_behind_other(arrays)
 
@@ -483,95 +384,15 @@ def whole(array: Any, dtype: np.dtype[Any], ranks: Callable[[int], Any]) -> tupl
 # --- Lanes ----------------------------------------------------------------------------------------
 
 
-answer_lanes = _of_columns(
-    "answer_lanes",
-    "lanes.answer_lanes",
-    lambda chunk, question: in_kind(runs.answered(chunk, question), chunk.home),
-)
-"""Answer a question for every lane along some axes of all chunks together.
-
-Returns ``(n_answers, n_lanes)`` of the kind of the chunks; see `reference.lanes.answer_lanes`.
-"""
-
-
-@one_way
-def answer_group_lanes(
-    column: ChunkColumn, question: LaneOrder, places: Callable[[], Sequence[IntArray]]
-) -> Any | None:
-    """Answer a question for every group of every lane.
-
-    None where it is as fast to ask about one group after the other. See
-    `reference.lanes.answer_group_lanes`.
-    """
-    chunks, dtype, axes = column
-    if any(chunk.weights is not None for chunk in chunks):
-        return None
-    has_masks = any(chunk.keeps is not None for chunk in chunks)
-    some = chunks if has_masks else [chunk.values for chunk in chunks]
-    backend, column = _column(ChunkColumn(some, dtype, axes))
-    return backend.lanes.answer_group_lanes(column, question, places)
-
-
-lane_deviations: Callable[..., tuple[Any, Any] | None] = _of_columns(
-    "lane_deviations", "lanes.lane_deviations", lambda *_, **__: None
-)
-"""Answer the median of every lane, and that of the distances from it, from lanes sorted once.
-
-None where it is as fast to ask twice. See `reference.lanes.lane_deviations`.
-"""
-
-
 def deviations(chunk: Any, centre: Any, dtype: np.dtype[Any]) -> Any:
     """Return the distance of each element from the centre of its lane, of `dtype`, in kind.
 
     See `reference.lanes.deviations`.
     """
-    if isinstance(chunk, Runs):
-        return chunk.distances(centre, dtype)
     if isinstance(chunk, Accompanied):
         return replace(chunk, values=deviations(chunk.values, centre, dtype))
     centre = centre.data if isinstance(centre, np.ma.MaskedArray) else centre
     return backend_for(chunk).lanes.deviations(chunk, centre, dtype)
-
-
-def quotients(distances: Any, centre: Any, scale: float) -> Any:
-    """Divide distances by a scale, in their dtype, in kind; NaN where the centre is not finite."""
-    return backend_for(distances).lanes.quotients(distances, centre, scale)
-
-
-def answer_only_lane(array: Any, dtype: np.dtype[Any], question: ElementOrder) -> Any | None:
-    """Answer a question about all elements of an array in memory, if one kernel does it fastest.
-
-    None otherwise. The answers are of the kind of the array. See
-    `reference.lanes.answer_only_lane`.
-    """
-    if isinstance(array, Accompanied):
-        return None
-    return backend_for(array).lanes.answer_only_lane(checked(array, dtype), question)
-
-
-def box_alone(
-    array: Any, dtype: np.dtype[Any], question: ElementOrder, rule: Rule
-) -> LaneBoxes | None:
-    """Find the box plot of all elements of an array in memory, if kernels do it at once.
-
-    None otherwise. See `reference.lanes.box_alone`.
-    """
-    if isinstance(array, Accompanied | Several):
-        return None
-    answer: LaneBoxes | None = backend_for(array).lanes.box_alone(
-        checked(array, dtype), question, rule
-    )
-    return answer
-
-
-box_lanes: Callable[..., LaneBoxes | None] = _of_columns(
-    "box_lanes", "lanes.box_lanes", lambda chunk, question, rule, **_: chunk.boxes(question, rule)
-)
-"""Compute the finished box plot of every lane, of the kind of the chunks.
-
-None where `answers_and_ends` is as fast. See `reference.lanes.box_lanes`.
-"""
 
 
 def as_rows(column: ChunkColumn) -> ChunkColumn:
@@ -594,24 +415,6 @@ def some_lanes(column: ChunkColumn, lanes: IntArray) -> ChunkColumn:
     return ChunkColumn(chunks, column.dtype, (1,))
 
 
-trimmed_lanes: Callable[..., TrimmedLanes | None] = _kernel(
-    "trimmed_lanes", "lanes.trimmed_lanes", _column
-)
-"""Average the elements of every lane between its cuts; see `reference.lanes.trimmed_lanes`."""
-
-answers_and_ends: Callable[..., tuple[NDArray[np.float64], LaneEnds]] = _of_columns(
-    "answers_and_ends", "lanes.answers_and_ends", runs.answers_and_ends
-)
-"""Answer a question for every lane, and collect the elements beyond bounds from the answers.
-
-The answers are float64 on the host. At most `most` elements of each side of a lane are collected.
-See `reference.lanes.answers_and_ends`.
-"""
-
-lane_ends: Callable[..., LaneEnds] = _of_parts("lane_ends", "lanes.lane_ends", runs.ends)
-"""Collect the elements beyond the bounds of every lane, at most `most` of each side."""
-
-
 def clipped(chunk: Any, low: Any, high: Any) -> Any:
     """Replace the elements of each lane beyond two bounds by these; NaN stay.
 
@@ -626,11 +429,6 @@ def clipped(chunk: Any, low: Any, high: Any) -> Any:
 
 
 # --- Moving windows -------------------------------------------------------------------------------
-
-
-def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
-    """Pad a chunk by what its windows reach beyond it; see `reference.windows.padded`."""
-    return backend_for(chunk).windows.padded(chunk, sides, fill)
 
 
 def _work_of_windows(
@@ -649,32 +447,10 @@ def answer_windows(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: Window
 
     See `reference.windows`.
     """
-    backend, chunk = _checked(chunk, dtype)
-    return backend.windows.answer(chunk, dtype, frame, order)
-
-
-answer_row_windows = _kernel("answer_row_windows", "windows.answer_rows", _checked)
-"""Answer windows of rows whose sizes differ; see `reference.windows.answer_rows`.
-
-The answers, ``(n, n_windows)``, are in kind.
-"""
-
-
-window_counts = _kernel("window_counts", "windows.valid_counts", _as_it_is)
-"""Count the valid elements in each window of a padded chunk, in kind."""
+    return backend_for(chunk).windows.answer(chunk, dtype, frame, order)
 
 
 # --- Groups of all elements -----------------------------------------------------------------------
-
-
-distinct_labels: Callable[..., Labels] = _kernel("distinct_labels", "labels.distinct", _as_it_is)
-"""Return the distinct labels, ascending, on the host; see `maths.labels.distinct`."""
-
-codes_among = _kernel("codes_among", "labels.codes_among", _as_it_is)
-"""Return the position of each label among some names, on the device of the labels or the host.
-
-See `maths.labels.codes_among`.
-"""
 
 
 @one_way
@@ -721,36 +497,6 @@ def group_elements(
     return answer
 
 
-places_in_groups: Callable[..., tuple[Any, IntArray]] = _kernel(
-    "places_in_groups", "groups.places_in_groups", _as_it_is
-)
-"""Return the places of the elements of each group, from the codes of all elements on the host.
-
-See `reference.groups.places_in_groups`.
-"""
-
-window_lanes: Callable[..., Lanes | None] = _of_parts("window_lanes", "groups.window_lanes")
-"""Find the elements of some ranks in every window of every lane of some chunks.
-
-None where it is as fast to take one window after the other. See `reference.groups.window_lanes`.
-"""
-
-
-sorted_runs: Callable[..., Runs | None] = _kernel("sorted_runs", "runs.sorted_runs", _all_checked)
-"""Sort the elements of each group of some chunks, whose labels are numbers of groups.
-
-None where tables of groups are as fast. See `reference.runs`.
-"""
-
-boxes_of_groups: Callable[..., LaneBoxes | None] = _kernel(
-    "boxes_of_groups", "runs.boxes_of_groups", _all_checked
-)
-"""Compute the box of each group of some chunks, whose labels are numbers of groups.
-
-None where sorting all elements is as fast. See `reference.runs`.
-"""
-
-
 @one_way
 def order_statistics_of_groups(
     tallies: Sequence[CellTally], about: Bracketed, ranks: RanksOfLanes
@@ -772,7 +518,7 @@ def _in_groups(
     parts = []
     n_nat = np.zeros(n_groups, np.int64)
     for chunk in chunks:
-        values, _ = elements_in_order(checked(chunk.values, dtype), dtype)
+        values, _ = elements_in_order(chunk.values, dtype)
         codes = group_codes(chunk, codes_of)
         if dtype.kind in "mM":
             is_nat = values == np.iinfo(np.int64).min
@@ -782,105 +528,7 @@ def _in_groups(
     return parts, n_nat if dtype.kind in "mM" else None
 
 
-# --- Lanes in parts, with partial results on the host or a device ---------------------------------
-
-
-lane_cuts = _of_parts("lane_cuts", "lane_passes.cuts")
-"""Measure the cuts of every lane of some chunks at m ranks, inside its brackets if given.
-
-See `reference.lane_passes.cuts`.
-"""
-
-lane_tally = _of_parts("lane_tally", "lane_passes.tally")
-"""Tally every lane of some chunks at its brackets, with candidates.
-
-See `reference.lane_passes.tally`.
-"""
-
-
-lane_tails: Callable[..., LaneTails] = _kernel("lane_tails", "lane_passes.tails", _in_parts, 1)
-"""Return the tails of every lane: its least and largest elements.
-
-Its arguments are those of `lane_tally`, whose brackets are ignored, and the sizes of the tails.
-"""
-
-
-@one_way
-def merge_lane_tails(parts: Sequence[LaneTails], sizes: TailSizes) -> LaneTails:
-    """Merge the tails of several parts of lanes."""
-    if len(parts) == 1:
-        return parts[0]
-    kernels = backend_for(parts[0].elements).lane_passes
-    n_unused = np.sum([part.n_unused for part in parts], axis=0)
-    tails = kernels.tails([part.elements for part in parts], sizes, n_unused)
-    return LaneTails(tails.elements, *lane_cuts_.known_of_all(parts))
-
-
-@one_way
-def merge_lane_cuts(parts: Sequence[LaneCuts], m: int) -> LaneCuts:
-    """Merge the cuts of several parts of lanes into cuts at `m` ranks; see `lane_cuts.merge`."""
-    if parts[0].weight is not None:
-        return lane_weights.merge(parts, m)
-    return lane_cuts_.merge(parts, m, backend_for(parts[0].low).lane_passes.bracketed)
-
-
-@one_way
-def narrowed_lane_brackets(
-    parts: Sequence[LaneCuts], brackets: LaneBrackets | None, order: Any
-) -> LaneBrackets:
-    """Find the brackets that the cuts of a pass prove, inside those of the pass before if any.
-
-    See `lane_cuts.find_lane_brackets`, `lane_cuts.narrow` and `lane_weights.narrowed`.
-    """
-    if parts[0].weight is not None:
-        return lane_weights.narrowed(parts, brackets, order.wanted)
-    kernels = backend_for(parts[0].low).lane_passes
-    if brackets is None:
-        answer: LaneBrackets = kernels.find_lane_brackets(parts, order.lane_ranks)
-        return answer
-    return lane_cuts_.narrow(parts, brackets, kernels.bracketed)
-
-
-def _of_tallies(
-    tallies: LaneTally | Sequence[LaneTally], *_: Any
-) -> tuple[Backend, LaneTally | Sequence[LaneTally]]:
-    first = tallies if isinstance(tallies, LaneTally) else tallies[0]
-    return backend_for(first.candidates), tallies
-
-
-merge_lane_tallies = _kernel("merge_lane_tallies", "lane_passes.merge_tallies", _of_tallies)
-"""Merge the tallies of several parts of lanes."""
-
-answers_of_tally = _kernel("answers_of_tally", "lane_passes.answers", _of_tallies)
-"""Answer a question from the tally of every lane, on the tally's device.
-
-Returns ``(n_answers, n_lanes)`` as `LaneOrder.lane_answer` does; None where
-`order_statistics_of_lanes` is as fast.
-"""
-
-order_statistics_of_lanes = _kernel(
-    "order_statistics_of_lanes", "lane_passes.order_statistics", _of_tallies
-)
-"""Return the wanted elements, on the host; see `reference.lane_passes.order_statistics`."""
-
-
 # --- Rows -----------------------------------------------------------------------------------------
-
-
-nearest: Callable[..., Nearest] = _kernel("nearest", "distances.nearest", _as_it_is)
-"""Find the nearest rows of some queries in a chunk ``(n, p)``, on the host.
-
-See `reference.distances.nearest`.
-"""
-
-nearest_in_place: Callable[..., Nearest] = _kernel(
-    "nearest_in_place", "distances.nearest_in_place", _as_it_is
-)
-"""Find the nearest rows of some queries in an array ``(n, p)``, on its device if it is CuPy's.
-
-The queries are finite, an array of any kind. On a device the result has `distances`, `index` and
-`on_host` of `Nearest`.
-"""
 
 
 def is_finite(values: Any) -> bool:

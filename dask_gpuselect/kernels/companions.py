@@ -315,7 +315,7 @@ CodesOf = Callable[[Any], Any]
 
 def as_codes(codes: Any, values: Any) -> Any:
     """Convert codes to int32 where the elements are; on a device they may have fewer bytes."""
-    if is_cupy(codes) and is_cupy(values):
+    if not isinstance(values, np.ndarray) and is_cupy(values) and is_cupy(codes):
         is_short = codes.dtype.kind == "i" and codes.itemsize < 4
         own = codes if is_short else codes.astype(np.int32, copy=False)
         return namespace(own).ascontiguousarray(own)  # and no broadcast view

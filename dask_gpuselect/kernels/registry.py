@@ -13,18 +13,16 @@ from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from dask_gpuselect.arrays import is_cupy
-from dask_gpuselect.kernels.companions import (
-    Accompanied,
-    Several,
-    checked_chunk,
-    parts_of,
-    values_of,
-)
+from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, Several, checked_chunk
+from dask_gpuselect.kernels.compiling import one_way
+from dask_gpuselect.maths.cuts import Arrays
+from dask_gpuselect.maths.runs import Runs
 
 ALSO = {
     "cpu": {
@@ -77,6 +75,10 @@ class Backend:
     def __init__(self, folder: str, chunk: Any = None, dtype: Any = None) -> None:
         self._folder, self.chunk, self.dtype = folder, chunk, dtype
         self._made: dict[Callable[..., Any], Any] = {}
+
+    def bound_to(self, chunk: Any, dtype: np.dtype[Any]) -> Backend:
+        """Return these kernels, bound to a chunk of theirs."""
+        return Backend(self._folder, chunk, dtype)
 
     def __getattr__(self, purpose: str) -> Any:
         if purpose.startswith("_"):
@@ -131,16 +133,28 @@ def backend_of(folder: str) -> Backend:
     return Backend(folder)
 
 
-def _folder_for(chunk: Any) -> str:
-    values = values_of(parts_of(chunk)[0])
-    if isinstance(values, np.ndarray):
-        return "cpu"
-    return "cuda" if is_cupy(values) else "reference"
+def backend_for(given: Any) -> Backend:
+    """Return the kernels for a chunk, with companions or without, or for the first of several.
+
+    Those for partial results are where their arrays are.
+    """
+    while not isinstance(given, np.ndarray):
+        if isinstance(given, tuple | list):
+            given = given[0]
+        elif isinstance(given, Accompanied):
+            given = given.values
+        elif isinstance(given, Several | Arrays):
+            given = given.parts if isinstance(given, Several) else given.parts()
+        elif is_cupy(given):
+            return backend_of("cuda")
+        else:
+            return backend_of("grouped" if isinstance(given, Runs) else "reference")
+    return backend_of("cpu")
 
 
-def backend_for(chunk: Any) -> Backend:
-    """Return the kernels for a chunk, with companions or without, or for `Several`."""
-    return backend_of(_folder_for(chunk))
+def is_on_device(given: Any) -> bool:
+    """Return whether a chunk, or the first of several, is on a CUDA device (CuPy)."""
+    return backend_for(given).is_on_device
 
 
 def of(chunk: Any, dtype: np.dtype[Any]) -> Backend:
@@ -148,4 +162,27 @@ def of(chunk: Any, dtype: np.dtype[Any]) -> Backend:
     if isinstance(chunk, Backend):
         return chunk
     chunk = chunk if isinstance(chunk, Several) else checked_chunk(chunk, dtype)
-    return Backend(_folder_for(chunk), chunk, dtype)
+    return backend_for(chunk).bound_to(chunk, dtype)
+
+
+def passing(purpose: str, *names: str, of_parts: tuple[str, ...] = ()) -> Any:
+    """Return functions for a purpose that pass each call on to the kernels for its first argument.
+
+    If that is a column of chunks, those `of_parts` pass its parts of lanes on. The functions have
+    the names of those of the reference.
+    """
+    every = {name: _passing(purpose, name, is_of_parts=False) for name in names}
+    every |= {name: _passing(purpose, name, is_of_parts=True) for name in of_parts}
+    return SimpleNamespace(**every)
+
+
+def _passing(purpose: str, name: str, *, is_of_parts: bool) -> Callable[..., Any]:
+    def call(first: Any, *others: Any, **how: Any) -> Any:
+        backend = backend_for(first)
+        if is_of_parts and isinstance(first, ChunkColumn):
+            first = backend.lanes.parts_of(first)
+        return getattr(getattr(backend, purpose), name)(first, *others, **how)
+
+    # Graphs send the functions to processes by these names.
+    call.__module__, call.__name__, call.__qualname__ = __package__, name, f"{purpose}.{name}"
+    return one_way(call)

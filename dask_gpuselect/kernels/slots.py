@@ -11,14 +11,7 @@ import numpy as np
 
 from dask_gpuselect.arrays import is_cupy, like, namespace, to_host, usual
 from dask_gpuselect.devices import memory_bytes
-from dask_gpuselect.kernels.companions import (
-    Accompanied,
-    CodesOf,
-    as_codes,
-    checked_chunk,
-    parts_of,
-    values_of,
-)
+from dask_gpuselect.kernels.companions import Accompanied, CodesOf, as_codes
 from dask_gpuselect.kernels.registry import backend_for, of
 from dask_gpuselect.maths.run_slots import SortedSlots
 from dask_gpuselect.maths.slots import Slots, over_slots
@@ -45,7 +38,7 @@ def in_slots(chunk: Any, dtype: np.dtype[Any]) -> Any:
     if chunk.nbytes <= memory_bytes() // SHARE:
         n_slots = _n_slots(as_codes(chunk.labels, chunk.values))
         sort = backend_for(chunk).runs.sorted_runs
-        runs = sort([checked_chunk(chunk, dtype)], dtype, n_slots + 1)
+        runs = sort([chunk], dtype, n_slots + 1)
     return apart(chunk) if runs is None else SortedSlots(runs)
 
 
@@ -88,11 +81,6 @@ def _taken(array: Any, order: Any) -> Any:
     if isinstance(array, np.ndarray) or is_cupy(array):
         return array[order]
     return namespace(array).take(array, like(order, array))
-
-
-def is_on_device(array: Any) -> bool:
-    """Return whether an array, a chunk with companions, or several are on a CUDA device (CuPy)."""
-    return is_cupy(values_of(parts_of(array)[0]))
 
 
 def each_slot(of_sorted: Callable[..., Any]) -> Callable[[Function], Function]:

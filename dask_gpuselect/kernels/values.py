@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.arrays import checked, is_cupy, namespace, usual
+from dask_gpuselect.arrays import is_cupy, namespace, usual
 from dask_gpuselect.kernels.companions import (
     Accompanied,
     ChunkColumn,
@@ -46,7 +46,7 @@ def lane_value_counts(column: ChunkColumn, known: None = None) -> ValueCounts:
 
 def _counts_of_chunk(chunk: Any, dtype: np.dtype[Any], axes: tuple[int, ...]) -> ValueCounts:
     values, keeps = unpaired(chunk)
-    rows = _rows_of_lanes(checked(values, dtype), axes)
+    rows = _rows_of_lanes(values, axes)
     keeps = None if keeps is None else _rows_of_lanes(keeps, axes)
     n_words = 1 << 8 * dtype.itemsize
     if is_cupy(values):
@@ -85,7 +85,7 @@ def group_value_counts(
 
     def parts() -> Iterator[tuple[Any, Any]]:
         for chunk in chunks:
-            words = words_of(usual(checked(chunk.values, dtype)), dtype)
+            words = words_of(usual(chunk.values), dtype)
             yield words.reshape(-1), as_codes(group_codes(chunk, codes_of), words)
 
     def left_out() -> Iterator[tuple[Any, Any]]:

@@ -154,7 +154,8 @@ def answers(search: Search, wanted: Sequence[Answer], *known: NDArray[Any]) -> l
 def _nearest_now(piece: Any, search: Search) -> Any:
     """Find the nearest rows among a piece of plain ones. Several threads share NumPy arrays."""
     check_finite(X=piece, Q=search.Q)
-    return kernels.nearest_in_place(piece, search.Q, search.n_wanted, search.tile_elements)
+    how = search.n_wanted, search.tile_elements
+    return kernels.distances.nearest_in_place(piece, search.Q, *how)
 
 
 def _nearest(search: Search) -> DaskArray:
@@ -240,7 +241,8 @@ def _nearest_of_chunk(
     if is_same and known_queries.marks[int(place[0])] != marks_of([chunk], ordered=True)[0]:
         raise changed(place)
     check_finite(tuple(map(int, place)), X=chunk)
-    return kernels.nearest(chunk, queries, k, limit)
+    nearest: Nearest = kernels.distances.nearest(chunk, queries, k, limit)
+    return nearest
 
 
 def _finish(parts: list[Nearest], *, k: int, is_same: bool) -> Nearest:

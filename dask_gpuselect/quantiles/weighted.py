@@ -110,7 +110,7 @@ class WeightedQuantiles(QuantileFields, Question, LaneQuestion):
             return None
         first, last = shares_inside(brackets, tally, self.q, self.method)
         inside = Accompanied(tally.candidates.elements, weights=tally.weights)
-        ends = kernels.near_shares(inside, first, last)
+        ends = kernels.weighing.near_shares(inside, first, last)
         if ends is not None:  # the answers are among them, which needs no candidates
             return Brackets(ends, np.zeros(len(ends) + 1, np.bool_))
         ordered, _ = sample()

@@ -176,16 +176,16 @@ class DeviationQuestion(Question, LaneQuestion):
 
     @quiet()
     def answer(self, column: ChunkColumn) -> Any:
-        both = kernels.lane_deviations(column, self.median, self.distances, self.dtype)
+        both = kernels.lanes.lane_deviations(column, self.median, self.distances, self.dtype)
         if both is not None:
             return _finished(both[1], both[0], self)
-        median = kernels.answer_lanes(column, self.median)
+        median = kernels.lanes.answer_lanes(column, self.median)
         (first, *_), axes = column.chunks, column.axes
         shape = [1 if axis in axes else size for axis, size in enumerate(first.shape)]
         centre = namespace(median).reshape(median, tuple(shape))
         distances = [kernels.deviations(chunk, centre, self.dtype) for chunk in column.chunks]
         column = ChunkColumn(distances, self.dtype, axes)
-        deviations = kernels.answer_lanes(column, self.distances)
+        deviations = kernels.lanes.answer_lanes(column, self.distances)
         return _finished(deviations, median, self)
 
     @quiet()
@@ -305,4 +305,4 @@ def _finished(deviations: Any, median: Any, question: DeviationQuestion) -> Any:
         median = median.value
     if isinstance(deviations, np.ma.MaskedArray):
         return masked(_finished(deviations.data, np.ma.getdata(median), question), deviations.mask)
-    return kernels.quotients(deviations, median, question.scale)
+    return kernels.lanes.quotients(deviations, median, question.scale)

@@ -323,12 +323,12 @@ class TrimmedMean(RankQuestion, LaneQuestion):
         as_groups = self.as_groups(column)
         if as_groups is not None:
             return as_groups
-        cuts, first = kernels.answer_lanes(column, self.cuts), column.chunks[0]
+        cuts, first = kernels.lanes.answer_lanes(column, self.cuts), column.chunks[0]
         if isinstance(first, Runs):
             ends = to_host(cuts)
             lanes = self.means(self.clipped_ends(column, ends), ends)
             return in_kind(self.mean.lane_answer(lanes), first.home)
-        found = kernels.trimmed_lanes(column, cuts, self.proportion, self.mean.dtype)
+        found = kernels.lanes.trimmed_lanes(column, cuts, self.proportion, self.mean.dtype)
         if found is not None:
             return in_kind(self._by_kernel(found, column, cuts), values_of(first))
         lanes = self._by_exact_sums(column, to_host(cuts))
@@ -386,7 +386,9 @@ class TrimmedMean(RankQuestion, LaneQuestion):
         sizes = [1 if axis in axes else size for axis, size in enumerate(chunks[0].shape)]
         low, high = ends.reshape(2, *sizes)
         clipped = [kernels.clipped(chunk, low, high) for chunk in chunks]
-        return kernels.lane_ends(ChunkColumn(clipped, dtype, axes), _no_bounds(ends), 1)
+        own = ChunkColumn(clipped, dtype, axes)
+        answer: LaneEnds = kernels.lanes.lane_ends(own, _no_bounds(ends), 1)
+        return answer
 
     @quiet()
     def means(self, ends: LaneEnds, cuts: NDArray[Any]) -> Lanes:

@@ -78,7 +78,7 @@ def ask_windows(
     check_kind(values_of(getattr(array, "_meta", array)), "a moving window")
     if isinstance(reaches, RowWindows):
         assert question is not None
-        answers = kernels.answer_row_windows(array, numpy_dtype(array), reaches, question)
+        answers = kernels.windows.answer_rows(array, numpy_dtype(array), reaches, question)
         return answers[0] if is_one else answers
     reaches = tuple(reaches)
     dtype = numpy_dtype(array)
@@ -89,7 +89,7 @@ def ask_windows(
         plan = choose(_plan(array, reaches, math.prod(new_axes) * result.itemsize))
         label = f"{label}-{plan.name}"
         return with_halos(windows, label, array, reaches, result, fill, new_axes)
-    answers = windows(kernels.padded(array, sides_of(reaches, array.shape), fill))
+    answers = windows(kernels.windows.padded(array, sides_of(reaches, array.shape), fill))
     return in_kind(answers, answers)
 
 

@@ -102,6 +102,6 @@ def answer_windows(
     if 0 in shape:
         return like(np.empty((*new_axes, *shape), result), values_of(chunk))
     if question is None:
-        return kernels.window_counts(chunk, frame)
+        return kernels.windows.valid_counts(chunk, frame)
     answers = kernels.answer_windows(chunk, dtype, frame, question)
     return answers if new_axes else answers[0]

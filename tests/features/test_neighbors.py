@@ -217,9 +217,9 @@ KERNELS = [
         ("array API", NUMPY, searching(strict, 1 << 20)),
         ("cupy", CUPY, searching(CUPY.asarray, 1 << 20)),
         ("cupy in tiles", CUPY, searching(CUPY.asarray, 1000)),
-        ("cuda", CUPY, searching(CUPY.asarray, 1 << 20, kernels.nearest)),
-        ("cuda with little room", CUPY, searching(CUPY.asarray, 12_000, kernels.nearest)),
-        ("cuda in tiles", CUPY, searching(CUPY.asarray, 1000, kernels.nearest)),
+        ("cuda", CUPY, searching(CUPY.asarray, 1 << 20, kernels.distances.nearest)),
+        ("cuda with little room", CUPY, searching(CUPY.asarray, 12_000, kernels.distances.nearest)),
+        ("cuda in tiles", CUPY, searching(CUPY.asarray, 1000, kernels.distances.nearest)),
     )
 ]
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)
@@ -564,6 +564,6 @@ def test_tiles_that_fail_are_left_to_the_reference(monkeypatch: pytest.MonkeyPat
     X[3_000:5_000] = (
         Q[0] + 1e-6 * X[3_000:5_000]
     )  # more near rows of a query than there is room for
-    result = kernels.nearest(CUPY.asarray(X), Q, 3, 4_000)
+    result = kernels.distances.nearest(CUPY.asarray(X), Q, 3, 4_000)
     assert_equal(result, nearest_by_definition(X, Q, 3))
     assert 0 < sum(left) < 9_000 - distances.FEW_ROWS

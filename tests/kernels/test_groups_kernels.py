@@ -167,9 +167,9 @@ def test_labels(backend: Backend, name: str) -> None:
     names, of_names, labels, of_labels = LABELS[name]
     host = np.array(labels, of_labels)
     some = backend.asarray(np.tile(host, (2, 1)))
-    codes = kernels.codes_among(some, np.array(names, of_names))
+    codes = kernels.labels.codes_among(some, np.array(names, of_names))
     places = {label: i for i, label in enumerate(names)}
     assert to_host(codes).tolist() == [[places.get(label, -1) for label in labels]] * 2
-    distinct = kernels.distinct_labels(some)
+    distinct = kernels.labels.distinct(some)
     assert isinstance(distinct, np.ndarray)
     np.testing.assert_array_equal(distinct, np.unique(host[host == host]), strict=True)

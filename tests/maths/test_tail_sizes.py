@@ -46,6 +46,6 @@ def test_fewer_elements_ask_for_no_more(n: int) -> None:
 def test_lanes_that_are_longer_than_was_said() -> None:
     counts = np.full(3, 11), np.zeros(3, np.int64)
     tails = LaneTails(np.zeros((3, 4)), *counts)
-    assert kernels.merge_lane_tails([tails], TailSizes(10, 0, 4)) is tails
+    assert kernels.lane_passes.merge_tails([tails], TailSizes(10, 0, 4)) is tails
     with pytest.raises(ChunksChangedError, match="more elements than its size, 10"):
         lanes_in_tails(tails, ranks=ranks_about([0.9]), sizes=TailSizes(10, 0, 4))

@@ -9,9 +9,10 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -191,12 +192,16 @@ def counted(n: int, itemsize: int) -> Iterator[Work]:
 
         return wrapped
 
-    result = {
-        name: noting(kernel)
-        for name, kernel in vars(kernels).items()
-        if inspect.isfunction(kernel) and kernel.__module__ == kernels.__name__ and name[0] != "_"
-    }
-    with mock.patch.multiple(kernels, **result):
+    with ExitStack() as stack:
+        of_purposes = [each for each in vars(kernels).values() if isinstance(each, SimpleNamespace)]
+        for owner in (kernels, *of_purposes):
+            result = {
+                name: noting(kernel)
+                for name, kernel in vars(owner).items()
+                if inspect.isfunction(kernel) and kernel.__module__ == kernels.__name__
+                if name[0] != "_"
+            }
+            stack.enter_context(mock.patch.multiple(owner, **result))
         yield work
 
 

@@ -101,7 +101,12 @@ def _answer_masked_groups(
     See `reference.lanes.answer_group_lanes`. Scratch: a copy of every chunk, of four bytes an
     element or more. None also if unmasked NaN must be distinguished from masked elements.
     """
-    wide = None if column.chunks[0].weights is not None else floating_of(column)
+    chunks = column.chunks
+    is_weighted = chunks[0].weights is not None
+    if not is_weighted and all(chunk.keeps is None for chunk in chunks):
+        column = column._replace(chunks=[chunk.values for chunk in chunks])
+        return plain_lanes.answer_group_lanes(column, question, places)
+    wide = None if is_weighted else floating_of(column)
     if wide is None:
         return None
     (blanked, is_any_missing), rows = blanked_column(column, wide), places()

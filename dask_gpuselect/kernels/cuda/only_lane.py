@@ -11,6 +11,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from dask_gpuselect.kernels.companions import Accompanied, Several
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.candidates import most_selected
 from dask_gpuselect.kernels.cuda.launch import Array, launch_together
@@ -63,6 +64,8 @@ class Started:
         cls, values: Array, question: ElementOrder, more: tuple[int, ...] = ()
     ) -> Started | None:
         """Prepare the kernel; None where it cannot answer, as far as that is known before."""
+        if isinstance(values, Accompanied | Several):
+            return None
         is_dense = values.flags.c_contiguous or values.flags.f_contiguous
         n_digits = len(source.digits(np.dtype(values.dtype)))
         if not is_dense or not 0 < n_digits * values.nbytes <= MOST_READ:

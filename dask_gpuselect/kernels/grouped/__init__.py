@@ -1,0 +1,1 @@
+"""Kernels for groups whose elements are sorted together, as `maths.runs.Runs`."""
