@@ -15,14 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import (
-    all_true,
-    is_kind,
-    like,
-    namespace,
-    numpy_dtype,
-    to_host,
-)
+from dask_gpuselect.arrays import all_true, is_kind, like, namespace, numpy_dtype, to_host
 from dask_gpuselect.kernels.companions import (
     Accompanied,
     ChunkColumn,
@@ -34,7 +27,7 @@ from dask_gpuselect.kernels.companions import (
     values_of,
 )
 from dask_gpuselect.kernels.compiling import one_way
-from dask_gpuselect.kernels.reference.at_once import lanes_last
+from dask_gpuselect.kernels.reference.at_once import rows_of_lanes
 from dask_gpuselect.kernels.reference.lower_sets import exponent_of as exponent_of
 from dask_gpuselect.kernels.reference.lower_sets import running_minimum as running_minimum
 from dask_gpuselect.kernels.reference.lower_sets import scaled as scaled
@@ -43,7 +36,7 @@ from dask_gpuselect.kernels.reference.selection import elements_at as elements_a
 from dask_gpuselect.kernels.reference.selection import elements_of as elements_in_order
 from dask_gpuselect.kernels.reference.selection import valid_in as valid_in
 from dask_gpuselect.kernels.reference.weighing import tally_in_order as tally_in_order
-from dask_gpuselect.kernels.reference.weighing import with_others
+from dask_gpuselect.kernels.reference.weighing import tally_in_place as tally_on_host
 from dask_gpuselect.kernels.registry import Backend, backend_for, passing
 from dask_gpuselect.kernels.registry import is_on_device as is_on_device
 from dask_gpuselect.kernels.registry import of as of
@@ -55,10 +48,7 @@ from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_cuts import (
-    Lanes,
-    RanksOfLanes,
-)
+from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ragged import Bracketed, CellTally, order_statistics_of_slots
 from dask_gpuselect.maths.rulers import Ruler, pivots_inside, ruled_cuts
@@ -156,13 +146,10 @@ def _with_others(answer: Any, bound: Backend) -> Any:
 
 
 def _weighted_tally(bound: Backend, brackets: Brackets, most: int) -> Tally | None:
-    values, weights, n_missing = bound.elements
-    tally = bound.weighing.tally(values, weights, brackets, most)
-    if tally is None:
-        return None
-    tally = with_others(tally, bound, n_missing)
-    if brackets.summed is None:
+    tally = tally_on_host(bound, brackets, most)
+    if tally is None or brackets.summed is None:
         return tally
+    values, weights, _ = bound.elements
     n = math.prod(weights.shape)
     square = _squares(weights, to_host(weights[:: max(n // 64, 1)]))
     products = bound.weighing.products(values, weights, brackets.ends, brackets.summed)
@@ -397,21 +384,14 @@ def deviations(chunk: Any, centre: Any, dtype: np.dtype[Any]) -> Any:
 
 def as_rows(column: ChunkColumn) -> ChunkColumn:
     """Make each lane of a column a row: views where lanes are contiguous, and copies elsewhere."""
-
-    def rows(array: Any) -> Any:
-        whole = lanes_last(array, column.axes)
-        return namespace(whole).reshape(whole, (-1, whole.shape[-1]))
-
+    rows = partial(rows_of_lanes, axes=column.axes)
     return ChunkColumn([each_array(chunk, rows) for chunk in column.chunks], column.dtype, (1,))
 
 
 def some_lanes(column: ChunkColumn, lanes: IntArray) -> ChunkColumn:
     """Copy some lanes of a column, each to a row."""
-
-    def taken(rows: Any) -> Any:
-        return namespace(rows).take(rows, like(lanes, rows), axis=0)
-
-    chunks = [each_array(chunk, taken) for chunk in as_rows(column).chunks]
+    some = partial(taken, places=lanes)
+    chunks = [each_array(chunk, some) for chunk in as_rows(column).chunks]
     return ChunkColumn(chunks, column.dtype, (1,))
 
 
@@ -502,9 +482,8 @@ def order_statistics_of_groups(
     tallies: Sequence[CellTally], about: Bracketed, ranks: RanksOfLanes
 ) -> Lanes:
     """Find the wanted elements of all groups from their tallies, one lane per group."""
-    brackets = about.brackets
-    sort = backend_for(brackets.ends).groups.sorted_in_groups
-    tally = CellTally.merge(tallies).in_one_order(len(brackets.wanted), sort)
+    in_groups = backend_for(about.brackets.ends).groups.in_groups
+    tally = CellTally.merge(tallies).in_one_order(len(about.brackets.wanted), in_groups)
     return order_statistics_of_slots(about, tally, ranks)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import Array, like, namespace, to_host
+from dask_gpuselect.arrays import Array, as_declared, like, namespace, to_host
 from dask_gpuselect.kernels.radix import keys_of
 from dask_gpuselect.quiet import quiet
 
@@ -70,15 +70,12 @@ def digitized(chunk: Array, edges: Any, *, right: bool) -> Array:
 def _in_unit(dates: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Convert dates to a finer unit; raise a ValueError if one is out of its range."""
     try:
-        converted = dates.astype(dtype)
-        is_same = bool(((converted.astype(dates.dtype) == dates) | np.isnat(dates)).all())
-    except OverflowError:  # since NumPy 2.5
-        is_same = False
-    if not is_same:
+        converted: NDArray[Any] = as_declared(dates, dtype, "")
+    except TypeError:
         raise ValueError(
             f"dates of {dates.dtype} are compared as {dtype}, and some are beyond its range: "
             "convert x and bins to one unit first"
-        )
+        ) from None
     return converted
 
 

@@ -413,8 +413,3 @@ def until_compiled(by_numpy: Callable[..., Any]) -> Callable[[AnyKernel], AnyKer
         return cast(AnyKernel, call)
 
     return choose
-
-
-def forget() -> None:
-    """Drop all kernels from memory: they are loaded from disk or compiled again."""
-    _kernels.clear()

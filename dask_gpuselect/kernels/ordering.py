@@ -1,7 +1,7 @@
 """Sorting of one chunk, NumPy's or CuPy's, on the chunk's own device.
 
 Elements are ordered by their keys: NaN and NaT come last, and zeros of both signs are equal. Each
-backend has its own keys.
+backend has its own keys. `reference.ordering` describes the functions that pass a call on.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import Array, checked, namespace
-from dask_gpuselect.kernels.compiling import one_way
 from dask_gpuselect.kernels.radix import check_kind
 from dask_gpuselect.kernels.reference.ordering import Dealt as Dealt
-from dask_gpuselect.kernels.registry import backend_for
+from dask_gpuselect.kernels.registry import backend_for, passing
 
 
 def words_of(chunk: Array, dtype: np.dtype[Any]) -> Array:
@@ -35,34 +33,9 @@ def keys_of(chunk: Array, dtype: np.dtype[Any]) -> Array:
     return backend_for(chunk).ordering.keys_of(chunk, dtype)
 
 
-def elements_of(keys: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the elements of `dtype` that have these ascending keys; zeros are positive.
-
-    The memory of the keys may be reused.
-    """
-    return backend_for(keys).ordering.elements_of(keys, dtype)
-
-
-@one_way
-def sort(keys: Array) -> None:
-    """Sort keys in place; keys that already ascend are only read once."""
-    backend_for(keys).ordering.sort(keys)
-
-
-@one_way
-def stable_order(keys: Array) -> Array:
-    """Return the places of the keys in ascending order, those of equal keys ascending; int64."""
-    return backend_for(keys).ordering.stable_order(keys)
-
-
-@one_way
-def dealt(values: Array, marks: NDArray[Any], dtype: np.dtype[Any], **how: Any) -> Dealt:
-    """Order elements, or keys, so that they can be cut into pieces at `marks`.
-
-    The parameters are those of `reference.ordering.dealt`.
-    """
-    answer: Dealt = backend_for(values).ordering.dealt(values, marks, dtype, **how)
-    return answer
+_own = passing("ordering", "dealt", "elements_of", "sort", "stable_order")
+dealt, elements_of = _own.dealt, _own.elements_of
+sort, stable_order = _own.sort, _own.stable_order
 
 
 def places(ordered: Dealt, first: int) -> Array:

@@ -13,6 +13,8 @@ import numpy as np
 
 from dask_gpuselect.arrays import Array, all_true, checked, is_cupy, namespace, to_host
 from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.keys import elements_of as elements_of
+from dask_gpuselect.maths.keys import keys_of as keys_of_words
 from dask_gpuselect.maths.scans import Run
 
 
@@ -46,42 +48,7 @@ def keys_of(chunk: Any, dtype: np.dtype[Any]) -> Array:
     chunk = checked(chunk, dtype)
     check_kind(chunk)
     words = chunk.astype(dtype, copy=False).reshape(-1).view(f"u{dtype.itemsize}")
-    sign = _sign(words)
-    if dtype.kind == "i":
-        return words ^ sign
-    if dtype.kind in "mM":
-        return (words ^ sign) - words.dtype.type(1)  # NaT, the least integer, gets the largest key
-    if dtype.kind == "f":
-        return _keys_of_floats(words, sign, dtype)
-    return words
-
-
-def _keys_of_floats(words: Array, sign: Any, dtype: np.dtype[Any]) -> Array:
-    """Return keys from the bits of floats: one for zeros of both signs, and one for every NaN."""
-    signed = words.view(f"i{dtype.itemsize}")
-    keys = (signed >> (8 * dtype.itemsize - 1)).view(words.dtype)  # all ones if negative
-    keys |= sign
-    keys ^= words
-    keys[words == sign] = sign
-    infinity = np.array(np.inf, dtype).view(words.dtype)[()]
-    keys[(words & ~sign) > infinity] = ~words.dtype.type(0)
-    return keys
-
-
-def elements_of(keys: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the elements of `dtype` that have these keys; zeros are positive."""
-    sign = _sign(keys)
-    if dtype.kind == "i":
-        keys = keys ^ sign
-    elif dtype.kind in "mM":
-        keys = (keys + keys.dtype.type(1)) ^ sign
-    elif dtype.kind == "f":
-        positive = keys.view(f"i{dtype.itemsize}") >> (8 * dtype.itemsize - 1)  # ones if positive
-        flipped = namespace(keys).invert(positive, out=positive).view(keys.dtype)
-        flipped |= sign
-        flipped ^= keys
-        keys = flipped
-    return keys.view(dtype)
+    return keys_of_words(words, dtype)
 
 
 def run_of(keys: Array) -> Run:
@@ -129,8 +96,3 @@ def digits(keys: Array, shift: int, bits: int) -> Array:
 def _values_of_digit(keys: Array, shift: int, bits: int) -> int:
     """Return the number of values of a digit: the topmost digit may have fewer bits."""
     return 1 << min(bits, 8 * int(keys.dtype.itemsize) - shift)
-
-
-def _sign(words: Array) -> Any:
-    """Return the top bit of unsigned integers."""
-    return words.dtype.type(1 << (8 * words.dtype.itemsize - 1))

@@ -24,7 +24,7 @@ from dask_gpuselect.kernels.compiling import one_way
 from dask_gpuselect.maths.cuts import Arrays
 from dask_gpuselect.maths.runs import Runs
 
-ALSO = {
+ALSO: dict[str, dict[str, tuple[str, ...]]] = {
     "cpu": {
         **{"selection": ("cells", "spans", "rulers"), "groups": ("window_lanes",)},
         **{"sampling": ("draws",), "lanes": ("trimmed",)},
@@ -33,6 +33,8 @@ ALSO = {
         **{"selection": ("cells", "spans"), "sampling": ("spans",)},
         "lanes": ("only_lane", "only_box", "trimmed"),
     },
+    "grouped": {},
+    "reference": {"lanes": ("at_once",)},
 }
 """Modules of a backend with functions for a purpose, besides the module of the purpose's name."""
 
@@ -41,10 +43,12 @@ class Kernels:
     """The functions of a backend for one purpose."""
 
     def __init__(self, folder: str, purpose: str) -> None:
-        names = [purpose, *ALSO.get(folder, {}).get(purpose, ())]
-        own = [f"{folder}.{name}" for name in names if find_spec(f"{__package__}.{folder}.{name}")]
-        paths = [*own, f"reference.{purpose}"]
-        self._modules = [import_module(f"{__package__}.{path}") for path in paths]
+        own, defining = (
+            [f"{__package__}.{each}.{name}" for name in (purpose, *ALSO[each].get(purpose, ()))]
+            for each in (folder, "reference")
+        )
+        paths = [*filter(find_spec, own), *defining]
+        self._modules = [import_module(path) for path in dict.fromkeys(paths)]
         self._advised: Callable[[Any], Any] | None = None
         if folder == "cuda":
             self._advised = import_module(f"{__package__}.cuda.launch").advised
@@ -73,19 +77,15 @@ class Backend:
     """
 
     def __init__(self, folder: str, chunk: Any = None, dtype: Any = None) -> None:
-        self._folder, self.chunk, self.dtype = folder, chunk, dtype
+        self.folder, self.chunk, self.dtype = folder, chunk, dtype
         self._made: dict[Callable[..., Any], Any] = {}
-
-    def bound_to(self, chunk: Any, dtype: np.dtype[Any]) -> Backend:
-        """Return these kernels, bound to a chunk of theirs."""
-        return Backend(self._folder, chunk, dtype)
 
     def __getattr__(self, purpose: str) -> Any:
         if purpose.startswith("_"):
             raise AttributeError(purpose)
         if self.chunk is not None:
-            return getattr(backend_of(self._folder), purpose)
-        setattr(self, purpose, Kernels(self._folder, purpose))
+            return getattr(backend_of(self.folder), purpose)
+        setattr(self, purpose, Kernels(self.folder, purpose))
         return getattr(self, purpose)
 
     @property
@@ -95,7 +95,7 @@ class Backend:
     @property
     def is_on_device(self) -> bool:
         """True for chunks on a CUDA device (CuPy)."""
-        return self._folder == "cuda"
+        return self.folder == "cuda"
 
     @property
     def is_weighted(self) -> bool:
@@ -162,7 +162,7 @@ def of(chunk: Any, dtype: np.dtype[Any]) -> Backend:
     if isinstance(chunk, Backend):
         return chunk
     chunk = chunk if isinstance(chunk, Several) else checked_chunk(chunk, dtype)
-    return backend_for(chunk).bound_to(chunk, dtype)
+    return Backend(backend_for(chunk).folder, chunk, dtype)
 
 
 def passing(purpose: str, *names: str, of_parts: tuple[str, ...] = ()) -> Any:

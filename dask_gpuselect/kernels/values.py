@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,7 +18,7 @@ from dask_gpuselect.kernels.companions import (
     words_of,
 )
 from dask_gpuselect.kernels.compiling import one_way
-from dask_gpuselect.kernels.reference.at_once import lanes_last
+from dask_gpuselect.kernels.reference.at_once import rows_of_lanes
 from dask_gpuselect.kernels.registry import backend_for, of
 from dask_gpuselect.kernels.slots import group_codes
 from dask_gpuselect.maths.lane_cuts import join
@@ -46,8 +45,8 @@ def lane_value_counts(column: ChunkColumn, known: None = None) -> ValueCounts:
 
 def _counts_of_chunk(chunk: Any, dtype: np.dtype[Any], axes: tuple[int, ...]) -> ValueCounts:
     values, keeps = unpaired(chunk)
-    rows = _rows_of_lanes(values, axes)
-    keeps = None if keeps is None else _rows_of_lanes(keeps, axes)
+    rows = rows_of_lanes(values, axes)
+    keeps = None if keeps is None else rows_of_lanes(keeps, axes)
     n_words = 1 << 8 * dtype.itemsize
     if is_cupy(values):
         table = backend_for(values).groups.lane_counts(words_of(rows, dtype), keeps, n_words)
@@ -65,12 +64,6 @@ def _counts_of_chunk(chunk: Any, dtype: np.dtype[Any], axes: tuple[int, ...]) ->
 def _with_left_out(counts: ValueCounts, n: int) -> ValueCounts:
     """Count the elements that are left out, of `n` in each lane."""
     return replace(counts, n_left_out=n - counts.n_valid - counts.n_missing)
-
-
-def _rows_of_lanes(array: Any, axes: tuple[int, ...]) -> Any:
-    """Return the lanes of an array as rows: a copy unless each is contiguous."""
-    rows = lanes_last(array, axes)
-    return namespace(rows).reshape(rows, (math.prod(rows.shape[:-1]), rows.shape[-1]))
 
 
 @one_way

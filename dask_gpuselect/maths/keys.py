@@ -2,7 +2,7 @@
 
 The key of a float is its bits, with the sign bit flipped if it is positive and all bits flipped if
 it is negative. Zeros of both signs have the same key (Alabi et al. 2012, section 2.2, with that
-exception). The keys of NaN have no meaning.
+exception).
 """
 
 from __future__ import annotations
@@ -38,29 +38,57 @@ def selection_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def from_keys(keys: NDArray[np.uint64], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Convert keys to elements of `selection_dtype`."""
-    bits = 8 * dtype.itemsize
-    sign = np.uint64(1 << (bits - 1))
-    if dtype.kind == "i":
-        keys = keys ^ sign
-    elif dtype.kind == "f":
-        keys = np.where(keys & sign, keys ^ sign, ~keys)
-    words = keys.astype(f"u{dtype.itemsize}")
-    return words.view(dtype).astype(selection_dtype(dtype), copy=False)
+    elements: NDArray[Any] = elements_of(keys.astype(f"u{dtype.itemsize}"), dtype)
+    return elements.astype(selection_dtype(dtype), copy=False)
 
 
 def to_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
     """Convert elements of `selection_dtype` to keys."""
-    dtype = values.dtype
-    sign = np.uint64(1 << (8 * dtype.itemsize - 1))
-    if dtype.kind == "f":
-        values = values + dtype.type(0)  # makes -0.0 +0.0: both have the same key
-    keys = values.view(f"u{dtype.itemsize}").astype(np.uint64)
+    keys: NDArray[Any] = keys_of(values.view(f"u{values.dtype.itemsize}"), values.dtype)
+    return keys.astype(np.uint64)
+
+
+def keys_of(words: Any, dtype: np.dtype[Any]) -> Any:
+    """Return the keys of elements of a dtype from their bits, as unsigned integers of their size.
+
+    The arrays may be CuPy's. Every NaN has the last key, and so has NaT.
+    """
+    sign = _sign(words)
     if dtype.kind == "i":
-        return keys ^ sign
-    if dtype.kind == "f":
-        ones = np.uint64((1 << (8 * dtype.itemsize)) - 1)
-        return np.where(keys & sign, ones & ~keys, keys | sign)
+        return words ^ sign
+    if dtype.kind in "mM":
+        return (words ^ sign) - words.dtype.type(1)  # NaT, the least integer, gets the largest key
+    if dtype.kind != "f":
+        return words
+    signed = words.view(f"i{dtype.itemsize}")
+    keys = (signed >> (8 * dtype.itemsize - 1)).view(words.dtype)  # all ones if negative
+    keys |= sign
+    keys ^= words
+    keys[words == sign] = sign
+    infinity = np.array(np.inf, dtype).view(words.dtype)[()]
+    keys[(words & ~sign) > infinity] = ~words.dtype.type(0)
     return keys
+
+
+def elements_of(keys: Any, dtype: np.dtype[Any]) -> Any:
+    """Return the elements of a dtype that have these keys of its size; zeros are positive."""
+    sign = _sign(keys)
+    if dtype.kind == "i":
+        keys = keys ^ sign
+    elif dtype.kind in "mM":
+        keys = (keys + keys.dtype.type(1)) ^ sign
+    elif dtype.kind == "f":
+        positive = keys.view(f"i{dtype.itemsize}") >> (8 * dtype.itemsize - 1)  # ones if positive
+        flipped = np.invert(positive, out=positive).view(keys.dtype)
+        flipped |= sign
+        flipped ^= keys
+        keys = flipped
+    return keys.view(dtype)
+
+
+def _sign(words: Any) -> Any:
+    """Return the top bit of unsigned integers."""
+    return words.dtype.type(1 << (8 * words.dtype.itemsize - 1))
 
 
 def unused_key(dtype: np.dtype[Any]) -> int | None:

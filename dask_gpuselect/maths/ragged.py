@@ -39,10 +39,10 @@ from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import from_keys, to_keys
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
 
-SortedInGroups = Callable[[NDArray[Any], NDArray[np.int32], int], NDArray[Any]]
-"""Function that sorts elements group by group, ascending within each.
+InGroups = Callable[[Sequence[tuple[Any, Any]], int], tuple[NDArray[Any], IntArray, IntArray]]
+"""Function that sorts elements by group and value, from pairs of elements and group numbers.
 
-Arguments are the elements, the group number of each, and the number of groups.
+Its other argument is the number of groups; `reference.groups.in_groups` describes it.
 """
 
 # Runs of up to so many elements have all of them as pivots: fewer pivots would save little.
@@ -108,10 +108,10 @@ class CellTally(Joined):
         both = (totals(self.cells, each, n_cells) for each in (self.inside, self.equal))
         return np.stack([*both], axis=1)
 
-    def in_one_order(self, n_cells: int, by: SortedInGroups) -> Tally:
+    def in_one_order(self, n_cells: int, by: InGroups) -> Tally:
         """Return the tally of all slots as one array, with candidates sorted by cell and value."""
-        candidates = Candidates(by(self.candidates, self.of_cells, n_cells), is_ordered=True)
-        return tally_of_cells(self.counts(n_cells), candidates)
+        ordered, *_ = by([(self.candidates, self.of_cells)], n_cells)
+        return tally_of_cells(self.counts(n_cells), Candidates(ordered, is_ordered=True))
 
     def each(self, brackets: Brackets) -> Iterator[tuple[int, Brackets, Tally]]:
         """Yield the number of each slot that has elements, its own brackets and its own tally."""

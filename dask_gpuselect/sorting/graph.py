@@ -368,7 +368,8 @@ def _in_pieces(
     marks = as_dtype(division.values, plan.dtype)
     known = (division.below, division.upto)
     ends = division.ends if plan.spill is None else None
-    dealt = ordering.dealt(values, marks, plan.dtype, has_order=has_order, known=known, ends=ends)
+    about = values, marks, plan.dtype
+    dealt: Dealt = ordering.dealt(*about, has_order=has_order, known=known, ends=ends)
     if len(values) == division.ends[-1] and np.array_equal([dealt.below, dealt.upto], known):
         return dealt
     raise ChunksChangedError(

@@ -192,16 +192,15 @@ def counted(n: int, itemsize: int) -> Iterator[Work]:
 
         return wrapped
 
+    def is_kernel(each: Any) -> bool:
+        is_own = inspect.isfunction(each) and each.__module__ == kernels.__name__
+        return is_own and each.__name__[0] != "_"
+
+    of_purposes = [each for each in vars(kernels).values() if isinstance(each, SimpleNamespace)]
     with ExitStack() as stack:
-        of_purposes = [each for each in vars(kernels).values() if isinstance(each, SimpleNamespace)]
         for owner in (kernels, *of_purposes):
-            result = {
-                name: noting(kernel)
-                for name, kernel in vars(owner).items()
-                if inspect.isfunction(kernel) and kernel.__module__ == kernels.__name__
-                if name[0] != "_"
-            }
-            stack.enter_context(mock.patch.multiple(owner, **result))
+            own = {name: noting(each) for name, each in vars(owner).items() if is_kernel(each)}
+            stack.enter_context(mock.patch.multiple(owner, **own))
         yield work
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.arrays import to_host
 from dask_gpuselect.kernels.compiling import kernel_of, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.draws import mixed_word
@@ -24,13 +25,13 @@ MOST_IN_TURN = 32  # arrays; NumPy's iterators take 32, or 64 in later versions
 Words = NDArray[np.uint64]
 
 
-def mixed_in(start: int, chunk: NDArray[Any]) -> int:
+def mixed_in(start: int, chunk: Any) -> int:
     """Return 64 bits that depend on a number and on all bytes of a chunk, in C order.
 
     States take the words in turn. Then every eighth state is joined by xor, and the eight results
     are mixed one after the other.
     """
-    given = np.require(chunk, requirements=["C", "A"]).reshape(-1).view(np.uint8)
+    given = np.require(to_host(chunk), requirements=["C", "A"]).reshape(-1).view(np.uint8)
     n_words = len(given) // 8
     states = _first_states(start, min(STATES, max(n_words, 1)))
     _mix(given[: 8 * n_words].view(np.uint64), states)
@@ -45,17 +46,17 @@ def mixed_in(start: int, chunk: NDArray[Any]) -> int:
     return word
 
 
-def summed(start: int, columns: Sequence[NDArray[Any]]) -> int:
+def summed(start: int, columns: Sequence[Any]) -> int:
     """Return 64 bits that depend on a number and on the elements of some arrays, in any order.
 
     The elements at the same place of all arrays are hashed together; the place itself is not.
 
     Parameters
     ----------
-    columns : sequence of ndarray
+    columns : sequence of array
         At least one array of unsigned integers; all have one shape.
     """
-    return mixed((start ^ _sum(columns)) & MASK)
+    return mixed((start ^ _sum([to_host(each) for each in columns])) & MASK)
 
 
 def mixed(word: int) -> int:

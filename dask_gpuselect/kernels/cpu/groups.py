@@ -112,7 +112,7 @@ def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
         places = np.unique([lower[:, group], upper[:, group]]) - start
         long_lanes.divide(ordered[start : stops[group]], places.tolist())
     padded = ordered if len(ordered) else np.zeros(1, ordered.dtype)
-    return reference.elements_of_places((lower, upper), padded.__getitem__, n_valid, n_missing)
+    return Lanes(padded[lower].T, padded[upper].T, n_valid, n_missing)
 
 
 @until_compiled(reference.value_counts)
@@ -134,13 +134,6 @@ def places_in_groups(codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntA
     part = np.arange(len(codes)), codes.astype(np.int32, copy=False)
     ordered, stops, _ = _dealt([part], n_groups)
     return ordered, np.diff(stops, prepend=0)
-
-
-@until_compiled(reference.sorted_in_groups)
-def sorted_in_groups(values: NDArray[Any], codes: NDArray[np.int32], n_groups: int) -> NDArray[Any]:
-    """Sort elements within their groups; see `reference.groups.sorted_in_groups`."""
-    ordered, _, _ = in_groups([(values, codes)], n_groups)
-    return ordered
 
 
 @until_compiled(reference.in_groups)

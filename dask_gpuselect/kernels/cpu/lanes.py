@@ -17,24 +17,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import in_kind, to_host
-from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, unstretched
+from dask_gpuselect.kernels.companions import (
+    Accompanied,
+    ChunkColumn,
+    each_array,
+    unstretched,
+    values_of,
+)
 from dask_gpuselect.kernels.compiling import until_compiled
 from dask_gpuselect.kernels.cpu import few, long_lanes, narrow, row_networks, weighed_lanes
 from dask_gpuselect.kernels.cpu.few import lay, tiles
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
 from dask_gpuselect.kernels.cpu.lane_nearest import pick_nearest
 from dask_gpuselect.kernels.reference import at_once
-from dask_gpuselect.kernels.reference.at_once import quotients as quotients
 from dask_gpuselect.kernels.reference.lane_passes import in_turn
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_cuts import (
-    LaneOrder,
-    Lanes,
-    RanksOfLanes,
-    join,
-)
+from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, RanksOfLanes, join
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
 
@@ -72,30 +72,25 @@ def parts_of(column: ChunkColumn) -> list[Part]:
         else elements(chunk)
         for chunk in chunks
     ]
-    return [_in_one_row(part) for part in parts] if all(map(_is_one_row, parts)) else parts
-
-
-def _arrays_of(part: Part) -> list[NDArray[Any]]:
-    return [part.values, *part.companions.values()] if isinstance(part, Accompanied) else [part]
+    are_rows = all(map(_is_one_row, parts))
+    return [each_array(part, _in_one_row) for part in parts] if are_rows else parts
 
 
 def _is_one_row(part: Part) -> bool:
     """Return whether the axes of lanes become one without a copy."""
+    arrays = [part.values, *part.companions.values()] if isinstance(part, Accompanied) else [part]
     return all(
         outer == size * inner
-        for array in _arrays_of(part)
+        for array in arrays
         for outer, inner, size in zip(
             array.strides[:-2], array.strides[1:-1], array.shape[1:-1], strict=True
         )
     )
 
 
-def _in_one_row(part: Part) -> Part:
+def _in_one_row(array: NDArray[Any]) -> NDArray[Any]:
     """Merge the axes of lanes."""
-    if isinstance(part, Accompanied):
-        arrays = {name: _in_one_row(array) for name, array in part.companions.items()}
-        return Accompanied(_in_one_row(part.values), **arrays)
-    return part.reshape(math.prod(part.shape[:-1]), part.shape[-1])
+    return array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
 
 
 def _beside(companion: Any, axes: tuple[int, ...]) -> NDArray[Any]:
@@ -148,7 +143,7 @@ def _is_selected(parts: Sequence[Part], n_answers: int) -> bool:
     is_usual = dtype.kind not in "Mm" and not narrow.is_narrow(dtype)
     if not (is_usual and long_lanes.is_selected_faster(n, n_answers)):
         return False
-    is_beside = any(_arrays_of(part)[0].strides[-1] != dtype.itemsize for part in parts)
+    is_beside = any(values_of(part).strides[-1] != dtype.itemsize for part in parts)
     n_lanes = math.prod(parts[0].shape[:-1])
     return not (is_beside and row_networks.are_faster(n, n_lanes, dtype))
 

@@ -32,7 +32,6 @@ from dask_gpuselect.kernels.cuda.source import (
     pieces_of,
     words_memory,
 )
-from dask_gpuselect.kernels.reference.groups import elements_of_places
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.group_guess import WIDTH, GatheredGroups, sample_size, shares_of
@@ -185,7 +184,8 @@ def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
         return lanes
     keys, n_valid, n_missing = _in_groups(parts, n_groups)
     places = ranks_in_one_order(n_valid, ranks)
-    return elements_of_places(places, keys.elements_at, n_valid, n_missing)
+    lower, upper = (keys.elements_at(each).T for each in places)
+    return Lanes(lower, upper, n_valid, n_missing)
 
 
 def value_counts(parts: Iterable[tuple[Array, Array]], n_groups: int, n_words: int) -> IntArray:

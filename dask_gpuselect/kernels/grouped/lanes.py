@@ -1,54 +1,35 @@
-"""Lanes that are the groups of `maths.runs.Runs`, the only chunk of a column. See `maths.runs`."""
+"""Lanes that are the groups of `maths.runs.Runs`, the only chunk of a column.
+
+`reference.lanes` describes the functions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dask_gpuselect.arrays import in_kind
-from dask_gpuselect.kernels.companions import ChunkColumn
 from dask_gpuselect.maths import runs
-from dask_gpuselect.maths.boxes import Rule
-from dask_gpuselect.maths.lane_boxes import LaneBoxes
-from dask_gpuselect.maths.lane_cuts import LaneOrder
-from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
+from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 from dask_gpuselect.maths.runs import Runs
 
 
-def parts_of(column: ChunkColumn) -> Sequence[Runs]:
-    """Return the only chunk of a column."""
-    return column.chunks
+def _of_columns(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function of a column from one of its only chunk."""
+    return lambda column, *given, **how: function(column.chunks[0], *given, **how)
 
 
-def answer_lanes(column: ChunkColumn, question: LaneOrder) -> Any:
-    """Answer a question for every group, in kind; see `reference.lanes.answer_lanes`."""
-    (own,) = column.chunks
-    return in_kind(runs.answered(own, question), own.home)
-
-
-def box_lanes(
-    column: ChunkColumn, question: LaneOrder, rule: Rule, *, omits_nan: bool
-) -> LaneBoxes | None:
-    """Compute the box plot of every group; see `reference.lanes.box_lanes`."""
-    boxes: LaneBoxes | None = column.chunks[0].boxes(question, rule)
-    return boxes
-
-
-def answers_and_ends(
-    column: ChunkColumn, question: LaneOrder, bounds_of: BoundsOf, most: int
-) -> tuple[NDArray[np.float64], LaneEnds]:
-    """Answer a question, and collect elements; see `reference.lanes.answers_and_ends`."""
-    return runs.answers_and_ends(column.chunks[0], question, bounds_of, most)
+parts_of = _of_columns(lambda own: [own])
+answer_lanes = _of_columns(lambda own, question: in_kind(runs.answered(own, question), own.home))
+answers_and_ends = _of_columns(runs.answers_and_ends)
+box_lanes = _of_columns(lambda own, question, rule, **_: own.boxes(question, rule))
 
 
 def lane_ends(parts: Sequence[Runs], bounds: Bounds, most: int) -> LaneEnds:
-    """Collect the elements beyond the bounds of every group; see `reference.lanes.lane_ends`."""
+    """Collect the elements beyond the bounds of every group, at most `most` of each side."""
     return runs.ends(parts[0], bounds, most)
 
 
-def deviations(own: Runs, centre: Any, dtype: np.dtype[Any]) -> Runs:
-    """Return the distances of elements from the centres of their groups."""
+def deviations(own: Runs, centre: Any, dtype: Any) -> Runs:
+    """Return the distances of elements from the centres of their groups, in the given dtype."""
     return own.distances(centre, dtype)

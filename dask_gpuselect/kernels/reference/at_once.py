@@ -22,6 +22,12 @@ def lanes_last(chunk: Any, axes: tuple[int, ...]) -> Any:
     return namespace(chunk).reshape(moved, (*shape, n))
 
 
+def rows_of_lanes(array: Any, axes: tuple[int, ...]) -> Any:
+    """Return the lanes of an array as rows: a view where each is contiguous, else a copy."""
+    rows = lanes_last(array, axes)
+    return namespace(rows).reshape(rows, (math.prod(rows.shape[:-1]), rows.shape[-1]))
+
+
 def answer_group_lanes(*_: Any, **__: Any) -> None:
     """Answer a question for every group of every lane, ``(n_answers, n_groups, n_lanes)``, in kind.
 

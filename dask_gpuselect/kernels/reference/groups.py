@@ -97,8 +97,8 @@ def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
     own = backend_for(parts[0][0]).groups
     ordered, n_valid, n_missing = own.in_groups(parts, n_groups)
     padded = ordered if len(ordered) else np.zeros(1, ordered.dtype)
-    places = ranks_in_one_order(n_valid, ranks)
-    return elements_of_places(places, padded.__getitem__, n_valid, n_missing)
+    lower, upper = ranks_in_one_order(n_valid, ranks)
+    return Lanes(padded[lower].T, padded[upper].T, n_valid, n_missing)
 
 
 def value_counts(parts: Iterable[tuple[Any, Any]], n_groups: int, n_words: int) -> IntArray:
@@ -121,17 +121,6 @@ def lane_counts(*_: Any, **__: Any) -> None:
     The lanes are rows, with a mask of the same shape or None. The result is None where it is as
     fast to count one lane after the other.
     """
-
-
-def elements_of_places(
-    places: tuple[IntArray, IntArray],
-    elements_at: Callable[[IntArray], NDArray[Any]],
-    n_valid: IntArray,
-    n_missing: IntArray,
-) -> Lanes:
-    """Take the lower and upper elements of every group, one lane per group."""
-    lower, upper = map(elements_at, places)
-    return Lanes(lower.T, upper.T, n_valid, n_missing)
 
 
 def places_in_groups(codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntArray]:

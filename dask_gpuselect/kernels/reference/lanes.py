@@ -22,14 +22,7 @@ from dask_gpuselect.arrays import (
 )
 from dask_gpuselect.kernels.companions import ChunkColumn, with_companions
 from dask_gpuselect.kernels.cpu import lanes as host
-from dask_gpuselect.kernels.reference.at_once import answer_group_lanes as answer_group_lanes
-from dask_gpuselect.kernels.reference.at_once import answer_only_lane as answer_only_lane
-from dask_gpuselect.kernels.reference.at_once import box_alone as box_alone
-from dask_gpuselect.kernels.reference.at_once import box_lanes as box_lanes
-from dask_gpuselect.kernels.reference.at_once import lane_deviations as lane_deviations
 from dask_gpuselect.kernels.reference.at_once import lanes_last
-from dask_gpuselect.kernels.reference.at_once import quotients as quotients
-from dask_gpuselect.kernels.reference.at_once import trimmed_lanes as trimmed_lanes
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import LaneOrder, join
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds

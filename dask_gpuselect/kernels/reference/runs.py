@@ -5,20 +5,13 @@ The reference answers None: tables whose rows are groups are then as fast.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 
-from dask_gpuselect.kernels.companions import Accompanied
-from dask_gpuselect.maths.boxes import Rule
-from dask_gpuselect.maths.lane_boxes import LaneBoxes
-from dask_gpuselect.maths.lane_cuts import LaneOrder
-from dask_gpuselect.maths.runs import Runs
+def sorted_runs(*_: Any, **__: Any) -> None:
+    """Sort the elements of each group, as `maths.runs.Runs`.
 
-
-def sorted_runs(chunks: Sequence[Accompanied], dtype: np.dtype[Any], n_groups: int) -> Runs | None:
-    """Sort the elements of each group; None where tables of groups are as fast.
+    None where tables of groups are as fast.
 
     Parameters
     ----------
@@ -29,19 +22,17 @@ def sorted_runs(chunks: Sequence[Accompanied], dtype: np.dtype[Any], n_groups: i
     n_groups : int
         Number of groups.
     """
-    return None
 
 
-def boxes_of_groups(
-    chunks: Sequence[Accompanied],
-    dtype: np.dtype[Any],
-    n_groups: int,
-    question: LaneOrder,
-    rule: Rule,
-) -> LaneBoxes | None:
-    """Compute the box of each group; None where sorting all elements is as fast.
+def boxes_of_groups(*_: Any, **__: Any) -> None:
+    """Compute the box of each group, as `LaneBoxes`; None where sorting all elements is as fast.
 
-    The first parameters are those of `sorted_runs`. `question` tells how the quantiles of `rule`
-    follow from elements.
+    Parameters
+    ----------
+    chunks, dtype, n_groups
+        As for `sorted_runs`.
+    question : LaneOrder
+        How the quantiles of `rule` follow from elements.
+    rule : Rule
+        How boxes are drawn.
     """
-    return None

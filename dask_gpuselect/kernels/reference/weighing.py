@@ -291,16 +291,19 @@ def sorted_sample(bound: Backend, size: int, *, n_answers: int = 1) -> tuple[Wei
     return WeightedSample.of(values[order], weights[order]), size / max(n, 1)
 
 
-def near_shares(
-    chunk: Accompanied, first: Sequence[float], last: Sequence[float]
-) -> NDArray[Any] | None:
+def near_shares(*_: Any, **__: Any) -> None:
     """Find elements at which some shares of the weight are probably reached, and their neighbours.
 
     They are distinct and ascending, from each first share to the last one. The sums may be rounded.
-    Return None if a sample narrows brackets as fast.
+    None where a sample narrows brackets as fast.
+
+    Parameters
+    ----------
+    chunk : Accompanied
+        A chunk with weights.
+    first, last : sequence of float
+        Shares of the weight.
     """
-    del chunk, first, last
-    return None
 
 
 def products(
