@@ -193,8 +193,7 @@ def counted(n: int, itemsize: int) -> Iterator[Work]:
         return wrapped
 
     def is_kernel(each: Any) -> bool:
-        is_own = inspect.isfunction(each) and each.__module__ == kernels.__name__
-        return is_own and each.__name__[0] != "_"
+        return inspect.isfunction(each) and each.__module__ == kernels.__name__
 
     of_purposes = [each for each in vars(kernels).values() if isinstance(each, SimpleNamespace)]
     with ExitStack() as stack:

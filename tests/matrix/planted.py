@@ -188,7 +188,8 @@ ROWS = {
     "a chunk is copied four times": (
         "kernels/registry.py",
         "            self._made[make] = ",
-        "            self.copies = [values_of(self.chunk).copy() for _ in range(6)]\n"
+        "            whole = getattr(self.chunk, 'values', self.chunk)\n"
+        "            self.copies = [whole.copy() for _ in range(6)]\n"
         "            self._made[make] = ",
     ),
     "the compiled tally takes an element above a bar for one below": (
