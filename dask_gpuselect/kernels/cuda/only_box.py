@@ -47,7 +47,7 @@ def box_alone(values: Array, question: ElementOrder, rule: Rule) -> LaneBoxes | 
         cupy.cuda.get_current_stream().synchronize()
     if not started.is_complete():
         return None
-    return box_of(room.box_results, n, rule, selection_dtype(dtype))
+    return box_of(room.box_results, n, rule, dtype)
 
 
 def most_listed(order: ElementOrder, n: int, rule: Rule) -> int:
@@ -58,7 +58,7 @@ def most_listed(order: ElementOrder, n: int, rule: Rule) -> int:
 
 
 def box_of(host: NDArray[Any], n: int, rule: Rule, dtype: np.dtype[Any]) -> LaneBoxes | None:
-    """Make the box of n elements of a `selection_dtype` from the bytes of kernels: `BoxFound`.
+    """Make the box of n elements of a dtype from the bytes of kernels: `BoxFound`.
 
     None if quartiles are infinite, or whiskers reach the extremes because quartiles are equal.
     """
@@ -70,8 +70,9 @@ def box_of(host: NDArray[Any], n: int, rule: Rule, dtype: np.dtype[Any]) -> Lane
     is_open = rule.autorange and q[0] == q[2]
     if is_open or not np.isfinite(q).all():
         return None
-    elements = host[listed_at:].view(dtype)[: 2 * k].reshape(2, k)
-    nearest = unsigned_zero(from_keys(np.array([~results["least"], results["most"]]), dtype))
+    kind, ends = selection_dtype(dtype), np.array([~results["least"], results["most"]])
+    elements = host[listed_at:].view(kind)[: 2 * k].reshape(2, k)
+    nearest = unsigned_zero(from_keys(ends, dtype))
     numbers = int(results["n_below"]), int(results["n_above"])
     low, high = (
         _outermost(elements[i, : results["n_listed"][i]], numbers[i], k, nearest[i], answers[3 + i])
