@@ -192,6 +192,9 @@ def _compared(dtype: np.dtype[Any]) -> Iterator[tuple[np.dtype[Any], frozenset[s
         yield np.dtype(np.uint16), _WINDOWS
     if dtype.kind in "biu" and size < 8:
         yield np.dtype(np.uint64), _WINDOWS  # distances from medians
+        yield np.dtype(f"u{2 * size}"), frozenset({"window_blocks"})  # masked elements
+        for floats in (np.float32, np.float64)[size // 4 :]:
+            yield np.dtype(floats), frozenset({"window_floats"})
     yield np.dtype(np.uint8), frozenset({"windows"})  # marks
     yield np.dtype(np.int64), frozenset({"groups"}) | _SORTING  # places
     yield np.dtype(np.uint64), _SORTING

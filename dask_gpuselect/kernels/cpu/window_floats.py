@@ -15,10 +15,15 @@ from dask_gpuselect.kernels.compiling import called_by_kernels, kernel_of
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.scalars import mean_of
 from dask_gpuselect.kernels.cpu.window_code import ROW, code_of, run_code
-from dask_gpuselect.kernels.cpu.window_networks import Network, found_of, per_byte
+from dask_gpuselect.kernels.cpu.window_networks import Network, found_of, per_byte, places_of
 from dask_gpuselect.kernels.reference.windows import lanes_of
-from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.windows import Frame, Shape, WindowOrder, ranks_by_count, strides_of
+from dask_gpuselect.maths.windows import (
+    Frame,
+    WindowOrder,
+    ranks_by_count,
+    strides_of,
+    unpadded,
+)
 
 RARE = 32  # one of as many windows may have fewer elements than its network assumes
 SAMPLE = 4096  # elements that tell how many are missing
@@ -47,15 +52,17 @@ def answers(
     if frame.footprint is not None or needed > n:
         return None
     if may_lack and needed < n:
-        some = values.reshape(-1)[:: values.size // SAMPLE | 1]
-        share = float((some == some).mean())  # noqa: PLR0124
+        sample = values.reshape(-1)[:: values.size // SAMPLE | 1]
+        share = float((sample == sample).mean())  # noqa: PLR0124
         fewest = n * share - 3 * math.sqrt(n * share * (1 - share))
         # A network of few ranks is short.
         assumed = needed if n <= FEWEST else max(needed, min(n * 3 // 4, math.floor(fewest)))
     out = np.empty((order.n_answers, math.prod(frame.shape(values.shape))), values.dtype)
     lower, upper, weights = ranks_by_count(order, n)
-    begins, places, length = layout_of(values.shape, frame)
-    flat, layout = values.reshape(-1), (begins, places, length, frame.size[-1] - 1)
+    strides = tuple(strides_of(values.shape).tolist())
+    rows, *_ = places_of(unpadded(values.shape)[:-1], strides, frame.size, frame.step, 0)
+    flat, length = values.reshape(-1), frame.shape(values.shape)[-1]
+    layout = rows, length, frame.size[-1] - 1
     rare = np.empty(out.shape[1] // RARE + 4 * n, np.int64)
     n_rare = -1
     while n_rare < 0:
@@ -69,32 +76,18 @@ def answers(
         assumed = needed
     if n_rare:
         row, column = np.divmod(rare[:n_rare], length)
-        own = np.add.outer(places, np.arange(frame.size[-1])).reshape(-1)
-        rows = flat[(begins[row] + column)[:, None] + own]
-        rows.sort(axis=-1)
-        counts = np.count_nonzero(rows == rows, axis=-1)  # noqa: PLR0124
-        out[:, rare[:n_rare]] = order.lane_values(lanes_of(rows, counts, 0 * counts, order))
+        firsts = rows[row] + column[:, None]
+        some = flat[firsts[..., None] + np.arange(frame.size[-1])].reshape(n_rare, -1)
+        some.sort(axis=-1)
+        counts = np.count_nonzero(some == some, axis=-1)  # noqa: PLR0124
+        out[:, rare[:n_rare]] = order.lane_values(lanes_of(some, counts, 0 * counts, order))
     return out
-
-
-def layout_of(padded: Shape, frame: Frame) -> tuple[IntArray, IntArray, int]:
-    """Return where rows of windows begin, where their other rows lie from there, and a length.
-
-    The length is the number of windows in a row.
-    """
-    *strides, _ = strides_of(padded).tolist()
-    *others, length = frame.shape(padded)
-    begins = rows = np.zeros((), np.int64)
-    for stride, n, size, step in zip(strides, others, frame.size, frame.step, strict=False):
-        begins = np.add.outer(begins, np.arange(n) * (stride * step))
-        rows = np.add.outer(rows, np.arange(size) * stride)
-    return begins.reshape(-1), rows.reshape(-1), length
 
 
 @kernel_of("f8 f4")
 def _answer_floats(
     values: t.Values,
-    layout: tuple[t.Places, t.Places, int, int],
+    layout: tuple[t.IntRows, int, int],
     code: tuple[int, int, int],
     ranks: tuple[t.IntRows, t.IntRows, t.RealRows, int],
     rules: tuple[int, int, int],
@@ -108,27 +101,27 @@ def _answer_floats(
     fewer than are assumed, such as those at the ends, with their numbers in `rare`; -1, unfinished,
     if there are more than that holds.
     """
-    begins, places, length, reach = layout
+    places, length, reach = layout
     of_lower, of_upper, weights, n_found = ranks
     needed, assumed, mixes = rules
     kind = values.dtype.type
     infinity = kind(np.inf)
     room = per_byte(values, ROW)
     width = room + per_byte(values, code[2])
-    n_rows = places.size
+    n_rows = places.shape[1]
     rows, found = np.empty((n_rows, width), values.dtype), np.empty((n_found, room), values.dtype)
     row_places = np.int64(rows.ctypes.data) + np.arange(n_rows) * (width * values.itemsize)
     scratch = np.empty(code[1], np.uint8)
     lacks, counts = np.empty(width, np.int32), np.empty(room, np.int32)
     chosen = np.empty((2, room), values.dtype)
     n_rare = 0
-    for row in range(begins.size):
+    for row in range(places.shape[0]):
         for start in range(0, length, room):
             stop = min(room, length - start)
             n, to = stop + reach, row * length + start
             lacks[:n] = 0
             for i in range(n_rows):
-                first = begins[row] + places[i] + start
+                first = places[row, i] + start
                 source, own = values[first : first + n], rows[i]
                 for j in range(n):
                     is_nan = source[j] != source[j]

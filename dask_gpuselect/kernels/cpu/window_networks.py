@@ -257,7 +257,7 @@ def rows_of(
     flat = words.reshape(-1)
     # The stride of an axis of one element may be any number, as in ``x[::-1]`` of one row.
     strides = flat.reshape(words.shape).strides
-    places, is_last, first = _places(tuple(padding), strides, frame.size, frame.step, most)
+    places, is_last, first = places_of(tuple(padding), strides, frame.size, frame.step, most)
     rest = flat[first // words.itemsize :]
     copied = np.empty(rest.size + code.n_beyond // words.itemsize, words.dtype)
     copied[: rest.size] = rest
@@ -275,7 +275,7 @@ def address_of(array: NDArray[Any]) -> int:
 
 
 @lru_cache(maxsize=8)  # of at most 1 MiB each
-def _places(
+def places_of(
     padding: tuple[Piecewise, ...], strides: Shape, size: Shape, step: Shape, most: int
 ) -> tuple[IntArray, NDArray[np.bool_], int]:
     """Return where the rows of windows are, which lie behind `most`, and the first of these."""
