@@ -44,11 +44,11 @@ class Kernels:
 
     def __init__(self, folder: str, purpose: str) -> None:
         own, defining = (
-            [f"{__package__}.{each}.{name}" for name in (purpose, *ALSO[each].get(purpose, ()))]
+            [f"{each}.{name}" for name in (purpose, *ALSO[each].get(purpose, ()))]
             for each in (folder, "reference")
         )
-        paths = [*filter(find_spec, own), *defining]
-        self._modules = [import_module(path) for path in dict.fromkeys(paths)]
+        paths = [*(path for path in own if find_spec(f"{__package__}.{path}")), *defining]
+        self._modules = [import_module(f"{__package__}.{path}") for path in dict.fromkeys(paths)]
         self._advised: Callable[[Any], Any] | None = None
         if folder == "cuda":
             self._advised = import_module(f"{__package__}.cuda.launch").advised
