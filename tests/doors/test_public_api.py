@@ -255,7 +255,7 @@ ONLY_THESE: dict[str, tuple[str, set[str]]] = {
             *(f"engine.{name}" for name in (
                 "collection", "columns", "door", "exchange", "expressions", "frames", "rounds",
                 "halos", "keeping", "narrowing", "loads", "pilot", "graphs", "reads", "scratch",
-                "shuffles", "slots", "source", "stretches", "row_halos", "moves",
+                "shuffles", "slots", "source", "group_loads", "row_halos", "moves",
             )),
         },
     ),
