@@ -70,9 +70,10 @@ lane_passes = passing(
 )
 lanes = passing(
     "lanes",
-    *("answer_group_lanes", "answer_lanes", "answer_only_lane", "answers_and_ends", "box_alone"),
-    *("box_lanes", "lane_deviations", "quotients", "trimmed_lanes"),
+    *("answer_group_lanes", "answer_lanes", "answers_and_ends", "box_lanes", "lane_deviations"),
+    *("quotients", "trimmed_lanes"),
     of_parts=("lane_ends",),
+    alone=("answer_only_lane", "box_alone"),
 )
 runs = passing("runs", "boxes_of_groups", "sorted_runs")
 sampling = passing("sampling", "is_best_whole")
