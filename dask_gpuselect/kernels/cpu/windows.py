@@ -269,7 +269,7 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     if answers is not None:
         return answers
     keys, keeps, has_missing = _keys(chunk, own)
-    last, words = ~keys.dtype.type(0), keys.dtype
+    last, words, shift = ~keys.dtype.type(0), keys.dtype, keys.dtype.type(0)
     # Then blocks mark windows of few elements by NaN, and nothing is counted.
     is_marked = _is_plain_float(own, order) and order.mixes < 2
     is_marked &= order.skips_missing or keeps is None
@@ -282,12 +282,14 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
             if own.kind in "biu" and words.itemsize < 8:  # the last one may be an element
                 keys = keys.astype(f"u{2 * words.itemsize}")
             elif own.kind in "iu" and (keys == last).any(where=keeps):
-                return reference.answer(chunk, dtype, frame, order)
+                if not keys.all(where=keeps):  # the first one is an element, too
+                    return reference.answer(chunk, dtype, frame, order)
+                keys, shift = keys - words.type(1), words.type(1)
             keys, has_missing = np.where(keeps, keys, ~keys.dtype.type(0)), True
         least = order.least if order.skips_missing else max(order.least, frame.n)
         least = least if is_marked else 1
         chosen = window_blocks.elements(keys, has_missing, frame, order, least)
-    found = _found([each.astype(words, copy=False) for each in chosen], own, order)
+    found = _found([each.astype(words, copy=False) + shift for each in chosen], own, order)
     return _finished(found, counted, own, order, frame.n).reshape(-1, *shape)
 
 
