@@ -167,7 +167,7 @@ def picked(runs: Runs, wanted: WantedQuantiles) -> Lanes:
 # --- Ends -----------------------------------------------------------------------------------------
 
 
-def inside(runs: Runs, bounds: Bounds) -> tuple[IntArray, IntArray]:
+def places_inside(runs: Runs, bounds: Bounds) -> tuple[IntArray, IntArray]:
     """Find the places where the elements inside the bounds of each run begin and end."""
     n_runs, dtype, (least, largest) = len(runs.stops), runs.dtype, extremes_of(runs.dtype)
     lowest = [smallest_from(bound, dtype) for bound in bounds[0].tolist()]
@@ -192,7 +192,7 @@ def ends(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:
     assert not runs.has_weights
     n_valid, starts, stops = runs.n_valid, runs.starts, runs.stops
     least, largest = extremes_of(runs.dtype)
-    (inner, outer), is_number = inside(runs, bounds), ~np.isnan(bounds)
+    (inner, outer), is_number = places_inside(runs, bounds), ~np.isnan(bounds)
     n_low, n_high = np.minimum(inner - starts, most), np.minimum(stops - outer, most)
     low_places, high_places = ahead(starts, n_low), ahead(stops - 1, n_high, -1)
     singles = np.concatenate([starts, stops - 1, inner, outer - 1])

@@ -42,7 +42,7 @@ from dask_gpuselect.maths.keys import to_keys
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.runs import Runs, answered, inside
+from dask_gpuselect.maths.runs import Runs, answered, places_inside
 from dask_gpuselect.maths.tables import ahead
 
 RUN_BOX = source.record("run_boxes.cu", "RunBox")
@@ -174,7 +174,7 @@ class SortedRuns(Runs):
         assert self.weights is not None
         q = answered(self, question).astype(np.float64)
         bounds = np.stack(rule.fences(q))
-        inner, outer = inside(self, bounds)
+        inner, outer = places_inside(self, bounds)
         edges = self.weights_before(np.concatenate([self.starts, inner, outer, self.stops]))
         begin, below, above, end = (edges[i * len(inner) : (i + 1) * len(inner)] for i in range(4))
         measures = (each.rounded() for each in (end - begin, below - begin, end - above))
