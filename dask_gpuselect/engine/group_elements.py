@@ -22,11 +22,9 @@ from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.companions import concatenated
 from dask_gpuselect.engine.groups import ForGroups, GroupedLanes, Grouping, PerGroup, Piece, taken
 from dask_gpuselect.engine.questions import Block, LaneLoad, LaneLoads, of_merged
-from dask_gpuselect.engine.source import itself
 from dask_gpuselect.kernels.companions import (
     Accompanied,
     ChunkColumn,
-    CodesOf,
     each_array,
     values_of,
 )
@@ -65,17 +63,14 @@ class GroupsOfAll(GroupedLanes):
     Counts of every value in each group may answer it, for dtypes of few values.
     """
 
-    def names_in(self, chunks: Sequence[Accompanied]) -> tuple[Labels | None, CodesOf]:
-        """Return the labels in some chunks, and a function from labels to group numbers.
-
-        The labels are None if the groups are known before.
-        """
+    def names_in(self, chunks: Sequence[Accompanied]) -> Labels | None:
+        """Return the labels in some chunks, or None if the groups are known before."""
         if not self.grouping.is_lazy:
-            return None, codes_of_names(None)
+            return None
         names = union([kernels.labels.distinct(chunk.labels) for chunk in chunks])
         if self.grouping.is_numbered:
             names = names[names >= 0]  # -1 is no group
-        return names, codes_of_names(names)
+        return names
 
     def n_groups_of(self, names: Labels | None) -> int:
         return self.grouping.number if names is None else len(names)
@@ -91,9 +86,9 @@ class GroupsOfAll(GroupedLanes):
         return super().loads
 
     def _count_values(self, column: ChunkColumn, known: None) -> Named:
-        names, codes_of = self.names_in(column.chunks)
-        n_groups = self.n_groups_of(names)
-        return Named(names, group_value_counts(column.chunks, column.dtype, codes_of, n_groups))
+        names = self.names_in(column.chunks)
+        chunks, n_groups = coded(column.chunks, names), self.n_groups_of(names)
+        return Named(names, group_value_counts(chunks, column.dtype, n_groups))
 
     def _merge_counts(self, partials: Sequence[Named]) -> Named:
         names, places = numbered_together(partials)
@@ -233,13 +228,11 @@ class GroupedElements(GroupsOfAll):
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         if self.of_group.further is not None or not self.of_group.by_order:
             return self._block_by_group(chunks, dtype, shape)
-        names, codes_of = self.names_in(chunks)
-        n_groups = self.n_groups_of(names)
-        if kernels.is_on_device(chunks[0]):
-            numbered, own = self.numbered(names), coded(chunks, names)
-            if numbered.fill_tables(own, dtype):
-                return numbered.of_groups(own, dtype, shape)
-        elements = kernels.group_elements(chunks, dtype, codes_of, n_groups, self.ranks)
+        names = self.names_in(chunks)
+        numbered, own = self.numbered(names), coded(chunks, names)
+        if kernels.is_on_device(chunks[0]) and numbered.fill_tables(own, dtype):
+            return numbered.of_groups(own, dtype, shape)
+        elements = kernels.group_elements(own, dtype, numbered.grouping.number, self.ranks)
         answers = self.finished(Named(names, elements))
         return in_kind(self._restored(answers, (), shape), values_of(chunks[0]))
 
@@ -253,9 +246,8 @@ class GroupedElements(GroupsOfAll):
     def cuts(self, column: ChunkColumn, known: None, *, edges: tuple[int, ...] | None) -> Any:
         """Compute the cuts of the runs in some chunks, split by `edges` if given."""
         chunks, dtype, _ = column
-        names, codes_of = self.names_in(chunks)
-        share = pivot_share(self.of_group.n_answers)
-        cuts = kernels.group_cuts(chunks, dtype, codes_of, self.n_groups_of(names), share)
+        names, share = self.names_in(chunks), pivot_share(self.of_group.n_answers)
+        cuts = kernels.group_cuts(coded(chunks, names), dtype, self.n_groups_of(names), share)
         if edges is None:
             return Named(names, cuts)
         return [Named(None, own) for own in cuts.among(edges)]
@@ -267,8 +259,8 @@ class GroupedElements(GroupsOfAll):
 
     def tally(self, column: ChunkColumn, known: Named, *, edges: tuple[int, ...] | None) -> Any:
         """Compute the tally of some chunks, split by `edges` if given."""
-        brackets, codes_of = known.value.brackets, codes_of_names(known.names)
-        tally = kernels.group_tally(column.chunks, column.dtype, codes_of, brackets)
+        brackets, chunks = known.value.brackets, coded(column.chunks, known.names)
+        tally = kernels.group_tally(chunks, column.dtype, brackets)
         return tally if edges is None else tally.among(brackets, edges)
 
     def order_statistics(self, tallies: Sequence[CellTally], known: Named) -> Named:
@@ -279,7 +271,7 @@ class GroupedElements(GroupsOfAll):
     def _block_by_group(
         self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], shape: AnswerAxes
     ) -> Any:
-        names, _ = self.names_in(chunks)
+        names = self.names_in(chunks)
         return self.numbered(names).of_groups(coded(chunks, names), dtype, shape)
 
     def numbered(self, names: Labels | None) -> GroupsOfAll:
@@ -339,11 +331,6 @@ def numbered_together(parts: Sequence[Named]) -> tuple[Labels | None, list[Codes
         return None, []
     names = union([part.names for part in parts])
     return names, [codes_among(part.names, names) for part in parts]
-
-
-def codes_of_names(names: Labels | None) -> CodesOf:
-    """Return a function from labels to their numbers: the identity if labels are numbers."""
-    return itself if names is None else partial(kernels.labels.codes_among, names=names)
 
 
 # --- Groups as rows of tables ---------------------------------------------------------------------

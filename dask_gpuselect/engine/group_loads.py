@@ -33,7 +33,7 @@ from dask_gpuselect.engine.group_elements import (
     MOST_CACHED_GROUPS,
     GroupedElements,
     Named,
-    codes_of_names,
+    coded,
     renumbered,
 )
 from dask_gpuselect.engine.keeping import FirstPartial, limits, room_for
@@ -237,8 +237,7 @@ def first_of_groups(
     nothing = Brackets(cuts.pivots[:0], np.zeros(1, np.bool_))
     slots = range(question.n_groups_of(names))
     brackets = Brackets.of_each([guessed.get(slot, nothing) for slot in slots])
-    about = column.chunks, column.dtype, codes_of_names(names)
-    tally = kernels.group_tally(*about, brackets)
+    tally = kernels.group_tally(coded(column.chunks, names), column.dtype, brackets)
     if len(tally.candidates) > room_for(expected):
         return FirstPartial(named, None, boards)
     return FirstPartial(named, Cached.of(brackets, tally, limits), boards)

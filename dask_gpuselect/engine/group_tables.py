@@ -32,7 +32,7 @@ from dask_gpuselect.arrays import concatenate
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.columns import Columns
 from dask_gpuselect.engine.graphs import in_one_place, objects
-from dask_gpuselect.engine.group_elements import Named, codes_of_names
+from dask_gpuselect.engine.group_elements import Named
 from dask_gpuselect.engine.group_loads import aggregated, divided, measured, together
 from dask_gpuselect.engine.marks import KnownChunks, Slab
 from dask_gpuselect.engine.questions import LaneQuestion
@@ -45,8 +45,6 @@ from dask_gpuselect.maths.sizes import pivot_share
 
 if TYPE_CHECKING:
     from dask_gpuselect.engine.frames import KeyNames
-
-ITSELF = codes_of_names(None)
 
 # Bytes of partial results over the bytes of rows, at most: 32 bytes over 16, for one key and one
 # column of eight bytes each, and one row a group.
@@ -194,7 +192,7 @@ class GroupedColumns:
         codes, n_groups = rows.codes, len(rows.names)
         return tuple(
             kernels.group_cuts(
-                [rows.of_column(i, codes)], own, ITSELF, n_groups, pivot_share(question.n_answers)
+                [rows.of_column(i, codes)], own, n_groups, pivot_share(question.n_answers)
             )
             for i, (question, own) in enumerate(zip(self.questions, self.dtypes, strict=True))
         )
@@ -228,7 +226,7 @@ class GroupedColumns:
         columns = []
         for i, own in enumerate(self.dtypes):
             brackets = Brackets.merge([each.value[i].brackets for each in known])
-            tally = kernels.group_tally([rows.of_column(i, codes)], own, ITSELF, brackets)
+            tally = kernels.group_tally([rows.of_column(i, codes)], own, brackets)
             columns.append([tally] if len(known) == 1 else tally.among(brackets, edges))
         return apart(list(zip(*columns, strict=True)))
 

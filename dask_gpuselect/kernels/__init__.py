@@ -19,7 +19,6 @@ from dask_gpuselect.arrays import all_true, is_kind, like, namespace, numpy_dtyp
 from dask_gpuselect.kernels.companions import (
     Accompanied,
     ChunkColumn,
-    CodesOf,
     Several,
     as_codes,
     each_array,
@@ -433,17 +432,18 @@ def answer_windows(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: Window
 
 # --- Groups of all elements -----------------------------------------------------------------------
 
+# Labels of chunks are numbers of groups, -1 for none.
+
 
 @one_way
 def group_cuts(
     chunks: Sequence[Accompanied],
     dtype: np.dtype[Any],
-    codes_of: CodesOf,
     n_groups: int,
     share: int,
 ) -> Cuts:
     """Measure the cuts of every group in some chunks together."""
-    parts, n_nat = _in_groups(chunks, dtype, codes_of, n_groups)
+    parts, n_nat = _in_groups(chunks, dtype, n_groups)
     measured: Cuts = backend_for(chunks[0]).groups.cuts(parts, n_groups, share)
     if n_nat is None:
         return measured
@@ -454,11 +454,10 @@ def group_cuts(
 def group_tally(
     chunks: Sequence[Accompanied],
     dtype: np.dtype[Any],
-    codes_of: CodesOf,
     brackets: Brackets,
 ) -> CellTally:
     """Tally some chunks at the brackets of all groups, with candidates."""
-    parts, _ = _in_groups(chunks, dtype, codes_of, brackets.n_slots)
+    parts, _ = _in_groups(chunks, dtype, brackets.n_slots)
     answer: CellTally = backend_for(chunks[0]).groups.tally(parts, brackets)
     return answer
 
@@ -467,12 +466,11 @@ def group_tally(
 def group_elements(
     chunks: Sequence[Accompanied],
     dtype: np.dtype[Any],
-    codes_of: CodesOf,
     n_groups: int,
     ranks: RanksOfLanes,
 ) -> Lanes:
     """Find the elements of some ranks in every group of all chunks, one lane per group."""
-    parts, n_nat = _in_groups(chunks, dtype, codes_of, n_groups)
+    parts, n_nat = _in_groups(chunks, dtype, n_groups)
     lanes = backend_for(chunks[0]).groups.elements(parts, n_groups, ranks)
     answer: Lanes = lanes if n_nat is None else replace(lanes, n_missing=lanes.n_missing + n_nat)
     return answer
@@ -489,7 +487,7 @@ def order_statistics_of_groups(
 
 
 def _in_groups(
-    chunks: Sequence[Accompanied], dtype: np.dtype[Any], codes_of: CodesOf, n_groups: int
+    chunks: Sequence[Accompanied], dtype: np.dtype[Any], n_groups: int
 ) -> tuple[list[tuple[Any, Any]], NDArray[np.int64] | None]:
     """Return the elements and group codes of each chunk, and the number of NaT in each group.
 
@@ -499,7 +497,7 @@ def _in_groups(
     n_nat = np.zeros(n_groups, np.int64)
     for chunk in chunks:
         values, _ = elements_in_order(chunk.values, dtype)
-        codes = group_codes(chunk, codes_of)
+        codes = group_codes(chunk)
         if dtype.kind in "mM":
             is_nat = values == np.iinfo(np.int64).min
             n_nat += np.bincount(codes[is_nat & (codes >= 0)], minlength=n_groups)

@@ -309,9 +309,6 @@ def _are_same(a: Array, b: Array) -> bool:
 
 # --- Labels ---------------------------------------------------------------------------------------
 
-CodesOf = Callable[[Any], Any]
-"""Maps labels of elements to the group of each, -1 for none; in kind, or on the host."""
-
 
 def as_codes(codes: Any, values: Any) -> Any:
     """Convert codes to int32 where the elements are; on a device they may have fewer bytes."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from dask_gpuselect.arrays import is_cupy, like, namespace, to_host, usual
 from dask_gpuselect.devices import memory_bytes
-from dask_gpuselect.kernels.companions import Accompanied, CodesOf, as_codes
+from dask_gpuselect.kernels.companions import Accompanied, as_codes
 from dask_gpuselect.kernels.registry import backend_for, of
 from dask_gpuselect.maths.run_slots import SortedSlots
 from dask_gpuselect.maths.slots import Slots, over_slots
@@ -63,14 +63,14 @@ def apart(chunk: Accompanied) -> Slots:
     return Slots({int(slot): own for slot, own in of.items()}, some[:0])
 
 
-def group_codes(chunk: Accompanied, codes_of: CodesOf) -> Any:
-    """Return the group of each element, -1 for masked ones.
+def group_codes(chunk: Accompanied) -> Any:
+    """Return the group of each element, by its label, and -1 for masked ones.
 
     The codes are on the labels' CUDA device, else on the host.
     """
     labels, keeps = chunk.labels, chunk.keeps
     assert labels is not None
-    codes = codes_of(usual(labels)).reshape(-1)
+    codes = usual(labels).reshape(-1)
     if keeps is None:
         return codes
     keeps = keeps if is_cupy(codes) else to_host(keeps)

@@ -12,7 +12,6 @@ from dask_gpuselect.arrays import is_cupy, namespace, usual
 from dask_gpuselect.kernels.companions import (
     Accompanied,
     ChunkColumn,
-    CodesOf,
     as_codes,
     unpaired,
     words_of,
@@ -68,25 +67,26 @@ def _with_left_out(counts: ValueCounts, n: int) -> ValueCounts:
 
 @one_way
 def group_value_counts(
-    chunks: Sequence[Accompanied], dtype: np.dtype[Any], codes_of: CodesOf, n_groups: int
+    chunks: Sequence[Accompanied], dtype: np.dtype[Any], n_groups: int
 ) -> ValueCounts:
     """Count every value in every group of all chunks together, of a countable dtype, on the host.
 
-    Scratch: the codes of one chunk, and 8 bytes for each possible value of each group.
+    Labels are numbers of groups, -1 for none. Scratch: the codes of one chunk, and 8 bytes for each
+    possible value of each group.
     """
     kernel = backend_for(usual(chunks[0].values)).groups.value_counts
 
     def parts() -> Iterator[tuple[Any, Any]]:
         for chunk in chunks:
             words = words_of(usual(chunk.values), dtype)
-            yield words.reshape(-1), as_codes(group_codes(chunk, codes_of), words)
+            yield words.reshape(-1), as_codes(group_codes(chunk), words)
 
     def left_out() -> Iterator[tuple[Any, Any]]:
         """Yield the masked elements as words that are all equal, with their codes."""
         for chunk in chunks:
             if chunk.keeps is not None:
                 others = namespace(chunk.keeps).logical_not(chunk.keeps)
-                codes = group_codes(replace(chunk, keeps=others), codes_of)
+                codes = group_codes(replace(chunk, keeps=others))
                 codes = as_codes(codes, usual(chunk.values))
                 yield namespace(codes).zeros(codes.shape, dtype=np.uint8), codes
 

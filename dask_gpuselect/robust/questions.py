@@ -26,7 +26,7 @@ from dask_gpuselect.engine.questions import (
     ThirdLoad,
     counting,
 )
-from dask_gpuselect.engine.source import DaskArray, blockwise, computed_once, itself, map_blocks
+from dask_gpuselect.engine.source import DaskArray, blockwise, computed_once, map_blocks
 from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.kernels.companions import ChunkColumn, values_of
 from dask_gpuselect.maths.boxes import rungs_of
@@ -204,7 +204,7 @@ class DeviationQuestion(Question, LaneQuestion):
     ) -> Any:
         """Answer a question about the order of each group, whose numbers are the labels."""
         return question.lane_answer(
-            kernels.group_elements(chunks, dtype, itself, n_groups, question.lane_ranks)
+            kernels.group_elements(chunks, dtype, n_groups, question.lane_ranks)
         )
 
     @property

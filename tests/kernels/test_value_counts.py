@@ -164,7 +164,7 @@ def test_groups_are_counted(backend: Backend, n_groups: int, dtype: str) -> None
             for a, k, c in zip(*parts, strict=True)
         ]
         chunks[2] = replace(chunks[2], keeps=None)
-        about = chunks, np.dtype(dtype), lambda labels: labels, n_groups
+        about = chunks, np.dtype(dtype), n_groups
         counts = kernels.values.group_value_counts(*about)
         keeps[1:3000] = True
         each = ([some[codes == i] for i in range(n_groups)] for some in (values, keeps))
