@@ -34,7 +34,7 @@ from dask_gpuselect.maths.cuts import (
     packed,
     totals,
 )
-from dask_gpuselect.maths.envelope import find_brackets
+from dask_gpuselect.maths.envelope import brackets_at, find_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import from_keys, to_keys
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
@@ -243,7 +243,33 @@ def _brackets(cuts: Cuts, lower: IntArray, upper: IntArray, n_slots: int) -> Bra
     assert cuts.slots is not None
     keys, value_of = _composite(np.repeat(cuts.slots, cuts.sizes), cuts.pivots)
     whole = replace(cuts.unpacked(), pivots=keys, slots=None)
-    brackets = find_brackets(whole, lower, upper)
+    return _of_slots(find_brackets(whole, lower, upper), value_of, n_slots)
+
+
+def guess_slots(
+    elements: Callable[[IntArray], NDArray[Any]], stops: IntArray, lo: IntArray, hi: IntArray
+) -> Brackets:
+    """Make the brackets (lo, hi] of slots from positions in a sample sorted by slot and value.
+
+    `elements` returns those at some positions, and `stops` are the positions behind each slot. A
+    bracket that is open below begins at the last element of the slot before, and one that is open
+    above ends at the first element of the next slot.
+    """
+    values: Callable[[NDArray[np.uint64]], NDArray[Any]]
+
+    def take(places: IntArray) -> NDArray[np.uint64]:
+        nonlocal values
+        keys, values = _composite(stops.searchsorted(places, side="right"), elements(places))
+        return keys
+
+    whole = brackets_at(take, int(stops[-1]), lo, hi)
+    return _of_slots(whole, values, len(stops))
+
+
+def _of_slots(
+    brackets: Brackets, value_of: Callable[[NDArray[np.uint64]], NDArray[Any]], n_slots: int
+) -> Brackets:
+    """Divide the brackets of all slots in one order, with keys of `_composite`, among the slots."""
     slots = (brackets.ends >> np.uint64(32)).astype(np.int64)
     n_ends = np.bincount(slots, minlength=n_slots)
     # In the whole, the cell behind the last end of a slot and the cell before the first end of the

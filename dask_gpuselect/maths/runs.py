@@ -16,20 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.boxes import Rule, largest_to, smallest_from
-from dask_gpuselect.maths.cuts import FloatArray, IntArray, extremes_of
-from dask_gpuselect.maths.exact_sums import ExactSums
+from dask_gpuselect.maths.cuts import Brackets, FloatArray, IntArray, extremes_of
+from dask_gpuselect.maths.exact_sums import ExactSums, Wholes
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, ranks_of_each
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.lane_weights import DOUBT, TYPE_7, WantedQuantiles
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.tables import ahead
-from dask_gpuselect.maths.weight_finish import WeightedOrder, answers
+from dask_gpuselect.maths.weight_finish import SummedOrder, WeightedOrder, answers
 from dask_gpuselect.maths.weights import check_some_weigh
 
 
 @dataclass(frozen=True, eq=False)
-class Runs(WeightedOrder):
+class Runs(SummedOrder):
     """Runs of sorted elements, on any device; with weights, those of weight above 0.
 
     All that is returned is on the host. Places are among the elements of all runs.
@@ -79,15 +79,7 @@ class Runs(WeightedOrder):
     def reach_shares(
         self, slot: IntArray, share: FloatArray, *, passes: bool
     ) -> Sequence[IntArray]:
-        # A little less and a little more are mostly reached at the same place, which needs no
-        # Python integers: those of 1,800 shares take 25 ms.
-        weight = self.sums_of(slot)[1]
-        ends = map(weight.share_of, (np.maximum(share - DOUBT, 0), np.minimum(share + DOUBT, 1)))
-        first, last = self.reach_each(slot, [*ends])
-        places, some = np.stack([first] * (1 + passes)), np.flatnonzero(first != last)
-        if len(some):
-            places[:, some] = super().reach_shares(slot[some], share[some], passes=passes)
-        return [*places]
+        return _reached(self, slot, share, passes=passes)
 
     @cached_property
     def _totals(self) -> tuple[ExactSums, ExactSums]:
@@ -145,6 +137,110 @@ def answers_and_ends(
 # --- Quantiles ------------------------------------------------------------------------------------
 
 
+def _reached(
+    order: WeightedOrder, slot: IntArray, share: FloatArray, *, passes: bool
+) -> Sequence[IntArray]:
+    """Find places as `WeightedOrder.reach_shares` does, mostly without Python integers.
+
+    A little less and a little more are mostly reached at the same place. Integers of 1,800 shares
+    take 25 ms.
+    """
+    if len(slot) <= FEW_SHARES:
+        return WeightedOrder.reach_shares(order, slot, share, passes=passes)
+    weight = order.sums_of(slot)[1]
+    ends = map(weight.share_of, (np.maximum(share - DOUBT, 0), np.minimum(share + DOUBT, 1)))
+    first, last = order.reach_each(slot, [*ends])
+    places, some = np.stack([first] * (1 + passes)), np.flatnonzero(first != last)
+    if len(some):
+        exactly = WeightedOrder.reach_shares
+        places[:, some] = exactly(order, slot[some], share[some], passes=passes)
+    return [*places]
+
+
+@dataclass(frozen=True, eq=False)
+class GatheredRuns(WeightedOrder):
+    """Weighted elements of slots, of which those in the wanted cells of brackets are at hand.
+
+    Their places are those of `runs`. A negative place is that of an end, and `UNKNOWN` stands for
+    elements that were not gathered.
+
+    Parameters
+    ----------
+    brackets : Brackets
+    counts : ndarray of int64, shape (n_cells, 2)
+        Number of elements inside each cell, and of those that equal its upper end.
+    sums : ExactSums, shape (2 * n_cells,)
+        Their weights.
+    n_missing, n_idle : ndarray of int64, shape (n_slots,)
+        As in `Runs`.
+    runs : Runs
+        The elements at hand, with a run for each cell.
+    """
+
+    brackets: Brackets
+    counts: IntArray
+    sums: ExactSums
+    n_missing: IntArray
+    n_idle: IntArray
+    runs: Runs
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.brackets.ends.dtype
+
+    @cached_property
+    def n_valid(self) -> IntArray:
+        return np.add.reduceat(self.counts.sum(axis=1), self.brackets.first_cell[:-1])
+
+    @property
+    def unit(self) -> int:
+        return self.runs.unit
+
+    @cached_property
+    def _before(self) -> ExactSums:
+        """The weight before each cell and each end, one behind the other, and that of all."""
+        return self.sums.running()
+
+    @cached_property
+    def _before_there(self) -> ExactSums:
+        """The weight of the elements at hand before each cell."""
+        return self.sums[::2].where(self.brackets.wanted).running()
+
+    def sums_of(self, slot: IntArray) -> tuple[ExactSums, ExactSums]:
+        edges = self._before[2 * self.brackets.first_cell]
+        return edges[slot], edges[slot + 1] - edges[slot]
+
+    def reach_shares(
+        self, slot: IntArray, share: FloatArray, *, passes: bool
+    ) -> Sequence[IntArray]:
+        return _reached(self, slot, share, passes=passes)
+
+    def reach(self, slot: IntArray, sums: ExactSums) -> IntArray:
+        starts, stops = self._before[:-1:2], self._before[1::2]
+        first = self.brackets.first_cell
+        cell = Wholes.of_sums(starts[1:]).reach(sums).clip(first[slot], first[slot + 1] - 1)
+        is_end = (stops[cell] - sums).is_negative
+        places = np.where(is_end, -1 - cell, UNKNOWN)
+        some = np.flatnonzero(~is_end & self.brackets.wanted[cell])
+        inner = cell[some]
+        among = self._before_there[inner] + (sums[some] - starts[inner])
+        places[some] = self.runs.reach(inner, among)
+        return places
+
+    def elements(self, places: IntArray) -> NDArray[Any]:
+        if (places == UNKNOWN).any():
+            raise LookupError("brackets do not hold")
+        elements, is_end = np.empty(len(places), self.dtype), places < 0
+        cells = -1 - places[is_end]
+        elements[is_end] = self.brackets.ends[self.brackets.end_behind(cells)]
+        elements[~is_end] = self.runs.elements(places[~is_end])
+        return elements
+
+
+UNKNOWN = np.iinfo(np.int64).min
+FEW_SHARES = 32  # shares whose Python integers take less time than to reach sums once more
+
+
 def _by_ranks(runs: Runs, question: LaneOrder) -> Lanes:
     """Take the elements of the ranks that a question wants."""
     starts, n_valid = runs.starts[:, None], runs.n_valid
@@ -153,7 +249,7 @@ def _by_ranks(runs: Runs, question: LaneOrder) -> Lanes:
     return Lanes(lower, upper, n_valid, runs.n_missing)
 
 
-def picked(runs: Runs, wanted: WantedQuantiles) -> Lanes:
+def picked(runs: Runs | GatheredRuns, wanted: WantedQuantiles) -> Lanes:
     """Find the elements between which weighted quantiles lie, as `lane_weights.pick` does."""
     check_some_weigh(runs)
     dtype = wanted.dtype if wanted.method == TYPE_7 else runs.dtype

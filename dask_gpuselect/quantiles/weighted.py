@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import as_dtype
+from dask_gpuselect.arrays import as_dtype, in_kind
+from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import (
     BySlot,
     InMemory,
@@ -20,7 +21,7 @@ from dask_gpuselect.engine.questions import (
     Question,
     Sample,
 )
-from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
@@ -187,6 +188,15 @@ class WeightedQuantiles(QuantileFields, Question, LaneQuestion):
         # The question of the discrete method only warns of lanes without an answer.
         chosen = self._unweighted(method="inverted_cdf", source_dtype=dtype)
         return chosen, replace(order, lower=lower, upper=lower)
+
+    def block_of_groups(
+        self, chunks: Sequence[Any], dtype: np.dtype[Any], n_groups: int, shape: AnswerAxes
+    ) -> Any:
+        lanes = kernels.runs.quantiles_of_groups(chunks, dtype, n_groups, self.wanted)
+        if lanes is None:
+            return super().block_of_groups(chunks, dtype, n_groups, shape)
+        answers = in_kind(self.lane_answer(lanes), values_of(chunks[0]))
+        return shape.restore(answers, (n_groups, 0))
 
     @property
     def loads(self) -> LaneLoads:

@@ -289,6 +289,30 @@ def test_answers_are_those_of_numpy(name: str, dtype: str, monkeypatch: pytest.M
                     same_computed(*answers, f"{question} of {data}, {n}, axis {axis}")
 
 
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("dtype", SOME)
+def test_a_device_guesses_weighted_quantiles_of_groups(
+    dtype: str, weights: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a sample, if that brackets few enough; also of lanes, and of groups without elements."""
+    runs = own_module("cuda", "runs")
+    monkeypatch.setattr(runs, "WORTH_GUESSING", -(1 << 40))
+    monkeypatch.setattr(runs, "sample_size", lambda n, *_: (n // 4, n // 4))
+    for each in ("engine.group_elements.SHORT_WEIGHED", "kernels.cuda.weighed_lanes.LONG"):
+        monkeypatch.setattr(f"dask_gpuselect.{each}", 0)
+    known = noted(monkeypatch, runs.GatheredRuns, "elements", lambda found, *_: found is not None)
+
+    how = {"where": MASK["where"], "weights": WEIGHTS[weights]}
+    asked = in_groups(by_method(Q), False)
+    for data, method in itertools.product(("tied quartiles", *names_of(dtype)[::9]), METHODS[:2]):
+        for n_lanes, ask, axis in ((1, asked[method], None), (3, by_method(Q)[method], 1)):
+            a = lanes_of(data, dtype, n_lanes, 9000)[:n_lanes]
+            given = {name: of(a) for name, of in how.items()}
+            there = {name: CUPY.asarray(each) for name, each in given.items()}
+            same_computed(ask(CUPY.asarray(a), axis, **there), ask(a, axis, **given), data)
+    assert any(known) or weights in ("all magnitudes", "nearly the largest")
+
+
 # --- Passes ---------------------------------------------------------------------------------------
 
 
@@ -362,7 +386,8 @@ def test_a_device_guesses_boxes_by_a_sample(
     assert there is not None
     (right,) = describe_boxplot(a, **rule).tables
     monkeypatch.setattr(own_module("cuda", "groups"), "WORTH_GUESSING", -(1 << 40))
-    zones = [groupby(each, np.arange(a.size) % 3).describe_boxplot(**rule) for each in (x, a)]
+    codes = np.arange(a.size) % (99 if dtype == "f8" else 3)  # whose sums exceed shared memory
+    zones = [groupby(each, codes).describe_boxplot(**rule) for each in (x, a)]
     same_computed(*zones, kind)
     for is_known in (True, False):  # by the device, or by the host from the tally
         if not is_known:

@@ -5,9 +5,10 @@
 //
 #include "codes.cuh"
 #include "tops.cuh"
+#include "weights.cuh"
 
-// Defined before this text: IN_SHARED (1 if the counts fit in shared memory), and END_STEPS (then a group
-// has fewer than 2**END_STEPS ends).
+// Defined before this text: IN_SHARED (1 if the counts fit in shared memory), END_STEPS (then a group has fewer than
+// 2**END_STEPS ends) and WEIGHTED (1 if weights are summed; then counts fit).
 
 // Write elements as keys that order by group, then by value. Elements of up to 32 bits have the group
 // in the upper half of the key; those of 64 bits have groups in an array of their own. Missing elements
@@ -255,14 +256,31 @@ struct GroupEnds {
 
 #endif
 
+// Add a weight to a sum in shared memory, in units of 2^unit. Its digits of 32 bits lie `stride` apart; there is
+// one more than weights have.
+__device__ __forceinline__ void add_weight(u32* sum, int stride, Held held, int unit, int n_limbs) {
+    Weighed weight = weighed(held);
+    u64 carry = 0;
+    for (int limb = 0; limb <= n_limbs; ++limb) {
+        u64 part = (limb < n_limbs ? (u32)digits_from(weight, unit, limb) : 0) + carry;
+        carry = part >> 32;
+        if ((u32)part == 0) continue;
+        u32 before = atomicAdd(sum + limb * stride, (u32)part);
+        carry += before + (u32)part < before;
+    }
+}
+
 // A group of k ends has k + 1 cells: before, between and behind them. `first` is the place of its first
 // end. `totals` has the number of candidates; the number of elements in each cell, and of those that equal
 // its upper end; and for each group the number of missing elements. The candidates are the elements of
 // wanted cells, in any order: keys with the cell in the upper half, or with an array of cells.
+//
+// With weights, only elements in groups below `n_groups` are looked at. `sums` gets the weight of each cell, and of the
+// elements at its upper end, in digits of 32 bits of units of 2^unit; `their_weights` those of the candidates.
 extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
     const Word* values, const Code* codes, i64 n, const Key* ends, const int* first,
     const unsigned char* wanted, int n_groups, int n_ends, u64* totals, u64* taken, u32* cells,
-    u64 room
+    u64 room, const Held* weights, int unit, int n_limbs, u64* sums, Held* their_weights
 ) {
     typedef Counts::Place Place;
     Place n_cells = (Place)n_ends + n_groups;
@@ -273,7 +291,10 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
     Key* own_ends = (Key*)memory;
     int* own_first = (int*)(own_ends + N_ROWS * n_groups);
     Counts counts = {(u32*)(own_first + n_groups + 1), n_counts};
-    unsigned char* own_wanted = (unsigned char*)(counts.own + n_counts + 1);
+    u32* own_sums = counts.own + n_counts + 1;
+    const int n_digits = WEIGHTED ? 2 * n_cells * (n_limbs + 1) : 0;
+    unsigned char* own_wanted = (unsigned char*)(own_sums + n_digits);
+    for (int i = threadIdx.x; i < n_digits; i += GROUPS_THREADS) own_sums[i] = 0;
     for (int i = threadIdx.x; i < N_ROWS * n_groups; i += GROUPS_THREADS) {
         int group = i % n_groups, end = first[group] + i / n_groups;
         own_ends[i] = end < first[group + 1] ? ends[end] : ~Key(0);
@@ -297,15 +318,20 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
         int group[GROUPS_EACH];
         Place places[GROUPS_EACH];
         Key keys[GROUPS_EACH];
+        Held held[GROUPS_EACH];
         u32 takes = 0;
         const Word* its = values + start + threadIdx.x;
         const Code* own_codes = codes + start + threadIdx.x;
+        const Held* own_weights = weights + start + threadIdx.x;
         auto read = [&](i64 n_left) {
 #pragma unroll
             for (int k = 0; k < GROUPS_EACH; ++k) {
                 bool is_present = k * GROUPS_THREADS < n_left;
                 words[k] = is_present ? __ldcs(its + k * GROUPS_THREADS) : Word(0);
                 group[k] = is_present ? (int)__ldcs(own_codes + k * GROUPS_THREADS) : -1;
+                if (!WEIGHTED) continue;
+                held[k] = is_present ? __ldcs(own_weights + k * GROUPS_THREADS) : Held(0);
+                if (group[k] >= n_groups) group[k] = -1;
             }
         };
         if (n - start >= TILE) read(TILE);  // whole tiles need no comparisons
@@ -322,6 +348,13 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
         // Apart, so that searches need not wait for additions to shared memory.
 #pragma unroll
         for (int k = 0; k < GROUPS_EACH; ++k) counts.add(places[k], group[k] >= 0);
+#if WEIGHTED
+#pragma unroll
+        for (int k = 0; k < GROUPS_EACH; ++k) {
+            if (group[k] < 0 || places[k] >= 2 * n_cells) continue;
+            add_weight(own_sums + places[k], 2 * n_cells, held[k], unit, n_limbs);
+        }
+#endif
         u32 upto = sum_upto(__popc(takes));
         if (lane == 31) before_warp[warp] = upto;
         if (!__syncthreads_or((int)takes)) continue;
@@ -341,12 +374,18 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
 #else
                 taken[at] = (u64)(u32)places[k] << 32 | keys[k];
 #endif
+                if (WEIGHTED) their_weights[at] = held[k];
             }
             ++at;
         }
         __syncthreads();  // before others write to `begin`
     }
     counts.finish(totals + 1);
+#if WEIGHTED
+    for (int i = threadIdx.x; i < n_digits; i += GROUPS_THREADS) {
+        if (own_sums[i]) atomicAdd(sums + i, (u64)own_sums[i]);
+    }
+#endif
 }
 
 // --- How often each word occurs -------------------------------------------------------------------

@@ -19,6 +19,7 @@ from dask_gpuselect.kernels.cuda.launch import (
     Array,
     coded,
     copied_ahead,
+    held,
     launch,
     most_shared,
     offsets,
@@ -33,11 +34,13 @@ from dask_gpuselect.kernels.cuda.source import (
     words_memory,
 )
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
+from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.group_guess import WIDTH, GatheredGroups, sample_size, shares_of
 from dask_gpuselect.maths.keys import from_keys, to_keys
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
-from dask_gpuselect.maths.ragged import CellTally, pivot_counts, ranks_in_one_order
+from dask_gpuselect.maths.ragged import CellTally, guess_slots, pivot_counts, ranks_in_one_order
+from dask_gpuselect.maths.sizes import PILOT_SIGMA
 
 Parts = Sequence[tuple[Array, Array]]
 
@@ -353,10 +356,87 @@ def keys_of(
     return keys
 
 
+def fits_shared(dtype: np.dtype[Any], n_groups: int, n_ends: int, n_digits: int) -> bool:
+    """Return whether shared memory has room to weigh groups of so many ends, in so many digits."""
+    steps = n_ends.bit_length()
+    n_bytes = groups_memory(dtype, n_groups, n_ends * n_groups, steps, n_digits + 1)
+    return bool(_memory(n_bytes)["shared"])
+
+
+def weighed_tally(
+    part: tuple[Array, Array],
+    weights: Array,
+    unit: int,
+    n_limbs: int,
+    brackets: Brackets,
+    room: int,
+) -> tuple[IntArray, ExactSums, IntArray, Keys, Array] | None:
+    """Count and weigh the elements of groups at brackets, and gather candidates.
+
+    `part` has elements and their numbers as of `weighing.in_bands`. Weights are multiples of
+    ``2**unit`` of at most `n_limbs` digits of 32 bits.
+
+    Returns the numbers of elements in each cell and of those that equal its upper end, ``(n_cells,
+    2)``; their weights, ``(2 * n_cells,)``; the number of missing elements of each group; and the
+    candidates in any order, with their cells as numbers, and their weights. None if the sums exceed
+    shared memory, or the candidates `room`.
+    """
+    n_sums = 2 * len(brackets.wanted)
+    if not _counting(_dtype([part]), brackets, n_limbs + 1)["shared"]:
+        return None
+    sums = cupy.zeros((n_limbs + 1, n_sums), np.uint64)
+    their_weights = cupy.empty(room, weights.dtype)
+    weighed = weights, unit, n_limbs, sums, their_weights
+    counts, n_missing, candidates, n = _tallied([part], brackets, room, weighed)
+    if candidates is None:
+        return None
+    digits = sums.get().view(np.int64).reshape(n_limbs + 1, 2, -1)
+    digits = digits.transpose(0, 2, 1).reshape(n_limbs + 1, n_sums)
+    return (
+        counts,
+        ExactSums.carried(0, digits).shifted(unit),
+        n_missing,
+        candidates,
+        their_weights[:n],
+    )
+
+
+def guess_by_weight(
+    sample: Keys, weights: Array, n_groups: int, q: Sequence[float]
+) -> Brackets | None:
+    """Bracket the elements at some shares of the weight of each group by a sample in order.
+
+    None if it has no elements of these groups. See `WeightedSample.places`.
+    """
+    stops = sample.stops(n_groups)
+    if not stops[-1]:
+        return None
+    starts = np.append(np.int64(0), stops[:-1])
+    scaled = weights / weights.max()  # so that no sum overflows
+    upto, squares = (_running(each) for each in (scaled, scaled * scaled))
+    edges = on_device(np.stack([starts, stops])).view(np.int64).reshape(2, n_groups, 1)
+    (begin, end), (first, last) = upto.take(edges), squares.take(edges)
+    share = on_device(np.array(q, np.float64)).view(np.float64)
+    wanted = begin + share * (end - begin)
+    below = (squares.take(cupy.searchsorted(upto, wanted)) - first).clip(0, last - first)
+    doubt = PILOT_SIGMA * cupy.sqrt((1 - share) ** 2 * below + share**2 * (last - first - below))
+    ends = cupy.stack([wanted - doubt - 1, wanted + doubt + 1])
+    lo, hi = cupy.searchsorted(upto, ends).get().reshape(2, n_groups, -1) - 1
+    lo, hi = np.maximum(lo, starts[:, None]) - 1, np.minimum(hi, stops[:, None])
+    return guess_slots(sample.elements_at, stops, lo.ravel(), hi.ravel())
+
+
+def _running(terms: Array) -> Array:
+    """Return 0 and the running sums of an array."""
+    sums = cupy.zeros(terms.size + 1, np.float64)
+    cupy.cumsum(terms, out=sums[1:])
+    return sums
+
+
 def _tallied(
-    parts: Parts, brackets: Brackets, room: int
+    parts: Parts, brackets: Brackets, room: int, weighed: tuple[Any, ...] = ()
 ) -> tuple[IntArray, IntArray, Keys | None, int]:
-    """Count elements at brackets, and gather candidates.
+    """Count elements at brackets, and gather candidates; see `weighed_tally` with weights.
 
     Returns the numbers of elements in each cell and of those that equal its upper end, ``(n_cells,
     2)``; the number of missing elements of each group; the candidates in any order, with their
@@ -370,15 +450,21 @@ def _tallied(
     tables["ends"] = to_keys(brackets.ends)
     sheet = on_device(tables)
     at = places_in(sheet, tables.dtype)
-    # A binary search among the ends of one group takes so many steps.
-    steps = int(np.diff(brackets.first_end).max(initial=0)).bit_length()
-    how = _memory(groups_memory(dtype, n_groups, n_ends, steps), steps)
-    _start_tally(parts, at, (n_groups, n_ends), taken, how)
+    how = _counting(dtype, brackets, weighed[2] + 1 if weighed else 0)
+    _start_tally(parts, at, (n_groups, n_ends), taken, how, weighed)
     sums = sheet[offsets(tables.dtype)["totals"] :].get().view(np.int64)
     n_candidates = int(sums[0])
     counts = sums[1 : 1 + 2 * n_cells].reshape(2, n_cells).T
     candidates = taken.taken(slice(n_candidates)) if n_candidates <= room else None
     return counts, sums[1 + 2 * n_cells :], candidates, n_candidates
+
+
+def _counting(dtype: np.dtype[Any], brackets: Brackets, n_digits: int = 0) -> dict[str, Any]:
+    """Return how `groups_tally` is started for brackets; see `_memory`."""
+    # A binary search among the ends of one group takes so many steps.
+    steps = int(np.diff(brackets.first_end).max(initial=0)).bit_length()
+    n_bytes = groups_memory(dtype, brackets.n_slots, len(brackets.ends), steps, n_digits)
+    return _memory(n_bytes, steps)
 
 
 def _sheet_of(dtype: np.dtype[Any], n_ends: int, n_groups: int, n_shares: int = 0) -> np.dtype[Any]:
@@ -392,18 +478,24 @@ def _sheet_of(dtype: np.dtype[Any], n_ends: int, n_groups: int, n_shares: int = 
 
 
 def _start_tally(
-    parts: Parts, at: dict[str, Any], sizes: tuple[int, int], taken: Keys, how: dict[str, Any]
+    parts: Parts,
+    at: dict[str, Any],
+    sizes: tuple[int, int],
+    taken: Keys,
+    how: dict[str, Any],
+    weighed: tuple[Any, ...] = (),
 ) -> None:
     """Start to count elements at brackets, and to gather candidates as far as there is room.
 
     `at` are the places of a sheet, and `sizes` the numbers of groups and of ends.
     """
     brackets = at["ends"], at["first"], at["wanted"], *sizes, at["totals"]
-    into = taken.keys, taken.numbers, len(taken)
+    into = taken.keys, taken.numbers, len(taken), *(weighed or (None, 0, 0, None, None))
+    of_weights = (("WEIGHTED", 1), *held(weighed[0])) if weighed else ()
     for values, codes in parts:
         if values.size:
             given = values, codes, values.size, *brackets, *into
-            defined = *how["defined"], *coded(codes)
+            defined = *how["defined"], *coded(codes), *of_weights
             launch(taken.dtype, "groups_tally", *given, shared=how["shared"], defined=defined)
 
 

@@ -58,6 +58,11 @@ def coded(codes: Array | None) -> Defined:
 MOST_BLOCKS = (1 << 31) - 1  # blocks of a grid
 
 
+def held(weights: Array) -> Defined:
+    """Return the definitions of the type of weights; see ``weights.cuh``."""
+    return ("WHOLE", int(weights.dtype.kind == "i")), ("NARROW", int(weights.dtype == np.float32))
+
+
 def launch(
     dtype: np.dtype[Any],
     name: str,

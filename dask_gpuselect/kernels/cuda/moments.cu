@@ -74,45 +74,57 @@ extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments_of_runs(
 }
 
 // Sum the elements of every group in any order; `tops` are those of the groups. A block orders a tile of
-// elements by group, and a warp sums those of a group. A group has `each` numbers, as a run has above.
-extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments_of_groups(
-    const Word* words, const Code* codes, i64 n, int n_groups, const int* tops, u64* out, int each
+// elements by group, and a warp sums those of a group. A group has `each` numbers, as a run has above; blocks add their
+// digits up first if there is room (IN_SHARED is 1).
+extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) moments_of_groups(
+    const Word* words, const Code* codes, i64 n, int n_groups, int size, const int* tops, u64* out, int each
 ) {
-    constexpr int WARPS = MOMENTS_THREADS / 32, TILE = MOMENTS_THREADS * SUMS_EACH, N = 4;
+    constexpr int T = GROUPS_THREADS, WARPS = T / 32, N = 4;
     extern __shared__ u64 memory[];
-    u64* digits = memory;
-    Word* tile = (Word*)(digits + n_groups * N_DIGITS);
-    u32* counts = (u32*)(tile + TILE);
-    u32* starts = counts + n_groups;
+    const int n_digits = IN_SHARED ? n_groups * N_DIGITS : 0;
+    auto digits_of = [&](int g) { return IN_SHARED ? memory + g * N_DIGITS : out + (i64)g * each; };
+    Word* tile = (Word*)(memory + n_digits);
+    u32* left = (u32*)(tile + size);  // elements of each group that have no place yet
+    u32* starts = left + n_groups;
     const int me = threadIdx.x, lane = me % 32, warp = me / 32;
-    for (int i = me; i < n_groups * N_DIGITS; i += MOMENTS_THREADS) digits[i] = 0;
-    for (i64 start = (i64)blockIdx.x * TILE; start < n; start += (i64)gridDim.x * TILE) {
-        for (int i = me; i < n_groups; i += MOMENTS_THREADS) counts[i] = 0;
-        __syncthreads();
-        Word own[SUMS_EACH];
-        int group[SUMS_EACH];
-        u32 place[SUMS_EACH];
+    for (int i = me; i < n_digits; i += T) memory[i] = 0;
+    for (i64 start = (i64)blockIdx.x * size; start < n; start += (i64)gridDim.x * size) {
+        const i64 stop = min(start + size, n);
+        auto visit_codes = [&](i64 first, int (&group)[SUMS_EACH]) {
 #pragma unroll
-        for (int k = 0; k < SUMS_EACH; ++k) {
-            i64 at = start + k * MOMENTS_THREADS + me;
-            own[k] = at < n ? words[at] : Word(0);
-            group[k] = at < n ? (int)codes[at] : -1;
+            for (int k = 0; k < SUMS_EACH; ++k) group[k] = first + k * T < stop ? (int)codes[first + k * T] : -1;
+        };
+        for (int i = me; i < n_groups; i += T) left[i] = 0;
+        __syncthreads();
+        for (i64 first = start + me; first < stop; first += T * SUMS_EACH) {
+            int group[SUMS_EACH];
+            visit_codes(first, group);
+#pragma unroll
+            for (int k = 0; k < SUMS_EACH; ++k) {
+                if (group[k] >= 0) atomicAdd(left + group[k], 1u);
+            }
         }
-#pragma unroll
-        for (int k = 0; k < SUMS_EACH; ++k) place[k] = group[k] < 0 ? 0 : atomicAdd(counts + group[k], 1u);
         __syncthreads();
-        prefix_sum(counts, starts, n_groups);
+        u32 total = prefix_sum(left, starts, n_groups);
+        if (me == 0) starts[n_groups] = total;
+        for (i64 first = start + me; first < stop; first += T * SUMS_EACH) {
+            Word own[SUMS_EACH];
+            int group[SUMS_EACH];
+            visit_codes(first, group);
 #pragma unroll
-        for (int k = 0; k < SUMS_EACH; ++k) {
-            if (group[k] >= 0) tile[starts[group[k]] + place[k]] = own[k];
+            for (int k = 0; k < SUMS_EACH; ++k) own[k] = first + k * T < stop ? words[first + k * T] : Word(0);
+#pragma unroll
+            for (int k = 0; k < SUMS_EACH; ++k) {
+                if (group[k] >= 0) tile[starts[group[k]] + atomicSub(left + group[k], 1u) - 1] = own[k];
+            }
         }
         __syncthreads();
         for (int g = warp; g < n_groups; g += WARPS) {
             const Word* its = tile + starts[g];
-            int number = counts[g];
+            const int number = starts[g + 1] - starts[g];
             if (number == 0) continue;
             Sums mine;
-            mine.start(tops[g], digits + g * N_DIGITS);
+            mine.start(tops[g], digits_of(g));
             for (int first = 0; first < number; first += 32 * N) {
                 Word some[N];
                 Present<N> present(false);
@@ -129,14 +141,15 @@ extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments_of_groups(
         }
         __syncthreads();
     }
-    for (int i = me; i < 2 * n_groups; i += MOMENTS_THREADS) {
-        u64* its = digits + i / 2 * N_DIGITS;
+    if (!IN_SHARED) return;
+    for (int i = me; i < 2 * n_groups; i += T) {
+        u64* its = memory + i / 2 * N_DIGITS;
         if (i % 2) carry(its + N_TOTAL, N_SQUARE);
         else carry(its, N_TOTAL);
     }
     __syncthreads();
-    for (int i = me; i < n_groups * N_DIGITS; i += MOMENTS_THREADS) {
-        if (digits[i]) atomicAdd(out + (i64)(i / N_DIGITS) * each + place_of_digit(i % N_DIGITS), digits[i]);
+    for (int i = me; i < n_digits; i += T) {
+        if (memory[i]) atomicAdd(out + (i64)(i / N_DIGITS) * each + place_of_digit(i % N_DIGITS), memory[i]);
     }
 }
 

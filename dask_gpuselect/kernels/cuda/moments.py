@@ -77,19 +77,24 @@ def moments_of_runs(values: Array, stops: IntArray, near: NDArray[Any]) -> Momen
 
 
 def start_moments_of_groups(
-    parts: Sequence[tuple[Array, Array]], n_groups: int, tops: Array, sums: Array, shared: int
+    parts: Sequence[tuple[Array, Array]],
+    n_groups: int,
+    tops: Array,
+    sums: Array,
+    way: tuple[int, dict[str, Any]],
 ) -> None:
     """Start to add the elements of groups to `N_SUMS` numbers for each; see `moments_of`.
 
     `parts` are elements and codes, `tops` the powers of two at which elements of groups are cut,
-    and `shared` is the bytes of shared memory: see `source.group_sums_memory`.
+    and `way` as `source.group_sums` chooses it.
     """
+    tile, how = way
     for values, codes in parts:
         dtype = np.dtype(values.dtype)
-        made = (("PIECES", pieces_of(dtype)), *coded(codes))
-        given = values, codes, values.size, n_groups, tops, sums, N_SUMS
+        made = (("PIECES", pieces_of(dtype)), *coded(codes), *how["defined"])
+        given = values, codes, values.size, n_groups, tile, tops, sums, N_SUMS
         if values.size:
-            launch(dtype, "moments_of_groups", *given, shared=shared, defined=made)
+            launch(dtype, "moments_of_groups", *given, shared=how["shared"], defined=made)
 
 
 def moments_of(sums: IntArray, sizes: IntArray | int) -> Moments:

@@ -35,6 +35,7 @@ BITONIC_THREADS = 256
 GROUPS_THREADS = 512
 GROUPS_HELD = 1024  # counts that a block caches if not all fit in shared memory
 GROUPS_EACH = 8  # elements of groups that a thread reads before the block gathers
+FULL_WARP = 128  # elements of a group that keep all threads of a warp busy that sums them
 WEIGH_THREADS = 512
 ONCE_THREADS = 256
 UNIT_SAMPLE = 256  # weights that the unit of sums is chosen from
@@ -313,24 +314,39 @@ def add_memory() -> int:
     return 8 * len(SUMS) * ADD_DIGITS * (ADD_THREADS + 1)
 
 
-def groups_memory(dtype: np.dtype[Any], n_groups: int, n_ends: int, steps: int) -> int:
-    """Return the shared bytes of a block of `groups_tally`: ends, groups, and counts.
+def groups_memory(
+    dtype: np.dtype[Any], n_groups: int, n_ends: int, steps: int, n_limbs: int = 0
+) -> int:
+    """Return the shared bytes of a block of `groups_tally`: ends, groups, counts, and sums.
 
-    Each group has room for 2**steps ends.
+    Each group has room for 2**steps ends, and each sum of weights `n_limbs` digits.
     """
     n_cells = n_ends + n_groups
     of_ends = (n_groups << steps) * key_size(dtype)
-    own = of_ends + 4 * (n_groups + 1 + 2 * n_cells + n_groups + 1) + n_cells
+    own = of_ends + 4 * (2 * n_groups + 2 + 2 * n_cells * (1 + n_limbs)) + n_cells
     return -(-own // 1024) * 1024  # rounded up, so that fewer variants of the kernel are prepared
 
 
-def group_sums_memory(dtype: np.dtype[Any], n_groups: int) -> int:
-    """Return the shared bytes of a block of `moments_of_groups`: digits, a tile, and counts."""
-    n_digits = exact_sums.TOTAL_DIGITS + exact_sums.SQUARE_DIGITS
-    if dtype.itemsize < 8 or dtype.kind != "f":
-        n_digits = 13 + 25 if dtype.kind == "f" else 3 + 5
-    each = 8 if dtype.itemsize == 8 else 16
-    return n_groups * (8 * n_digits + 8) + MOMENTS_THREADS * each * dtype.itemsize
+def group_sums(
+    dtype: np.dtype[Any], n_groups: int, shared: int
+) -> tuple[int, dict[str, Any]] | None:
+    """Choose the elements of a tile of `moments_of_groups`, and how it is started.
+
+    None for groups so many that a block has no room for their digits, or for a tile.
+    """
+    n_digits, is_wide = 3 + 5, dtype.kind == "f" and dtype.itemsize == 8
+    if dtype.kind == "f":
+        n_digits = exact_sums.TOTAL_DIGITS + exact_sums.SQUARE_DIGITS if is_wide else 13 + 25
+    room, of_digits = shared - STATIC - 8 * (n_groups + 1), 8 * n_digits * n_groups
+    # Digits of float64 have the layout of those in device memory, which blocks can add to.
+    in_shared = not is_wide or 2 * of_digits <= room
+    step = GROUPS_THREADS * (8 if dtype.itemsize == 8 else 16)
+    most = (room - of_digits * in_shared) // (dtype.itemsize * step)
+    if most < 1:
+        return None
+    tile = step * min(most, -(-n_groups * FULL_WARP // step))
+    n_bytes = tile * dtype.itemsize + of_digits * in_shared + 8 * (n_groups + 1)
+    return tile, {"shared": n_bytes, "defined": (("IN_SHARED", int(in_shared)),)}
 
 
 def words_memory(n_groups: int, n_words: int) -> int:

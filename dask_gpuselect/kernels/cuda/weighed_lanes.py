@@ -29,7 +29,7 @@ from dask_gpuselect.kernels.cuda.lane_stack import (
     parts_in_three,
 )
 from dask_gpuselect.kernels.cuda.launch import Array, blocks_at_once, launch, most_shared, on_device
-from dask_gpuselect.kernels.cuda.runs import sorted_runs
+from dask_gpuselect.kernels.cuda.runs import quantiles_of_groups, sorted_runs
 from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths import lane_weights
@@ -49,6 +49,7 @@ FLIER_LIST = source.record("weighed_lanes.cu", "FlierList")
 # Elements of a lane from which on lanes are sorted in runs, and of the lanes that are sorted
 # together, with 48 bytes of scratch each or more.
 LONG, TILE = 1 << 21, 1 << 26
+GUESSED_TILE = 1 << 28  # elements of lanes that are sampled together, with 13 bytes of scratch each
 # Lanes half as long are sorted in runs for more quantiles: 99 of 64 lanes of 2^20 float32 take 16
 # ms so, and 40 by a block for each lane, but nine 14 and 10.
 LONG_FOR = 16
@@ -411,7 +412,7 @@ def _sorted(table: Weighed, wanted: WantedQuantiles) -> Lanes:
     how: dict[str, Any] = {"is_side_by_side": table.is_side_by_side}
     kernel = source.sort_kernel(dtype, table.n, most_shared(cupy.cuda.Device().id), **how)
     if kernel is None or table.n >= LONG:
-        return join([_in_runs(tile, wanted) for tile in _tiles(table)])
+        return join([_in_groups(tile, wanted) for tile in _tiles(table, GUESSED_TILE)])
     counts, places = cupy.empty((2, n_lanes), np.int64), cupy.empty((n_lanes, table.n), "u4")
     table.start(kernel, "sort_and_place", *given, places, *counts)
     means = cupy.empty((len(wanted.q), n_lanes))
@@ -433,23 +434,36 @@ def _sorted(table: Weighed, wanted: WantedQuantiles) -> Lanes:
     return Lanes(answer_lower, answer_upper, *counts)
 
 
-def _tiles(table: Weighed) -> Iterator[Weighed]:
-    """Yield some lanes, the next ones, and so on, each as a table with a row for each lane."""
+def _tiles(table: Weighed, size: int) -> Iterator[Weighed]:
+    """Yield some lanes, the next ones, and so on, as tables with rows, of about `size` elements."""
     rows = table.rows
-    step = max(TILE // max(table.n, 1), 1)
+    step = max(size // max(table.n, 1), 1)
     for start in range(0, max(len(rows[0]), 1), step):
         values, weights = (each[start : start + step] for each in rows)
         yield replace(table, values=values, weights=weights, axes=(1,))
 
 
+def _in_groups(table: Weighed, wanted: WantedQuantiles) -> Lanes:
+    """Find the answers of the rows of a table, each as a group, by a sample or by sorting."""
+    lanes = quantiles_of_groups(*_as_groups(table), wanted)
+    if lanes is None:
+        return join([_in_runs(tile, wanted) for tile in _tiles(table, TILE)])
+    return moved(lanes, cupy.asarray)
+
+
 def _in_runs(table: Weighed, wanted: WantedQuantiles) -> Lanes:
     """Find the answers of the rows of a table by exact running sums of all weights, in order."""
-    values, weights = table.rows
-    rows = Accompanied(values, ~cupy.signbit(weights), weights, numbers_of_rows(values))
-    runs = sorted_runs([rows], values.dtype, len(values))
+    runs = sorted_runs(*_as_groups(table))
     if runs is None:
         return _decided(table, wanted)
     return moved(picked(runs, wanted), cupy.asarray)
+
+
+def _as_groups(table: Weighed) -> tuple[list[Accompanied], np.dtype[Any], int]:
+    """Return a chunk in which each row of a table is a group, its dtype, and their number."""
+    values, weights = table.rows
+    chunk = Accompanied(values, ~cupy.signbit(weights), weights, numbers_of_rows(values))
+    return [chunk], values.dtype, len(values)
 
 
 # --- Ends of lanes --------------------------------------------------------------------------------

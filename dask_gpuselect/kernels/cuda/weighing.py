@@ -18,6 +18,7 @@ from dask_gpuselect.kernels.cuda.launch import (
     Array,
     coded,
     copied_ahead,
+    held,
     launch,
     most_shared,
     on_device,
@@ -345,9 +346,8 @@ def sorted_sample(bound: Backend, size: int, *, n_answers: int = 1) -> tuple[Wei
     is_measured = is_many or LEAST_MEASURED < n <= MOST_MEASURED
     n_stretches = min(SORTED if is_all else MEASURED if is_measured else STRETCHES, size)
     rate = size / n
-    drawn = cupy.empty(size, selection_dtype(given.values.dtype))
-    weighs, stretches = cupy.empty(size, np.float64), cupy.empty((4, n_stretches), np.float64)
-    given.launch("weigh_drawn", *given, size, drawn, weighs, n_threads=size)
+    drawn, weighs = drawn_from(given, size)
+    stretches = cupy.empty((4, n_stretches), np.float64)
     last = stretches[3].view(drawn.dtype)[:n_stretches]
     sample = drawn.argsort(), drawn, weighs, size, n_stretches, stretches, last
     given.launch("weigh_stretches", *sample, n_threads=32 * n_stretches)
@@ -365,6 +365,13 @@ def sorted_sample(bound: Backend, size: int, *, n_answers: int = 1) -> tuple[Wei
     n_bits = n.bit_length() - 63
     counts, sums = _segments(given, last, exponent + n_bits)
     return reduced.measured(counts, sums * np.float64(2.0**n_bits / share), rate), 1.0
+
+
+def drawn_from(given: AsRead, size: int) -> tuple[Array, Array]:
+    """Draw elements at hashed places, and their weights as float64, 0 if they take no part."""
+    drawn = cupy.empty(size, selection_dtype(given.values.dtype)), cupy.empty(size, np.float64)
+    given.launch("weigh_drawn", *given, size, *drawn, n_threads=size)
+    return drawn
 
 
 def near_shares(
@@ -414,8 +421,7 @@ class AsRead(NamedTuple):
 
     def launch(self, name: str, *arguments: Any, more: Defined = (), **how: int) -> None:
         """Start a kernel that is compiled for these arrays."""
-        is_narrow = self.weights.dtype == np.float32
-        made = ("WHOLE", int(self.is_whole)), ("NARROW", int(is_narrow)), *more
+        made = *held(self.weights), *more
         defined = made if self.keeps is None else (*made, *KEEPS)
         launch(np.dtype(self.values.dtype), name, *arguments, defined=defined, **how)
 

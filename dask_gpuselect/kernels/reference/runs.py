@@ -24,6 +24,18 @@ def sorted_runs(*_: Any, **__: Any) -> None:
     """
 
 
+def quantiles_of_groups(*_: Any, **__: Any) -> None:
+    """Find weighted quantiles of each group, as `Lanes`; None where sorting all is as fast.
+
+    Parameters
+    ----------
+    chunks, dtype, n_groups
+        As for `sorted_runs`.
+    wanted : WantedQuantiles
+        Quantiles and method.
+    """
+
+
 def boxes_of_groups(*_: Any, **__: Any) -> None:
     """Compute the box of each group, as `LaneBoxes`; None where sorting all elements is as fast.
 
