@@ -47,7 +47,7 @@ from dask_gpuselect.maths.lane_cuts import (
 )
 from dask_gpuselect.maths.sorted_lanes import SMALLEST, SortedLanes
 from dask_gpuselect.maths.tables import ahead
-from dask_gpuselect.maths.weight_finish import SummedOrder, answers
+from dask_gpuselect.maths.weight_finish import WeightedOrder, answers
 from dask_gpuselect.maths.weights import check_some_weigh
 
 TYPE_7: Final = "linear"
@@ -115,7 +115,7 @@ def decided(
 
 
 @dataclass(frozen=True, eq=False)
-class Items(SummedOrder):
+class Items(WeightedOrder):
     """Sorted elements in the rows of a table, among which the answers are; a row is a slot.
 
     The weight of the first j items is `base` plus the j-th running sum. But the weight of no items

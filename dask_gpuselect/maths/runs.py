@@ -24,12 +24,12 @@ from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.lane_weights import DOUBT, TYPE_7, WantedQuantiles
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.tables import ahead
-from dask_gpuselect.maths.weight_finish import SummedOrder, WeightedOrder, answers
+from dask_gpuselect.maths.weight_finish import WeightedOrder, answers
 from dask_gpuselect.maths.weights import check_some_weigh
 
 
 @dataclass(frozen=True, eq=False)
-class Runs(SummedOrder):
+class Runs(WeightedOrder):
     """Runs of sorted elements, on any device; with weights, those of weight above 0.
 
     All that is returned is on the host. Places are among the elements of all runs.
@@ -161,8 +161,8 @@ def _reached(
 class GatheredRuns(WeightedOrder):
     """Weighted elements of slots, of which those in the wanted cells of brackets are at hand.
 
-    Their places are those of `runs`. A negative place is that of an end, and `UNKNOWN` stands for
-    elements that were not gathered.
+    Each element at hand has a place, and behind those of a cell, its end. All others of a cell have
+    one place: to ask for them raises a LookupError.
 
     Parameters
     ----------
@@ -171,6 +171,8 @@ class GatheredRuns(WeightedOrder):
         Number of elements inside each cell, and of those that equal its upper end.
     sums : ExactSums, shape (2 * n_cells,)
         Their weights.
+    squares : ExactSums, shape (n_slots,)
+        Sums of the squares of weights; 0 if nothing asks for them.
     n_missing, n_idle : ndarray of int64, shape (n_slots,)
         As in `Runs`.
     runs : Runs
@@ -180,6 +182,7 @@ class GatheredRuns(WeightedOrder):
     brackets: Brackets
     counts: IntArray
     sums: ExactSums
+    squares: ExactSums
     n_missing: IntArray
     n_idle: IntArray
     runs: Runs
@@ -206,9 +209,31 @@ class GatheredRuns(WeightedOrder):
         """The weight of the elements at hand before each cell."""
         return self.sums[::2].where(self.brackets.wanted).running()
 
+    @cached_property
+    def _is_lost(self) -> NDArray[np.bool_]:
+        """Mask of the cells whose elements are not at hand."""
+        return (self.counts[:, 0] > 0) & ~self.brackets.wanted
+
+    @cached_property
+    def _places(self) -> IntArray:
+        """The first place of each cell, and the place of its end, in two rows."""
+        n = self.runs.n_valid + self._is_lost
+        ends = np.cumsum(n + 1) - 1
+        return np.stack([ends - n, ends])
+
+    def _parts(self, places: IntArray) -> tuple[IntArray, NDArray[np.bool_], IntArray]:
+        """Split places into the cell, whether it is its end, and the elements at hand before it."""
+        starts, ends = self._places
+        cell = ends.searchsorted(places)
+        within = np.minimum(places - starts[cell], self.runs.n_valid[cell])
+        return cell, places == ends[cell], self.runs.starts[cell] + within
+
     def sums_of(self, slot: IntArray) -> tuple[ExactSums, ExactSums]:
         edges = self._before[2 * self.brackets.first_cell]
         return edges[slot], edges[slot + 1] - edges[slot]
+
+    def squares_of(self, slot: IntArray) -> ExactSums:
+        return self.squares[slot]
 
     def reach_shares(
         self, slot: IntArray, share: FloatArray, *, passes: bool
@@ -220,24 +245,40 @@ class GatheredRuns(WeightedOrder):
         first = self.brackets.first_cell
         cell = Wholes.of_sums(starts[1:]).reach(sums).clip(first[slot], first[slot + 1] - 1)
         is_end = (stops[cell] - sums).is_negative
-        places = np.where(is_end, -1 - cell, UNKNOWN)
+        places: IntArray = self._places[is_end.astype(np.int64), cell]
         some = np.flatnonzero(~is_end & self.brackets.wanted[cell])
         inner = cell[some]
         among = self._before_there[inner] + (sums[some] - starts[inner])
-        places[some] = self.runs.reach(inner, among)
+        places[some] += self.runs.reach(inner, among) - self.runs.starts[inner]
         return places
 
     def elements(self, places: IntArray) -> NDArray[Any]:
-        if (places == UNKNOWN).any():
-            raise LookupError("brackets do not hold")
-        elements, is_end = np.empty(len(places), self.dtype), places < 0
-        cells = -1 - places[is_end]
-        elements[is_end] = self.brackets.ends[self.brackets.end_behind(cells)]
-        elements[~is_end] = self.runs.elements(places[~is_end])
+        cell, is_end, inner = self._parts(places)
+        if (self._is_lost[cell] & ~is_end).any():
+            raise _lost()
+        elements = np.empty(len(places), self.dtype)
+        elements[is_end] = self.brackets.ends[self.brackets.end_behind(cell[is_end])]
+        elements[~is_end] = self.runs.elements(inner[~is_end])
         return elements
 
+    def weights_before(self, places: IntArray) -> ExactSums:
+        cell, is_end, inner = self._parts(places)
+        within = self.runs.weights_before(inner) - self._before_there[cell]
+        return self._before[2 * cell + is_end] + within.where(~is_end)
 
-UNKNOWN = np.iinfo(np.int64).min
+    def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
+        cell, is_end, inner = self._parts(np.concatenate([starts, stops]))
+        n_others = self._is_lost + (self.counts[:, 1] > 0)
+        before = (np.cumsum(n_others) - n_others)[cell] + is_end * self._is_lost[cell]
+        if (before[: len(starts)] != before[len(starts) :]).any():
+            raise _lost()
+        return self.runs.products(*inner.reshape(2, -1))
+
+
+def _lost() -> LookupError:
+    return LookupError("wanted elements are outside their brackets")
+
+
 FEW_SHARES = 32  # shares whose Python integers take less time than to reach sums once more
 
 

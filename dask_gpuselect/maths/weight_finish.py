@@ -38,12 +38,16 @@ FAR = 2.0**128
 class WeightedOrder(ABC):
     """Base of weighted elements of one or several slots, each in ascending order.
 
-    A place is that of an element, or of several that are equal.
+    A place is that of an element, or of several that are equal. Places ascend within a slot.
     """
 
     @abstractmethod
     def sums_of(self, slot: IntArray) -> tuple[ExactSums, ExactSums]:
         """Return the weight before some slots, which places count, and that of their elements."""
+
+    @abstractmethod
+    def squares_of(self, slot: IntArray) -> ExactSums:
+        """Return the sum of the squares of the weights of some slots."""
 
     @property
     @abstractmethod
@@ -77,17 +81,6 @@ class WeightedOrder(ABC):
     def elements(self, places: IntArray) -> NDArray[Any]:
         """Return the elements at some places."""
 
-
-class SummedOrder(WeightedOrder):
-    """Base of weighted elements in ascending order, with sums over stretches of them.
-
-    Places ascend within a slot.
-    """
-
-    @abstractmethod
-    def squares_of(self, slot: IntArray) -> ExactSums:
-        """Return the sum of the squares of the weights of some slots."""
-
     @abstractmethod
     def weights_before(self, places: IntArray) -> ExactSums:
         """Return the weight of all elements before each place."""
@@ -113,7 +106,6 @@ def answers(
     """
     slot, share = np.repeat(slots, len(q)), np.tile(np.array(q, np.float64), len(slots))
     if method == "linear":
-        assert isinstance(order, SummedOrder)
         pair = [window_means(order, slot, share, dtype)]
     else:
         passes = method == "averaged_inverted_cdf"
@@ -151,7 +143,7 @@ def sums_reached(low: Any, high: Any, scale: Any) -> tuple[Any, Any]:
 
 
 def window_means(
-    order: SummedOrder, slot: IntArray, q: NDArray[np.float64], dtype: np.dtype[Any]
+    order: WeightedOrder, slot: IntArray, q: NDArray[np.float64], dtype: np.dtype[Any]
 ) -> NDArray[Any]:
     """Compute weighted quantiles of type 7: the means of windows of the weight.
 
@@ -207,7 +199,7 @@ def whole(numbers: NDArray[Any], point: int = POINT) -> NDArray[np.object_]:
 
 
 @dataclass(frozen=True, eq=False)
-class InOrder(SummedOrder):
+class InOrder(WeightedOrder):
     """Sorted candidates of the second load and the ends of their brackets, as one slot.
 
     Places are ranks. All ranks of elements that equal an end are one place.

@@ -402,11 +402,12 @@ def weighed_tally(
 
 
 def guess_by_weight(
-    sample: Keys, weights: Array, n_groups: int, q: Sequence[float]
+    sample: Keys, weights: Array, n_groups: int, q: Sequence[float], rate: float
 ) -> Brackets | None:
     """Bracket the elements at some shares of the weight of each group by a sample in order.
 
-    None if it has no elements of these groups. See `WeightedSample.places`.
+    With a `rate`, the share of all elements that is in the sample, brackets hold the windows of the
+    method "linear". None if it has no elements of these groups. See `WeightedSample.places`.
     """
     stops = sample.stops(n_groups)
     if not stops[-1]:
@@ -416,11 +417,13 @@ def guess_by_weight(
     upto, squares = (_running(each) for each in (scaled, scaled * scaled))
     edges = on_device(np.stack([starts, stops])).view(np.int64).reshape(2, n_groups, 1)
     (begin, end), (first, last) = upto.take(edges), squares.take(edges)
-    share = on_device(np.array(q, np.float64)).view(np.float64)
-    wanted = begin + share * (end - begin)
-    below = (squares.take(cupy.searchsorted(upto, wanted)) - first).clip(0, last - first)
-    doubt = PILOT_SIGMA * cupy.sqrt((1 - share) ** 2 * below + share**2 * (last - first - below))
-    ends = cupy.stack([wanted - doubt - 1, wanted + doubt + 1])
+    share, weight, square = on_device(np.array(q)).view(np.float64), end - begin, last - first
+    width = cupy.minimum(rate * square / (weight**2 + (weight == 0)), 1)
+    share = cupy.stack([share * (1 - width), share * (1 - width) + width])
+    wanted = begin + share * weight
+    below = (squares.take(cupy.searchsorted(upto, wanted)) - first).clip(0, square)
+    doubt = PILOT_SIGMA * cupy.sqrt((1 - share) ** 2 * below + share**2 * (square - below)) + 1
+    ends = cupy.stack([wanted[0] - doubt[0], wanted[1] + doubt[1]])
     lo, hi = cupy.searchsorted(upto, ends).get().reshape(2, n_groups, -1) - 1
     lo, hi = np.maximum(lo, starts[:, None]) - 1, np.minimum(hi, stops[:, None])
     return guess_slots(sample.elements_at, stops, lo.ravel(), hi.ravel())

@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments_of_runs(
     });
 }
 
-// Sum the elements of every group in any order; `tops` are those of the groups. A block orders a tile of
+// Sum the elements of every group below `n_groups`, in any order; `tops` are those of the groups. A block orders a tile of
 // elements by group, and a warp sums those of a group. A group has `each` numbers, as a run has above; blocks add their
 // digits up first if there is room (IN_SHARED is 1).
 extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) moments_of_groups(
@@ -92,7 +92,10 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) moments_of_groups(
         const i64 stop = min(start + size, n);
         auto visit_codes = [&](i64 first, int (&group)[SUMS_EACH]) {
 #pragma unroll
-            for (int k = 0; k < SUMS_EACH; ++k) group[k] = first + k * T < stop ? (int)codes[first + k * T] : -1;
+            for (int k = 0; k < SUMS_EACH; ++k) {
+                group[k] = first + k * T < stop ? (int)codes[first + k * T] : -1;
+                if (group[k] >= n_groups) group[k] = -1;
+            }
         };
         for (int i = me; i < n_groups; i += T) left[i] = 0;
         __syncthreads();

@@ -20,8 +20,15 @@ from dask_gpuselect.kernels.cuda.chunk import (
     n_unmasked,
     on_host,
 )
-from dask_gpuselect.kernels.cuda.launch import Array, coded, copied_ahead, launch, on_device
-from dask_gpuselect.kernels.cuda.source import cut_for, digits_for, pieces_of
+from dask_gpuselect.kernels.cuda.launch import (
+    Array,
+    coded,
+    copied_ahead,
+    launch,
+    most_shared,
+    on_device,
+)
+from dask_gpuselect.kernels.cuda.source import cut_for, digits_for, group_sums, pieces_of
 from dask_gpuselect.maths.cuts import FloatArray, IntArray
 from dask_gpuselect.maths.exact_sums import (
     SQUARE_DIGITS,
@@ -95,6 +102,20 @@ def start_moments_of_groups(
         given = values, codes, values.size, n_groups, tile, tops, sums, N_SUMS
         if values.size:
             launch(dtype, "moments_of_groups", *given, shared=how["shared"], defined=made)
+
+
+def squares_by_group(values: Array, codes: Array, n_groups: int, top: int) -> ExactSums | None:
+    """Sum the squares of the finite elements of each group, which are below ``2**top``.
+
+    None if shared memory has no room.
+    """
+    way = group_sums(np.dtype(values.dtype), n_groups, most_shared(cupy.cuda.Device().id))
+    if way is None:
+        return None
+    sums = cupy.zeros((n_groups, N_SUMS), np.uint64)
+    tops = cupy.full(n_groups, top, np.int32)
+    start_moments_of_groups([(values, codes)], n_groups, tops, sums, way)
+    return moments_of(sums.get().view(np.int64), 0).square
 
 
 def moments_of(sums: IntArray, sizes: IntArray | int) -> Moments:

@@ -31,6 +31,7 @@ from dask_gpuselect.kernels.cuda.moments import (
     N_SUMS,
     moments_of_runs,
     rounded_moments,
+    squares_by_group,
     start_moments_of_groups,
 )
 from dask_gpuselect.kernels.cuda.ordering import elements_of as elements_of_keys
@@ -302,7 +303,7 @@ def quantiles_of_groups(
     """Find weighted quantiles of each group by guessed brackets; see `reference.runs`.
 
     Reads elements, weights and labels once, the last two twice, and sorts a sample and the elements
-    in the brackets. None if that would not pay, or fails, and for the method "linear".
+    in the brackets. None if that would not pay, or fails.
 
     Scratch: 4 bytes for each element, and 24 for each that is sorted.
     """
@@ -310,7 +311,8 @@ def quantiles_of_groups(
     least = WORTH_GUESSING + n_groups * n_q * WORTH_OF_SHARE
     size, expected = sample_size(n, max(n_groups, 1), n_q)
     is_worth = n * max(dtype.itemsize, 4) >= least and size + expected <= n // 2
-    if wanted.method == TYPE_7 or not (n_q and n_groups and is_worth):
+    is_mean = wanted.method == TYPE_7
+    if not (n_q and n_groups and is_worth):
         return None
     values, codes, keeps = _columns(chunks, dtype)
     given = _given(chunks, values, keeps)
@@ -320,7 +322,8 @@ def quantiles_of_groups(
         return None
     sample = keys_of([part], n_groups, size / n, none=BANDS * n_groups)
     order, (_, weights) = sample.order(), drawn_from(given, len(sample))
-    brackets = guess_by_weight(sample.taken(order), weights.take(order), n_groups, wanted.q)
+    about = n_groups, wanted.q, size / n * is_mean
+    brackets = guess_by_weight(sample.taken(order), weights.take(order), *about)
     if brackets is None:
         return None
     room = max(2 * expected, int(FIRST_ROOM * n))
@@ -330,7 +333,15 @@ def quantiles_of_groups(
     counts, sums, n_missing, candidates, weights = tallied
     n_there = counts[:, 0] * brackets.wanted
     kept = _gathered(candidates, weights, n_there, unit, n_bits)
-    found = GatheredRuns(brackets, counts, sums, n_missing, 0 * n_missing, kept)
+    squares: ExactSums | None = ExactSums.zeros(n_missing.shape)
+    if is_mean:  # missing elements have weights, too
+        top = unit + n_bits
+        squares = (
+            None if n_missing.any() else squares_by_group(given.weights, numbers, n_groups, top)
+        )
+    if squares is None:
+        return None
+    found = GatheredRuns(brackets, counts, sums, squares, n_missing, 0 * n_missing, kept)
     if (found.n_valid + n_missing == 0).any():
         found = replace(found, n_idle=_idle(numbers, n_groups))
     try:
