@@ -88,6 +88,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) moments_of_groups(
     u32* starts = left + n_groups;
     const int me = threadIdx.x, lane = me % 32, warp = me / 32;
     for (int i = me; i < n_digits; i += T) memory[i] = 0;
+    __syncthreads();  // also of blocks without a tile
     for (i64 start = (i64)blockIdx.x * size; start < n; start += (i64)gridDim.x * size) {
         const i64 stop = min(start + size, n);
         auto visit_codes = [&](i64 first, int (&group)[SUMS_EACH]) {
