@@ -390,15 +390,9 @@ def weighed_tally(
     counts, n_missing, candidates, n = _tallied([part], brackets, room, weighed)
     if candidates is None:
         return None
-    digits = sums.get().view(np.int64).reshape(n_limbs + 1, 2, -1)
-    digits = digits.transpose(0, 2, 1).reshape(n_limbs + 1, n_sums)
-    return (
-        counts,
-        ExactSums.carried(0, digits).shifted(unit),
-        n_missing,
-        candidates,
-        their_weights[:n],
-    )
+    digits = sums.get().view(np.int64).reshape(n_limbs + 1, 2, -1).transpose(0, 2, 1)
+    exact = ExactSums.carried(0, digits.reshape(n_limbs + 1, n_sums)).shifted(unit)
+    return counts, exact, n_missing, candidates, their_weights[:n]
 
 
 def guess_by_weight(

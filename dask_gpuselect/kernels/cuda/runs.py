@@ -307,15 +307,25 @@ def quantiles_of_groups(
 
     Scratch: 4 bytes for each element, and 24 for each that is sorted.
     """
+    found = _near_shares(chunks, dtype, n_groups, wanted)
+    try:
+        return None if found is None else picked(found, wanted)
+    except LookupError:  # a guess was wrong
+        return None
+
+
+def _near_shares(
+    chunks: Sequence[Accompanied], dtype: np.dtype[Any], n_groups: int, wanted: WantedQuantiles
+) -> GatheredRuns | None:
+    """Gather the elements of groups in guessed brackets; see `quantiles_of_groups`."""
     n, n_q = sum(chunk.size for chunk in chunks), len(wanted.q)
     least = WORTH_GUESSING + n_groups * n_q * WORTH_OF_SHARE
     size, expected = sample_size(n, max(n_groups, 1), n_q)
     is_worth = n * max(dtype.itemsize, 4) >= least and size + expected <= n // 2
-    is_mean = wanted.method == TYPE_7
     if not (n_q and n_groups and is_worth):
         return None
     values, codes, keeps = _columns(chunks, dtype)
-    given = _given(chunks, values, keeps)
+    given, is_mean = _given(chunks, values, keeps), wanted.method == TYPE_7
     numbers, unit, n_bits = in_bands(given, codes, n_groups)
     part, n_digits = (values, numbers), -(-n_bits // DIGIT)
     if n_digits > MOST_DIGITS or not fits_shared(values.dtype, n_groups, 2 * n_q, n_digits):
@@ -328,26 +338,18 @@ def quantiles_of_groups(
         return None
     room = max(2 * expected, int(FIRST_ROOM * n))
     tallied = weighed_tally(part, given.weights, unit, n_digits, brackets, room)
-    if tallied is None:
+    if tallied is None or is_mean and tallied[2].any():  # missing elements have weights, too
         return None
     counts, sums, n_missing, candidates, weights = tallied
-    n_there = counts[:, 0] * brackets.wanted
-    kept = _gathered(candidates, weights, n_there, unit, n_bits)
     squares: ExactSums | None = ExactSums.zeros(n_missing.shape)
-    if is_mean:  # missing elements have weights, too
-        top = unit + n_bits
-        squares = (
-            None if n_missing.any() else squares_by_group(given.weights, numbers, n_groups, top)
-        )
+    if is_mean:
+        squares = squares_by_group(given.weights, numbers, n_groups, unit + n_bits)
     if squares is None:
         return None
-    found = GatheredRuns(brackets, counts, sums, squares, n_missing, 0 * n_missing, kept)
-    if (found.n_valid + n_missing == 0).any():
-        found = replace(found, n_idle=_idle(numbers, n_groups))
-    try:
-        return picked(found, wanted)
-    except LookupError:
-        return None
+    there = _gathered(candidates, weights, counts[:, 0] * brackets.wanted, unit, n_bits)
+    found = GatheredRuns(brackets, counts, sums, squares, n_missing, 0 * n_missing, there)
+    is_none = found.n_valid + n_missing == 0
+    return replace(found, n_idle=_idle(numbers, n_groups)) if is_none.any() else found
 
 
 def _gathered(keys: Keys, weights: Array, n: IntArray, unit: int, n_bits: int) -> SortedRuns:
