@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from functools import partial
@@ -675,6 +676,11 @@ def explain(
     how = {name: value for name, value in (given | {"nodata": nodata}).items() if value is not None}
     if callable(q):
         name = getattr(q, "__name__", repr(q))
+        if _lacks_quantiles(q):
+            raise TypeError(
+                f"explain passes no quantiles to {name}: pass these instead, explain(a, [0.25, "
+                f"0.5]), or functools.partial({name}, q=[0.25, 0.5])"
+            )
         planned = explained(partial(q, a, **how, **options))
     elif options:
         raise TypeError(f"explain takes {next(iter(options))} only with a function: pass it as q")
@@ -688,6 +694,15 @@ def explain(
             "such as dask_gpuselect.robust.mad"
         )
     return planned
+
+
+def _lacks_quantiles(function: Callable[..., Any]) -> bool:
+    """Return whether a function needs an argument q."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:  # of a builtin function
+        return False
+    return "q" in parameters and parameters["q"].default is inspect.Parameter.empty
 
 
 # --- Checking arguments -------------------------------------------------------------------------

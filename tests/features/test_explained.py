@@ -165,6 +165,7 @@ def test_calls_answer_after_an_explanation() -> None:
     [
         (len, {}, "len has no plan of this package: pass a function that asks"),
         (0.5, {"n_bins": 3}, "explain takes n_bins only with a function: pass it as q"),
+        (quantile, {}, "explain passes no quantiles to quantile: pass these instead"),
         (mad, {"n_bins": 3}, r"mad\(\) got an unexpected keyword argument 'n_bins'"),
     ],
 )
