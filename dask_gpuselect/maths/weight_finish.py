@@ -250,6 +250,10 @@ class InOrder(WeightedOrder):
         return CellWeights.of(self.brackets, self.tally)
 
     @cached_property
+    def _segments(self) -> tuple[ExactSums, ExactSums]:
+        return self.cells.sums()
+
+    @cached_property
     def borders(self) -> IntArray:
         """Ranks at which the cells, and the ends between them, begin: see `finish.borders_of`."""
         return borders_of(self.tally)
@@ -309,7 +313,7 @@ class InOrder(WeightedOrder):
             block, rest = np.divmod(place, self.weights.shape[1])
             some, row = np.unique(block, return_inverse=True)
             among = self.blocks[block] + self._running(some).at(rest, row)
-        segments, gathered = self.cells.sums()
+        segments, gathered = self._segments
         return segments[2 * cell + is_end] + (among - gathered[cell]).where(~is_end)
 
     def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
