@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.arrays import masked
 from dask_gpuselect.engine import pilot, threads
 from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.loads import Measured, Merged, ask_once, ask_together
@@ -108,7 +109,9 @@ def answer_lanes_now(
         before, (size, *behind) = part.shape[:place], part.shape[place:]
         with lock:
             if not whole:
-                whole.append(np.empty((*before, array.shape[axis], *behind), part.dtype))
+                every = np.empty((*before, array.shape[axis], *behind), part.dtype)
+                is_masked = isinstance(part, np.ma.MaskedArray)
+                whole.append(masked(every, np.zeros(every.shape, bool)) if is_masked else every)
         whole[0][(slice(None),) * place + (slice(start, start + size),)] = part
         return whole[0]
 

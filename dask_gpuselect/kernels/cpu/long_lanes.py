@@ -28,7 +28,11 @@ def select(rows: NDArray[Any], ranks: RanksOfLanes) -> Lanes:
     n_valid = np.full(len(rows), n, np.int64)
     if rows.dtype.kind == "f":
         touched = np.flatnonzero(np.isnan(np.max(rows, axis=1)))  # less than counting in all
-        n_valid[touched] -= np.count_nonzero(np.isnan(rows[touched]), axis=1)
+        some = rows[touched]
+        is_missing = np.isnan(some)
+        n_valid[touched] -= np.count_nonzero(is_missing, axis=1)
+        some[is_missing] = np.nan  # `np.fmin` passes no others over: of a signalling one it is NaN
+        rows[touched] = some
     sizes, own = np.unique(n_valid, return_inverse=True)
     order = np.argsort(own, kind="stable")
     some = rows if len(sizes) == 1 else rows[order]
