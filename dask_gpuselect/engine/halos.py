@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ from dask_gpuselect.engine.companions import concatenated
 from dask_gpuselect.engine.grid import joined
 from dask_gpuselect.engine.source import DaskArray, List, Task, TaskRef, extended
 from dask_gpuselect.kernels.companions import copied
-from dask_gpuselect.maths.windows import Sides
+from dask_gpuselect.maths.windows import Piecewise
 from dask_gpuselect.quiet import quietly
 
 Places = NDArray[np.int64]
@@ -77,22 +76,21 @@ class Halo(NamedTuple):
         return np.where((places >= 0) & (places < n), places, -1)
 
 
-@dataclass(frozen=True)
-class Stretch:
+class Stretch(NamedTuple):
     """The elements that one chunk of answers needs along an axis.
 
     Parameters
     ----------
     n_answers : int
         Number of answers.
-    side : Sides
+    side : Piecewise
         How what is taken is padded.
     cuts : tuple of (int, Cut)
         Numbers of chunks, and what is taken of each.
     """
 
     n_answers: int
-    side: Sides
+    side: Piecewise
     cuts: tuple[tuple[int, Cut], ...]
 
 
@@ -101,7 +99,7 @@ def stretches(reach: Halo, sizes: Sequence[int]) -> Iterator[Stretch]:
     ends = np.cumsum(sizes)
     n = int(ends[-1])
     if n == 0:
-        yield Stretch(0, Sides((0, 0)), ((0, (0, 0)),))
+        yield Stretch(0, Piecewise.plain(0), ((0, (0, 0)),))
     for start, stop in itertools.pairwise([0, *ends.tolist()]):
         first = -(-start // reach.step) * reach.step
         if first >= stop:
@@ -113,11 +111,11 @@ def stretches(reach: Halo, sizes: Sequence[int]) -> Iterator[Stretch]:
         before, behind = np.arange(begin, min(end, 0)), np.arange(max(begin, n), end)
         cuts = tuple(_cuts(*inner, sizes, ends)) if inner[0] < inner[1] else ()
         if reach.mode is None:  # windows may end before the first element
-            side = Sides((len(before), len(behind)))
+            side = Piecewise.plain(end - begin, (len(before), len(behind)))
             yield Stretch(n_answers, side, cuts or ((0, (0, 0)),))
             continue
         left, right = (_standing(reach.standing(each, n), sizes, ends) for each in (before, behind))
-        yield Stretch(n_answers, Sides((0, 0)), (*left, *cuts, *right))
+        yield Stretch(n_answers, Piecewise.plain(end - begin), (*left, *cuts, *right))
 
 
 def _cuts(start: int, stop: int, sizes: Sequence[int], ends: Places) -> Iterator[tuple[int, Cut]]:
@@ -182,7 +180,7 @@ def with_halos(
     token = tokenize(x.name, reaches, function, dtype, fill)
     name, part = f"{label}-{token}", f"{label}-halo-{token}"
     along = [
-        list(stretches(*each)) if len(each[1]) > 1 else [_whole(*each)]
+        list(stretches(*each)) if len(each[1]) > 1 else [_one_chunk(each[0], *each[1])]
         for each in zip(reaches, x.chunks, strict=True)
     ]
     kind = quietly(partial(_padded, function=function, fill=fill))
@@ -235,7 +233,7 @@ def sliced(chunk: Any, taken: Sequence[Cut]) -> Any:
 def _padded(
     parts: Sequence[Any],
     counts: tuple[int, ...],
-    sides: tuple[Sides, ...],
+    sides: tuple[Piecewise, ...],
     *,
     function: Callable[..., Any],
     fill: Any,
@@ -245,47 +243,33 @@ def _padded(
     return function(kernels.windows.padded(joined(parts, counts, concatenated), sides, fill))
 
 
-@lru_cache(maxsize=64)
-def sides_of(reaches: tuple[Halo, ...], shape: tuple[int, ...]) -> tuple[Sides, ...]:
-    """Return what windows of an array in memory need along each axis."""
-    return tuple(map(_one_chunk, reaches, shape))
-
-
-def _whole(reach: Halo, sizes: Sequence[int]) -> Stretch:
-    """Return what an axis of one chunk needs: all of it, padded as it is read."""
-    (n,) = sizes
-    return Stretch(next(stretches(reach, sizes)).n_answers, _one_chunk(reach, n), ((0, (0, n)),))
+def in_memory(array: Any, reaches: Sequence[Halo], fill: Any) -> Any:
+    """Pad an array in memory by what its windows reach; see `with_halos`."""
+    own = list(map(_one_chunk, reaches, array.shape))
+    cuts = [cut for ((_, cut),) in (each.cuts for each in own)]
+    if any(cut[-1] < 0 for cut in cuts):
+        array = sliced(array, cuts)
+    return kernels.windows.padded(array, tuple(each.side for each in own), fill)
 
 
 @lru_cache(maxsize=64)
-def _one_chunk(reach: Halo, n: int) -> Sides:
-    """Return what windows need along an axis of n elements."""
+def _one_chunk(reach: Halo, n: int) -> Stretch:
+    """Return what an axis of one chunk needs: all of it, padded as it is read.
+
+    It needs a list of elements where no steps between them say which these are.
+    """
     own = next(stretches(reach, (n,)))
-    before: list[int] = []
-    behind: list[int] = []
+    ends: tuple[list[int], list[int]] = [], []
     start = stop = 0
-    side = before
     for _, cut in own.cuts:
         if cut[-1] < 0:
-            side += cut[:-1]
+            ends[stop > start].extend(cut[:-1])
         else:
-            (start, stop), side = cut, behind
-    needed = slice(start, len(before) + stop + len(behind))
-    first, last = (_range_of([len(before) + i for i in each]) for each in (before, behind))
-    return Sides(own.side.outside, first, last, len(before), len(behind), needed)
-
-
-def _range_of(places: Sequence[int]) -> Any:
-    """Return a slice for places of one distance, so that a device need not get each place.
-
-    Return None if there are none.
-    """
-    if not places:
-        return None
-    steps = set(np.diff(places).tolist()) or {1}
-    if steps == {0}:
-        return slice(places[0], places[0] + 1)
-    if steps in ({1}, {-1}):
-        stop = places[-1] + max(steps)
-        return slice(places[0], stop if stop >= 0 else None, max(steps))
-    return np.array(places)
+            start, stop = cut
+    steps = [np.unique(np.diff(places)).tolist() or [0] for places in ends]
+    if max(map(len, steps)) > 1:
+        return own._replace(cuts=((0, (*ends[0], *range(start, stop), *ends[1], -1)),))
+    standing = [(*(few[:1] or [0]), *step) for few, step in zip(ends, steps, strict=True)]
+    about = (start - own.side.low, len(ends[0]), n, *standing[0], *standing[1])
+    side = Piecewise(own.side.size, own.side.low, own.side.high, *about)
+    return Stretch(own.n_answers, side, ((0, (0, n)),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
@@ -121,30 +121,6 @@ class Frame(NamedTuple):
             )
 
 
-@dataclass(frozen=True, eq=False)
-class Sides:
-    """Slices and padding that windows of a chunk need along an axis.
-
-    Parameters
-    ----------
-    outside : tuple of int
-        Number of elements beyond the ends, before the first and after the last element.
-    before, behind : slice, ndarray or None
-        The elements that stand for those before the first and after the last.
-    n_before, n_behind : int
-        Their numbers.
-    needed : slice
-        The part that is needed of all.
-    """
-
-    outside: tuple[int, int]
-    before: Any = None
-    behind: Any = None
-    n_before: int = 0
-    n_behind: int = 0
-    needed: slice = field(default_factory=lambda: slice(None))
-
-
 class Piecewise(NamedTuple):
     """Map the elements of a padded chunk to those of the chunk, along an axis.
 
@@ -169,22 +145,16 @@ class Piecewise(NamedTuple):
     shift: int
     before: int
     n: int
-    first_before: int
-    step_before: int
-    first_behind: int
-    step_behind: int
+    first_before: int = 0
+    step_before: int = 0
+    first_behind: int = 0
+    step_behind: int = 0
 
     @classmethod
-    @lru_cache(maxsize=64)
-    def of(cls, side: Sides, n: int) -> Piecewise:
-        """Describe the sides of a chunk of n elements along an axis."""
-        start, stop, _ = side.needed.indices(side.n_before + n + side.n_behind)
-        low = side.outside[0]
-        high = low + stop - start
-        ends = [_progression(side.before), _progression(side.behind)]
-        before, behind = ((first - side.n_before, step) for first, step in ends)
-        about = (start - low, side.n_before, n)
-        return cls(high + side.outside[1], low, high, *about, *before, *behind)
+    def plain(cls, size: int, outside: tuple[int, int] = (0, 0)) -> Piecewise:
+        """Describe a chunk that no elements stand before or behind, with those outside of it."""
+        low, high = outside[0], size - outside[1]
+        return cls(size, low, high, -low, 0, high - low)
 
     def outside(self, start: int, stop: int) -> tuple[int, int]:
         """Count the elements from `start` to before `stop` that stand for none, at both ends."""
@@ -214,18 +184,10 @@ class Piecewise(NamedTuple):
         return np.concatenate([before, np.arange(inner.start, inner.stop), behind])
 
 
-def _progression(places: slice | None) -> tuple[int, int]:
-    """Return the first of some places, and the step between them; a step of 0 repeats one place."""
-    if places is None:
-        return 0, 0
-    is_one = places.stop == places.start + 1
-    return places.start, 0 if is_one else places.step or 1
-
-
 @lru_cache(maxsize=16)
 def unpadded(shape: Shape) -> tuple[Piecewise, ...]:
     """Return the padding of an array that has none."""
-    return tuple(Piecewise.of(Sides((0, 0)), n) for n in shape)
+    return tuple(map(Piecewise.plain, shape))
 
 
 @dataclass(frozen=True, eq=False)

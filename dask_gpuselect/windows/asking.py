@@ -11,7 +11,7 @@ import numpy as np
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind, numpy_dtype
-from dask_gpuselect.engine.halos import Halo, sides_of, with_halos
+from dask_gpuselect.engine.halos import Halo, in_memory, with_halos
 from dask_gpuselect.engine.plans import Plan, choose, described, known_bytes
 from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.kernels.companions import values_of
@@ -89,7 +89,7 @@ def ask_windows(
         plan = choose(_plan(array, reaches, math.prod(new_axes) * result.itemsize))
         label = f"{label}-{plan.name}"
         return with_halos(windows, label, array, reaches, result, fill, new_axes)
-    answers = windows(kernels.windows.padded(array, sides_of(reaches, array.shape), fill))
+    answers = windows(in_memory(array, reaches, fill))
     return in_kind(answers, answers)
 
 

@@ -49,7 +49,7 @@ from dask_gpuselect.kernels.cuda.source import (
 from dask_gpuselect.kernels.cuda.source import kernels as heads
 from dask_gpuselect.kernels.cuda.window_networks import networks
 from dask_gpuselect.kernels.cuda.window_tiles import MOST_HELD, tiling
-from dask_gpuselect.maths.windows import Frame, Piecewise, Shape, Sides, unpadded
+from dask_gpuselect.maths.windows import Frame, Piecewise, Shape, unpadded
 from dask_gpuselect.windows.questions import WindowQuestion
 from tests.data import INTEGER_DTYPES
 
@@ -218,7 +218,7 @@ def of_weighted_lanes(dtype: str, arch: str) -> Sources:
 
 def of_network(size: Shape, dtype: str, masks: Any) -> tuple[Any, ...]:
     """The definitions of medians of windows of an image with less at its ends."""
-    sides, own = (Piecewise.of(Sides((3, 0)), 64),) * 2, np.dtype(dtype)
+    sides, own = (Piecewise.plain(67, (3, 0)),) * 2, np.dtype(dtype)
     question = WindowQuestion((0.5,), "linear", True, own, np.dtype(float), np.dtype(float))
     made: Any = networks(sides, Frame(size, (1, 1)), question, own, is_masked=bool(masks))
     return ("DEVIATES", 0), *made[2]

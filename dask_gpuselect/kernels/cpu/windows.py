@@ -48,21 +48,14 @@ MIXED = 32  # bytes of a window where answers are made of elements
 
 def valid_counts(chunk: Any, frame: Frame) -> Any:
     """Count the valid elements of each window; see `reference.windows.valid_counts`."""
-    return reference.valid_counts(_whole(chunk), frame)
-
-
-def _whole(chunk: Any) -> Any:
-    """Return a chunk with all of its padding."""
-    return (
-        reference.padded(chunk, chunk.sides, chunk.fill) if isinstance(chunk, Bordered) else chunk
-    )
+    return reference.valid_counts(reference.whole(chunk), frame)
 
 
 @until_compiled(reference.answer)
 def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
     """Answer a question for each window, in kind; see `reference.windows.answer`."""
     if order.deviates and (order.dtype.itemsize < 4 or not are_float64(values_of(chunk))):
-        return reference.answer(_whole(chunk), dtype, frame, order)
+        return reference.answer(reference.whole(chunk), dtype, frame, order)
     if not isinstance(chunk, Bordered):
         return _answer_part(chunk, dtype, frame, order)
     lacks = chunk.is_masked or any(map(any, chunk.outside))

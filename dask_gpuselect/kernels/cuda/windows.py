@@ -26,7 +26,7 @@ from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.kernels.reference.windows import Bordered
 from dask_gpuselect.kernels.registry import backend_of
 from dask_gpuselect.maths.keys import are_float64
-from dask_gpuselect.maths.windows import Frame, Sides, WindowOrder, ranks_by_count
+from dask_gpuselect.maths.windows import Frame, WindowOrder, ranks_by_count, unpadded
 
 padded = reference.bordered
 
@@ -37,7 +37,7 @@ def valid_counts(chunk: Any, frame: Frame) -> Array:
         return reference.valid_counts(chunk, frame)
     is_valid = chunk.values == chunk.values  # noqa: PLR0124
     marks = is_valid & (True if chunk.keeps is None else chunk.keeps)
-    return reference.sums(reference.padded(marks, chunk.sides, False), frame)
+    return reference.sums(reference.padded(marks, chunk.padding, False), frame)
 
 
 def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Array:
@@ -48,7 +48,7 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     window, and a copy of a chunk that is not contiguous.
     """
     if not isinstance(chunk, Bordered):
-        chunk = padded(chunk, (Sides((0, 0)),) * chunk.ndim)
+        chunk = padded(chunk, unpadded(chunk.shape))
     values, keeps = chunk.values, chunk.keeps
     if order.deviates and (order.dtype.itemsize < 4 or not are_float64(values)):
         return _on_host(chunk, dtype, frame, order)
@@ -76,7 +76,7 @@ def _on_host(chunk: Bordered, dtype: np.dtype[Any], frame: Frame, order: WindowO
     """Answer windows by kernels of the host, whose time hardly grows with the windows."""
     keeps = None if chunk.keeps is None else to_host(chunk.keeps)
     kernels = backend_of("cpu").windows
-    host = kernels.padded(Accompanied(to_host(chunk.values), keeps), chunk.sides, chunk.fill)
+    host = kernels.padded(Accompanied(to_host(chunk.values), keeps), chunk.padding, chunk.fill)
     return like(kernels.answer(host, dtype, frame, order), chunk.values)
 
 

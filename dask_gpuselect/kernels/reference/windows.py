@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,6 @@ from dask_gpuselect.maths.windows import (
     Frame,
     Piecewise,
     RowWindows,
-    Shape,
-    Sides,
     WindowOrder,
 )
 
@@ -39,26 +36,23 @@ class Bordered(Accompanied):
 
     Parameters
     ----------
-    sides : sequence of Sides
-        What its windows reach, for each axis.
     padding : tuple of Piecewise
         What its elements stand for along each axis.
     fill : scalar, optional
         The value of what is outside; by default it is masked out.
     """
 
-    sides: Sequence[Sides] = ()
     padding: tuple[Piecewise, ...] = ()
     fill: Any = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return _shape_of(self.padding)
+        return tuple(axis.size for axis in self.padding)
 
     @property
     def outside(self) -> tuple[tuple[int, int], ...]:
         """Numbers of elements that stand for none, at both ends of each axis."""
-        return _outside_of(self.padding)
+        return tuple(axis.outside(0, axis.size) for axis in self.padding)
 
     @property
     def is_masked(self) -> bool:
@@ -84,76 +78,30 @@ def _joined(array: Any, pieces: Sequence[Any], axis: int) -> Any:
     return np.concatenate(some, axis) if len(some) > 1 else [*some, inner][0]
 
 
-@lru_cache(maxsize=64)
-def _shape_of(padding: tuple[Piecewise, ...]) -> Shape:
-    """Return the shape of a padded chunk."""
-    return tuple(axis.size for axis in padding)
-
-
-@lru_cache(maxsize=64)
-def _outside_of(padding: tuple[Piecewise, ...]) -> tuple[tuple[int, int], ...]:
-    """Count the elements that stand for none, at both ends of each axis."""
-    return tuple(axis.outside(0, axis.size) for axis in padding)
-
-
-def bordered(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
+def bordered(chunk: Any, padding: tuple[Piecewise, ...], fill: Any = None) -> Any:
     """Pad a chunk by what its windows reach, as it is read; see `padded`."""
     values, keeps = unpaired(chunk)
-    padding = _padding(tuple(sides), values.shape)
-    if padding is None:
-        return padded(chunk, sides, fill)
-    return Bordered(values, keeps, sides=sides, padding=padding, fill=fill)
+    return Bordered(values, keeps, padding=padding, fill=fill)
 
 
-@lru_cache(maxsize=64)
-def _padding(sides: tuple[Sides, ...], shape: Shape) -> tuple[Piecewise, ...] | None:
-    """Return the padding of a chunk; None if it cannot be described by distances."""
-    places = [each for side in sides for each in (side.before, side.behind)]
-    if any(isinstance(each, np.ndarray) for each in places):
-        return None
-    return tuple(map(Piecewise.of, sides, shape))
-
-
-def padded(chunk: Any, sides: Sequence[Sides], fill: Any = None) -> Any:
+def padded(chunk: Any, padding: tuple[Piecewise, ...], fill: Any = None) -> Any:
     """Pad a chunk by what its windows reach: elements that stand for those beyond the ends, or one.
 
     Parameters
     ----------
     chunk : array or Accompanied
-    sides : sequence of Sides
-        One for each axis.
+    padding : tuple of Piecewise
+        What its elements stand for along each axis.
     fill : scalar, optional
         The value of what is outside; by default it is masked out.
     """
-    values, keeps = unpaired(chunk)
-    values = _extended(values, sides)
-    if keeps is not None:
-        values = Accompanied(values, _extended(keeps, sides))
-    return with_outside(values, [each.outside for each in sides], fill)
+    return whole(bordered(chunk, padding, fill))
 
 
-def _extended(array: Any, own: Sequence[Sides]) -> Any:
-    """Put before and behind an array the elements that stand for those beyond its ends.
-
-    The array is copied once. Then its ends are, along one axis after the other.
-    """
-    if any(each.n_before or each.n_behind for each in own):
-        each_axis = list(zip(array.shape, own, strict=True))
-        inner = [slice(each.n_before, each.n_before + n) for n, each in each_axis]
-        shape = tuple(each.n_before + n + each.n_behind for n, each in each_axis)
-        whole = namespace(array).empty(shape, dtype=array.dtype)
-        whole[tuple(inner)] = array
-        for axis, each in enumerate(own):
-            start, stop = inner[axis].start, inner[axis].stop
-            sides = ((each.before, slice(start)), (each.behind, slice(stop, None)))
-            for places, to in sides:
-                if places is not None:
-                    source, target = list(inner), list(inner)
-                    source[axis], target[axis] = places, to
-                    whole[tuple(target)] = whole[tuple(source)]
-            inner[axis] = slice(None)
-        array = whole
-    return array[tuple(each.needed for each in own)]
+def whole(chunk: Any) -> Any:
+    """Return a chunk with all of its padding."""
+    is_bordered = isinstance(chunk, Bordered)
+    return chunk[tuple(slice(0, n) for n in chunk.shape)] if is_bordered else chunk
 
 
 def with_outside(chunk: Any, outside: Sequence[tuple[int, int]], fill: Any = None) -> Any:
