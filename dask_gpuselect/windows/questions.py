@@ -57,8 +57,7 @@ class WindowQuestion(Quantiles):
             answers = answers / self.result.type(self.scale)
         # Kernels answer NaN for windows without elements.
         if n_valid is not None and (self.least > 1 or self.dtype.kind in "bui"):
-            counts = n_valid[:1] if 0 in n_valid.strides else n_valid
-            is_few = counts < max(self.least, 1)
+            is_few = n_valid < max(self.least, 1)
             if any_true(is_few):
                 missing = np.full(1, missing_of(self.result), self.result)
                 answers = namespace(answers).where(is_few, like(missing, answers), answers)

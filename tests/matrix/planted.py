@@ -236,8 +236,8 @@ ROWS = {
     ),
     "windows need one element less than min_periods": (
         "windows/questions.py",
-        "is_few = counts < max(self.least, 1)",
-        "is_few = counts < max(self.least - 1, 1)",
+        "is_few = n_valid < max(self.least, 1)",
+        "is_few = n_valid < max(self.least - 1, 1)",
     ),
     "the mask of a chunk around is ignored": (
         "engine/companions.py",
@@ -261,8 +261,8 @@ ROWS = {
     ),
     "NaN in windows are valid elements": (
         "kernels/reference/windows.py",
-        "return (frame.n if keeps is None else sums(keeps, frame)) - n_missing, n_missing",
-        "return (frame.n if keeps is None else sums(keeps, frame)), n_missing",
+        "return n_kept if is_missing is None else n_kept - n_missing, n_missing",
+        "return n_kept, n_missing",
     ),
     "the origin of a filter has the other sign": (
         "windows/filters.py",

@@ -38,17 +38,12 @@ from dask_gpuselect.maths.windows import (
     unpadded,
 )
 
-padded = reference.bordered
+padded, valid_counts = reference.bordered, reference.valid_counts
 
 SLAB = 1 << 21  # bytes of windows' elements that are answered together: they stay in the cache
 ROWS = 1 << 17  # rows of windows that are answered together, because each has an address
 ENDS = 1 << 13  # elements of windows at the ends that NumPy sorts
 MIXED = 32  # bytes of a window where answers are made of elements
-
-
-def valid_counts(chunk: Any, frame: Frame) -> Any:
-    """Count the valid elements of each window; see `reference.windows.valid_counts`."""
-    return reference.valid_counts(reference.whole(chunk), frame)
 
 
 @until_compiled(reference.answer)
@@ -209,7 +204,7 @@ def _answer_whole(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowO
     if is_element and (dtype.kind in "iu" or _is_plain_float(dtype, order)):
         answers = order.finished(found[0].astype(order.dtype, copy=False), None)
     else:
-        counted = _counts(shape, None, None, frame)
+        counted = reference.counts(None, None, frame, shape)
         answers = _finished(found, counted, own, order, frame.n)
     return answers.reshape(-1, *frame.shape(shape))
 
@@ -267,7 +262,8 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     is_marked = _is_plain_float(own, order) and order.mixes < 2
     is_marked &= order.skips_missing or keeps is None
     is_missing = keys == last if has_missing else None
-    counted = _counts(keys.shape, *((None, None) if is_marked else (is_missing, keeps)), frame)
+    marks = (None, None) if is_marked else (is_missing, keeps)
+    counted = reference.counts(*marks, frame, keys.shape)
     if window_columns.takes(keys, frame):
         chosen = window_columns.elements(keys, keeps, frame, order)
     else:
@@ -310,10 +306,9 @@ def _finished(
 ) -> Any:
     """Answer windows of at most n elements by their order statistics."""
     lower, upper = found[0].T, found[-1].T
-    known = [_known(each) for each in counted]
     if not _is_plain_float(dtype, order):
-        return order.finished(order.lane_values(Lanes(lower, upper, *known)), counted[0])
-    counts = (np.ascontiguousarray(each, np.int64) for each in known)
+        return order.finished(order.lane_values(Lanes(lower, upper, *counted)), counted[0])
+    counts = (np.ascontiguousarray(each, np.int64) for each in counted)
     how = ranks_by_count(order, n)[2], order.mixes if len(found) > 1 else 0, order.skips_missing
     _to_answers(lower.T, upper.T, *counts, *how)
     return order.finished(lower.T, counted[0])
@@ -323,33 +318,6 @@ def _is_plain_float(dtype: np.dtype[Any], order: WindowOrder) -> bool:
     """Return whether answers are floats of the elements' dtype, which kernels write."""
     is_float = dtype.kind == "f" and dtype.itemsize >= 4 and not order.deviates
     return is_float and order.dtype == dtype.newbyteorder("=")
-
-
-def _counts(
-    shape: tuple[int, ...],
-    is_missing: NDArray[np.bool_] | None,
-    keeps: NDArray[np.bool_] | None,
-    frame: Frame,
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Count the valid and the missing elements of each window; see `reference.windows.counts`."""
-    n = math.prod(frame.shape(shape))
-    return reference.counted(
-        is_missing,
-        keeps,
-        frame,
-        _sums,
-        lambda count: np.ndarray(n, np.int64, np.full(1, count), strides=(0,)),
-    )
-
-
-def _sums(marks: NDArray[np.bool_], frame: Frame) -> NDArray[Any]:
-    """Count the marks in each window."""
-    return np.asarray(reference.sums(marks, frame)).reshape(-1)
-
-
-def _known(counts: NDArray[Any]) -> NDArray[Any]:
-    """Return counts, one number where it stands for all."""
-    return counts[:1] if 0 in counts.strides else counts
 
 
 def _has_missing(values: Any, dtype: np.dtype[Any]) -> bool:

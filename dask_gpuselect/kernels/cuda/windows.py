@@ -28,16 +28,7 @@ from dask_gpuselect.kernels.registry import backend_of
 from dask_gpuselect.maths.keys import are_float64
 from dask_gpuselect.maths.windows import Frame, WindowOrder, ranks_by_count, unpadded
 
-padded = reference.bordered
-
-
-def valid_counts(chunk: Any, frame: Frame) -> Array:
-    """Count the valid elements of each window; see `reference.windows.valid_counts`."""
-    if not isinstance(chunk, Bordered):
-        return reference.valid_counts(chunk, frame)
-    is_valid = chunk.values == chunk.values  # noqa: PLR0124
-    marks = is_valid & (True if chunk.keeps is None else chunk.keeps)
-    return reference.sums(reference.padded(marks, chunk.padding, False), frame)
+padded, valid_counts = reference.bordered, reference.valid_counts
 
 
 def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Array:

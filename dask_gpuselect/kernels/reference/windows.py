@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import Array, all_true, as_type, like, namespace, numpy_dtype, to_host
 from dask_gpuselect.kernels.companions import Accompanied, unpaired, values_of
@@ -24,6 +25,7 @@ from dask_gpuselect.maths.windows import (
     Frame,
     Piecewise,
     RowWindows,
+    Shape,
     WindowOrder,
 )
 
@@ -134,50 +136,37 @@ def _widened(array: Any, values: Any, outside: Sequence[tuple[int, int]], value:
     return whole
 
 
-def counts(chunk: Any, frame: Frame) -> tuple[Array, Array]:
-    """Count the valid and the missing elements of each window, in kind.
+def counts(
+    is_missing: NDArray[np.bool_] | None,
+    keeps: NDArray[np.bool_] | None,
+    frame: Frame,
+    shape: Shape,
+) -> tuple[IntArray, IntArray]:
+    """Count the valid and the missing elements of each window by their marks, if there are any.
 
-    Counts have the shape of the answers. They are one number, broadcast, where nothing is missing
-    or left out.
+    `shape` is that of the elements. One number stands for all windows where nothing is missing or
+    left out.
     """
-    values, keeps = unpaired(chunk)
-    xp, shape = namespace(values), frame.shape(tuple(values.shape))
-
-    def same(n: int) -> Array:
-        return xp.broadcast_to(xp.asarray(np.full(1, n, np.int64)), shape)
-
-    return counted(_missing(values), keeps, frame, sums, same)
+    if keeps is not None and is_missing is not None:
+        is_missing = is_missing & keeps
+    n_missing, n_kept = (
+        np.broadcast_to(np.int64(n), 1) if marks is None else np.asarray(sums(marks, frame)).ravel()
+        for n, marks in ((0, is_missing), (frame.n, keeps))
+    )
+    return n_kept if is_missing is None else n_kept - n_missing, n_missing
 
 
 def valid_counts(chunk: Any, frame: Frame) -> Array:
     """Count the valid elements of each window, in kind, by one sum of marks."""
     values, keeps = unpaired(chunk)
+    xp, is_bordered = namespace(values), isinstance(chunk, Bordered)
     if (is_missing := _missing(values)) is not None:
         keeps = ~is_missing if keeps is None else keeps & ~is_missing
-    if keeps is not None:
-        return sums(keeps, frame)
-    shape = frame.shape(tuple(values.shape))
-    xp = namespace(values)
-    return xp.full(shape, frame.n, dtype=xp.int64)
-
-
-def counted(
-    is_missing: Array | None,
-    keeps: Array | None,
-    frame: Frame,
-    sums: Callable[[Array, Frame], Array],
-    same: Callable[[int], Array],
-) -> tuple[Array, Array]:
-    """Count the valid and the missing elements of each window by their marks, if there are any.
-
-    `sums` counts marks, and `same` makes one count of all windows.
-    """
-    if keeps is not None and is_missing is not None:
-        is_missing = is_missing & keeps
-    n_missing = same(0) if is_missing is None else sums(is_missing, frame)
-    if keeps is None and is_missing is None:
-        return same(frame.n), n_missing
-    return (frame.n if keeps is None else sums(keeps, frame)) - n_missing, n_missing
+    if keeps is None and is_bordered and chunk.is_masked:
+        keeps = xp.ones(values.shape, dtype=bool)
+    if keeps is None:
+        return xp.full(frame.shape(tuple(chunk.shape)), frame.n, dtype=xp.int64)
+    return sums(padded(keeps, chunk.padding, False) if is_bordered else keeps, frame)
 
 
 def _missing(values: Array) -> Array | None:
@@ -295,8 +284,10 @@ def _without_mask(chunk: Any) -> Any:
 def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
     """Answer the windows of a part of a chunk, unfolded."""
     shape = frame.shape(tuple(chunk.shape))
-    n_valid, n_missing = (to_host(each).reshape(-1) for each in counts(chunk, frame))
-    rows = _unfolded(chunk, dtype, frame)
+    values, keeps = unpaired(chunk)
+    values, keeps = to_host(values), None if keeps is None else to_host(keeps)
+    n_valid, n_missing = counts(_missing(values), keeps, frame, values.shape)
+    rows = _unfolded(values, keeps, dtype, frame)
     if order.deviates:
         rows = deviations(rows, n_valid, order)
     rows.sort(axis=-1)
@@ -304,17 +295,16 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     return order.finished(lane_values, n_valid).reshape(-1, *shape)
 
 
-def _unfolded(chunk: Any, dtype: np.dtype[Any], frame: Frame) -> Any:
-    """Unfold the elements of windows, valid ones first, ``(n_windows, n)``, on the host."""
-    values = to_host(values_of(chunk)).astype(dtype.newbyteorder("="), copy=False)
+def _unfolded(values: Any, keeps: Any, dtype: np.dtype[Any], frame: Frame) -> Any:
+    """Unfold the elements of windows, valid ones first, ``(n_windows, n)``."""
+    values = values.astype(dtype.newbyteorder("="), copy=False)
     wide = selection_dtype(dtype)
     values = values.astype(wide, copy=False) if dtype.kind not in "bMm" else values.view(wide)
     cuts = _shifted(values.shape, frame)
     rows = np.stack([values[cut].reshape(-1) for cut in cuts], axis=-1)
     is_date = dtype.kind in "mM"
     left_out = rows == np.iinfo(wide).min if is_date else rows != rows  # noqa: PLR0124
-    if isinstance(chunk, Accompanied) and chunk.keeps is not None:
-        keeps = to_host(chunk.keeps)
+    if keeps is not None:
         left_out = left_out | ~np.stack([keeps[cut].reshape(-1) for cut in cuts], axis=-1)
     if left_out.any():
         largest = np.inf if wide.kind == "f" else np.iinfo(wide).max
@@ -346,5 +336,5 @@ def deviations(rows: Any, n_valid: IntArray, order: WindowOrder) -> Any:
     lower, upper = (np.take_along_axis(rows, each, axis=1) for each in ((n - 1) // 2, n // 2))
     centre = interpolate(lower, upper, 0.5, MEDIAN, order.dtype)
     distances = np.abs(rows.astype(order.dtype) - centre)
-    distances[np.arange(rows.shape[1]) >= n] = np.inf
+    distances = np.where(np.arange(rows.shape[1]) < n, distances, np.inf)
     return np.where(np.isfinite(centre), distances, np.nan)
