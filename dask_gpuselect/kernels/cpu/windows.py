@@ -24,8 +24,7 @@ from dask_gpuselect.kernels.cpu import (
     window_networks,
     window_rows,
 )
-from dask_gpuselect.kernels.cpu.scalars import mean_of
-from dask_gpuselect.kernels.cpu.window_floats import between
+from dask_gpuselect.kernels.cpu.window_floats import mix
 from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.kernels.reference.windows import Bordered
 from dask_gpuselect.maths.keys import are_float64, selection_dtype
@@ -308,9 +307,11 @@ def _finished(
     lower, upper = found[0].T, found[-1].T
     if not _is_plain_float(dtype, order):
         return order.finished(order.lane_values(Lanes(lower, upper, *counted)), counted[0])
-    counts = (np.ascontiguousarray(each, np.int64) for each in counted)
-    how = ranks_by_count(order, n)[2], order.mixes if len(found) > 1 else 0, order.skips_missing
-    _to_answers(lower.T, upper.T, *counts, *how)
+    counts, n_missing = counted
+    if not order.skips_missing:
+        counts = np.where(n_missing > 0, 0, counts)
+    how = ranks_by_count(order, n)[2], order.mixes if len(found) > 1 else 0
+    _to_answers(lower.T, upper.T, np.ascontiguousarray(counts), *how)
     return order.finished(lower.T, counted[0])
 
 
@@ -412,41 +413,15 @@ def _from_keys(keys: t.Out, kind: int, sign: t.Value) -> None:
 
 @kernel_of("f8 f4")
 def _to_answers(
-    lower: t.Table,
-    upper: t.Table,
-    n_valid: t.Places,
-    n_missing: t.Places,
-    weights: t.RealRows,
-    mixes: int,
-    skips: bool,
+    lower: t.Table, upper: t.Table, counts: t.Places, weights: t.RealRows, how: int
 ) -> None:
-    """Turn two floats into an answer between them, in place.
+    """Turn two floats into an answer between them, in place; see `window_floats.mix`.
 
-    `mixes` says how: 0 by the first alone, 1 by the mean, 2 by weights, with the bits of
-    `interpolation.interpolate`, whose passes take about 20 ns more for each window. Loops without
-    branches become vectors.
+    Answers of no elements are NaN, if there are any.
     """
-    kind = lower.dtype.type
     for question in range(lower.shape[0]):
-        out, second = lower[question], upper[question]
-        if mixes == 1:
+        out = lower[question]
+        mix(out, upper[question], how, weights[question], counts)
+        if counts.size == out.size:
             for i in range(out.size):
-                out[i] = kind(mean_of(out[i], second[i]))
-        elif mixes == 2:
-            for i in range(out.size):
-                if out[i] != second[i]:
-                    a, b = np.float64(out[i]), np.float64(second[i])
-                    n = n_valid[i if n_valid.size > 1 else 0]
-                    out[i] = kind(between(a, b, weights[question, n]))
-        if n_valid.size == out.size:
-            for i in range(out.size):
-                out[i] = out[i] if n_valid[i] > 0 else kind(np.nan)
-        elif n_valid[0] == 0:
-            out[:] = kind(np.nan)
-        if skips:
-            continue
-        if n_missing.size == out.size:
-            for i in range(out.size):
-                out[i] = kind(np.nan) if n_missing[i] > 0 else out[i]
-        elif n_missing[0] > 0:
-            out[:] = kind(np.nan)
+                out[i] = out[i] if counts[i] > 0 else lower.dtype.type(np.nan)
