@@ -537,7 +537,7 @@ def _walk_block(block: Any, moves: Any, wanted_of: Any, deviates: Any, out: Any,
                 if deviates is not None:
                     middle = 64 * word + own_bit
                     block_of = values, words, n_words
-                    about = n_in_window, wanted, upper[n_in_window], FAR + leaving.size
+                    about = n_in_window, wanted, upper[n_in_window], FAR + 2 * leaving.size
                     near, distances = nearest(block_of, middle, about, near)
                     first_out[to], second_out[to] = distances
                     to += 1

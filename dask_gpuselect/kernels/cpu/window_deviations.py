@@ -14,7 +14,7 @@ from dask_gpuselect.kernels.compiling import called_by_kernels
 from dask_gpuselect.kernels.cpu.bits import first_bit, last_bit, n_bits
 from dask_gpuselect.kernels.cpu.scalars import mean_of
 
-FAR = 8  # moves of bounds, and one for each element that enters, until words are passed
+FAR = 16  # moves of bounds, and two for each element that enters, until words are passed
 
 
 @called_by_kernels
@@ -43,8 +43,9 @@ def nearest(block: Any, middle: Any, about: Any, near: Any) -> Any:
     centre = kind(mean_of(values[middle], values[other]))
     if not np.isfinite(np.float64(centre)):
         return near, (kind(np.nan), kind(np.nan))
-    none, end, n_moves = kind(np.inf), 64 * n_words, 0
+    none, end, n_moves = kind(np.inf), 64 * n_words, -1
     while True:
+        n_moves += 1
         if n_moves in (0, far):
             if n_moves > 0 or start == stop:
                 start, stop = _passed(block, middle, centre, wanted)
@@ -53,28 +54,23 @@ def nearest(block: Any, middle: Any, about: Any, near: Any) -> Any:
             highest, above = _last_before(words, stop), _first_from(words, stop)
         to_below = abs(kind(values[below] - centre)) if below >= 0 else none
         to_above = abs(kind(values[above] - centre)) if above < end else none
-        if n <= wanted:
+        if n <= wanted:  # the nearer one of those beside them joins
             n += 1
-            if above < end and (below < 0 or to_above < to_below):
+            if below < 0 or to_above < to_below:
                 highest, above = above, _first_from(words, above + 1)
             else:
                 lowest, below = below, _last_before(words, below)
+            continue
+        to_low = abs(kind(values[lowest] - centre))
+        to_high = abs(kind(values[highest] - centre))
+        is_less = n > wanted + 1
+        if to_below < to_high or (is_less and to_low <= to_high):
+            above, highest = highest, _last_before(words, highest)
+        elif to_above < to_low or is_less:
+            below, lowest = lowest, _first_from(words, lowest + 1)
         else:
-            to_low = abs(kind(values[lowest] - centre))
-            to_high = abs(kind(values[highest] - centre))
-            is_less = n > wanted + 1
-            if to_below < to_high or (is_less and to_low <= to_high):
-                above, highest = highest, _last_before(words, highest)
-                if not is_less:
-                    lowest, below = below, _last_before(words, below)
-            elif to_above < to_low or is_less:
-                below, lowest = lowest, _first_from(words, lowest + 1)
-                if not is_less:
-                    highest, above = above, _first_from(words, above + 1)
-            else:
-                break
-            n -= is_less
-        n_moves += 1
+            break
+        n -= 1
     first = second = max(to_low, to_high)
     if upper > wanted:
         second = min(to_below, to_above)
