@@ -41,6 +41,20 @@ def key_of(value: Any, bits: Any) -> Any:
 
 
 @called_by_kernels
+def from_keys(keys: Any, kind: Any, sign: Any, words: Any) -> None:
+    """Write the words of elements that have these keys: see `windows._to_keys`."""
+    one = keys.dtype.type(1)
+    for i in range(keys.size):
+        key = keys[i]
+        if kind == 0:
+            words[i] = key ^ sign
+        elif kind == 1:
+            words[i] = key ^ sign if key & sign else ~key
+        else:
+            words[i] = (key + one) ^ sign
+
+
+@called_by_kernels
 def nan_key(keys: Any) -> Any:
     """Return the key of the NaN that NumPy writes, for floats whose keys are of the same size."""
     kind = keys.dtype.type

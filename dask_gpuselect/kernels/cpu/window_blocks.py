@@ -20,7 +20,15 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import called_by_kernels, kernel_of
 from dask_gpuselect.kernels.cpu import typed as t
-from dask_gpuselect.kernels.cpu.bits import as_floats, first_bit, last_bit, n_bits, nan_key, nth_bit
+from dask_gpuselect.kernels.cpu.bits import (
+    as_floats,
+    first_bit,
+    from_keys,
+    last_bit,
+    n_bits,
+    nan_key,
+    nth_bit,
+)
 from dask_gpuselect.kernels.cpu.window_deviations import FAR, nearest
 from dask_gpuselect.kernels.cpu.window_lines import FEW, MANY, SLOTS, numbered, walk_line
 from dask_gpuselect.kernels.cpu.window_sets import RANKS, takes, walk_columns
@@ -178,7 +186,7 @@ Walk = tuple[Of, Of, Of, Of, Of, Of, Of, Of, Of]
 @kernel_of("u8 u4 u2 u1")
 def _by_marks(given: Given, walk: Walk, ranks_of: Ranks, outs: Outs) -> None:
     """Find the elements of all windows by moving marks."""
-    _walk(given, walk, ranks_of, outs, _move_marks)
+    _walk(given, walk, ranks_of, outs, _move_marks, None)
 
 
 @kernel_of("u8 u4 u2 u1")
@@ -254,17 +262,17 @@ def _along_lines(
 @kernel_of("u8 u4 u2 u1")
 def _by_columns(given: Given, walk: Walk, ranks_of: Ranks, outs: Outs) -> None:
     """Find the elements of all windows by sets of their columns."""
-    _walk(given, walk, ranks_of, outs, walk_columns)
+    _walk(given, walk, ranks_of, outs, walk_columns, None)
 
 
 @kernel_of("u8 u4")
 def _by_distances(given: Given, walk: Walk, ranks_of: Ranks, outs: Outs) -> None:
     """Find the words of distances in all windows by moving marks."""
-    _walk(given, walk, ranks_of, outs, _move_nearest)
+    _walk(given, walk, ranks_of, outs, _move_marks, True)
 
 
 @called_by_kernels
-def _walk(given: Any, walk: Any, ranks_of: Any, outs: Any, find: Any) -> None:
+def _walk(given: Any, walk: Any, ranks_of: Any, outs: Any, find: Any, deviates: Any) -> None:
     """Find what is asked of all windows, block by block, by a function; see `_walk_of`.
 
     Each way has a kernel of its own, because compiling all of them takes long.
@@ -314,7 +322,7 @@ def _walk(given: Any, walk: Any, ranks_of: Any, outs: Any, find: Any) -> None:
         for i in range(n):
             ranks[places[side, i]] = i
         block_of = buffers[side], buffers[1 - side], ranks, words, n, is_whole
-        find(block_of, (own, of_out, walk), ranks_of, out, shape[0] * n_out, outs)
+        find(block_of, (own, of_out, walk), ranks_of, out, shape[0] * n_out, outs, deviates)
 
 
 @called_by_kernels
@@ -437,32 +445,18 @@ def _insert(keys: Any, places: Any, n: Any) -> Any:
 
 
 @called_by_kernels
-def _decode(keys: Any, words: Any, n: Any) -> None:
-    """Write the words of floats that have these keys."""
-    sign = ~(~keys.dtype.type(0) >> keys.dtype.type(1))
-    for i in range(n):
-        words[i] = keys[i] ^ sign if keys[i] & sign else ~keys[i]
-
-
-@called_by_kernels
-def _move_marks(block: Any, moves: Any, ranks_of: Any, out: Any, n_windows: Any, outs: Any) -> None:
-    """Find elements of windows of a block by marks."""
-    lower, upper, has_upper = ranks_of
-    for question in range(lower.shape[0]):
-        wanted = lower[question], upper[question], has_upper
-        _walk_block(block, moves, wanted, None, question * n_windows + out, outs)
-
-
-@called_by_kernels
-def _move_nearest(
-    block: Any, moves: Any, ranks_of: Any, out: Any, n_windows: Any, outs: Any
+def _move_marks(
+    block: Any, moves: Any, ranks_of: Any, out: Any, n_windows: Any, outs: Any, deviates: Any
 ) -> None:
-    """Find distances of elements of windows of a block by marks."""
+    """Find elements of windows of a block by marks, or their distances; see `_walk_block`."""
     lower, upper, has_upper = ranks_of
-    _decode(block[0], block[1], block[4])
+    if deviates is not None:
+        keys, decoded, _, _, n, _ = block
+        kind = keys.dtype.type
+        from_keys(keys[:n], 1, ~(~kind(0) >> kind(1)), decoded)
     for question in range(lower.shape[0]):
         wanted = lower[question], upper[question], has_upper
-        _walk_block(block, moves, wanted, True, question * n_windows + out, outs)
+        _walk_block(block, moves, wanted, deviates, question * n_windows + out, outs)
 
 
 @called_by_kernels

@@ -51,10 +51,10 @@ def _move(
             window[:size] = window[window.size - 1]
             size, begin, end = 0, begins[j], begins[j]
         while begin < begins[j]:
-            size = _take_out(window, size, keys[begin])
+            size = _changed(window, size, keys[begin], -1)
             begin += 1
         while end < ends[j]:
-            size = _put_in(window, size, keys[end])
+            size = _changed(window, size, keys[end], 1)
             end += 1
         for question in range(lower.shape[0]):
             out_lower[question, j] = window[lower[question, n_valid[j]]]
@@ -79,24 +79,17 @@ def _place(window: Any, size: Any, key: Any) -> Any:
 
 
 @called_by_kernels
-def _take_out(window: Any, size: Any, key: Any) -> Any:
-    """Take an element out of a window; return its size."""
-    if key == window[window.size - 1]:
-        return size
-    some = window[_place(window, size, key) : size + 1]
-    for i in range(some.size - 1):
-        some[i] = some[i + 1]
-    return size - 1
-
-
-@called_by_kernels
-def _put_in(window: Any, size: Any, key: Any) -> Any:
-    """Put an element into a window; return its size."""
+def _changed(window: Any, size: Any, key: Any, by: Any) -> Any:
+    """Put an element into a window, or take it out; return its size."""
     if key == window[window.size - 1]:
         return size
     place = _place(window, size, key)
     some = window[place : size + 1]
-    for i in range(some.size - 1, 0, -1):
-        some[i] = some[i - 1]
-    window[place] = key
-    return size + 1
+    if by < 0:
+        for i in range(some.size - 1):
+            some[i] = some[i + 1]
+    else:
+        for i in range(some.size - 1, 0, -1):
+            some[i] = some[i - 1]
+        window[place] = key
+    return size + by

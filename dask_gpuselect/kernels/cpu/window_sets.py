@@ -34,7 +34,7 @@ def takes(frame: Frame) -> bool:
 
 @called_by_kernels
 def walk_columns(
-    block: Any, moves: Any, ranks_of: Any, out: Any, n_windows: Any, outs: Any
+    block: Any, moves: Any, ranks_of: Any, out: Any, n_windows: Any, outs: Any, _deviates: Any
 ) -> None:
     """Move the window through the rows of a block, and find its elements of wanted ranks.
 

@@ -24,6 +24,7 @@ from dask_gpuselect.kernels.cpu import (
     window_networks,
     window_rows,
 )
+from dask_gpuselect.kernels.cpu.bits import from_keys
 from dask_gpuselect.kernels.cpu.window_floats import mix
 from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.kernels.reference.windows import Bordered
@@ -400,15 +401,7 @@ def _to_keys(words: t.Values, kind: int, sign: t.Value, infinity: t.Value, keys:
 @kernel_of("u8 u4 u2 u1")
 def _from_keys(keys: t.Out, kind: int, sign: t.Value) -> None:
     """Turn keys into the words of elements, in place."""
-    one = keys.dtype.type(1)
-    for i in range(keys.size):
-        key = keys[i]
-        if kind == 0:
-            keys[i] = key ^ sign
-        elif kind == 1:
-            keys[i] = key ^ sign if key & sign else ~key
-        else:
-            keys[i] = (key + one) ^ sign
+    from_keys(keys, kind, sign, keys)
 
 
 @kernel_of("f8 f4")
