@@ -59,10 +59,7 @@ class Halo(NamedTuple):
         return self._replace(before=before, after=after)
 
     def standing(self, places: Places, n: int) -> Places:
-        """Return the elements that stand for those at some places along an axis of n.
-
-        -1 stands for none.
-        """
+        """Return the elements that stand for those at some places along an axis of n, by `mode`."""
         if self.mode == "wrap":
             return places % n
         if self.mode == "nearest":
@@ -70,10 +67,8 @@ class Halo(NamedTuple):
         if self.mode == "reflect":
             turned = places % (2 * n)
             return np.minimum(turned, 2 * n - 1 - turned)
-        if self.mode == "mirror":
-            turned = places % max(2 * n - 2, 1)
-            return np.minimum(turned, 2 * n - 2 - turned) if n > 1 else turned
-        return np.where((places >= 0) & (places < n), places, -1)
+        turned = places % max(2 * n - 2, 1)  # "mirror"
+        return np.minimum(turned, 2 * n - 2 - turned)
 
 
 class Stretch(NamedTuple):

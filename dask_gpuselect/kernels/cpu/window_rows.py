@@ -41,7 +41,7 @@ def _move(
     outs: tuple[t.Table, t.Table],
 ) -> None:
     """Move a window along rows, sorted. Keys that are the last of all stand behind it."""
-    lower, upper, has_upper = ranks
+    lower, upper, _ = ranks
     out_lower, out_upper = outs
     window = np.empty(lower.shape[1] + 2 * ROUND, keys.dtype)
     window[:] = ~keys.dtype.type(0)
@@ -58,8 +58,7 @@ def _move(
             end += 1
         for question in range(lower.shape[0]):
             out_lower[question, j] = window[lower[question, n_valid[j]]]
-            if has_upper:
-                out_upper[question, j] = window[upper[question, n_valid[j]]]
+            out_upper[question, j] = window[upper[question, n_valid[j]]]
 
 
 @called_by_kernels

@@ -54,8 +54,9 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     if not isinstance(chunk, Bordered):
         return _answer_part(chunk, dtype, frame, order)
     lacks = chunk.is_masked or any(map(any, chunk.outside))
-    if not (lacks or order.deviates or _has_many_rows(chunk, frame)):
-        answers = _answer_in_place(chunk, dtype, frame, order)
+    is_alone = _is_in_place(dtype, frame, order)  # then no slabs need to limit scratch
+    if is_alone and not (lacks or order.deviates or _has_many_rows(chunk, frame)):
+        answers = _answer_whole(chunk, dtype, frame, order)
         if answers is not None:
             return answers
     most = max(SLAB // max(dtype.itemsize, order.dtype.itemsize), frame.n)
@@ -92,17 +93,20 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
         return np.ascontiguousarray(reference.in_slabs(of_slab, chunk, dtype, frame, order, slabs))
     if (step := frame.step[-1]) > 1:  # a network for all of them takes less than others for some
         every = frame._replace(step=(*frame.step[:-1], 1))
-        is_answered = _as_float(dtype, order) is not None or not _lacks(chunk, dtype)
+        is_answered = _as_float(dtype, order) is not None or not (
+            isinstance(chunk, Accompanied) or _has_missing(chunk, dtype)
+        )
         if is_answered and _fits(tuple(chunk.shape), dtype, every, order):
             n = frame.shape(tuple(chunk.shape))[-1]
             answers = _answer_part(chunk, dtype, every, order)[..., ::step]
             return np.ascontiguousarray(answers[..., :n])
-    answers = _answer_in_place(chunk, dtype, frame, order)
+    is_alone = _is_in_place(dtype, frame, order)
+    answers = _answer_whole(chunk, dtype, frame, order) if is_alone else None
     if answers is None and not isinstance(chunk, Accompanied) and _is_plain_float(dtype, order):
         answers = _answer_floats(chunk, dtype, frame, order)
     if answers is not None:
         return answers
-    is_plain = _is_in_place(dtype, frame, order) and (order.mixes == 0 or dtype.kind == "f")
+    is_plain = is_alone and (order.mixes == 0 or dtype.kind == "f")
     itemsize, n_bytes = dtype.itemsize if is_plain else MIXED, SLAB
     if isinstance(chunk, Accompanied):  # a mask is often of the ends alone: then few slabs have one
         itemsize = own.itemsize if own and frame.n <= window_networks.MOST else itemsize
@@ -170,11 +174,6 @@ def _is_in_place(dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> bool
         return False
     lower, upper, _ = ranks_by_count(order, frame.n)
     return (is_integer and order.mixes == 0) or bool(lower[0, -1] == upper[0, -1])
-
-
-def _answer_in_place(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
-    """Answer windows by `_answer_whole` if no slabs need to limit scratch."""
-    return _answer_whole(chunk, dtype, frame, order) if _is_in_place(dtype, frame, order) else None
 
 
 def _answer_whole(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
@@ -325,11 +324,6 @@ def _is_plain_float(dtype: np.dtype[Any], order: WindowOrder) -> bool:
 def _has_missing(values: Any, dtype: np.dtype[Any]) -> bool:
     """Return whether there are NaN or NaT among values; the largest would be one."""
     return bool(dtype.kind in "fmM" and values.size and (most := values.max()) != most)
-
-
-def _lacks(chunk: Any, dtype: np.dtype[Any]) -> bool:
-    """Return whether some element is missing, or may be masked."""
-    return isinstance(chunk, Accompanied) or _has_missing(chunk, dtype)
 
 
 def _keys(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None, bool]:
