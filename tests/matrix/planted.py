@@ -192,12 +192,10 @@ ROWS = {
         "            self.copies = [whole.copy() for _ in range(6)]\n"
         "            self._made[make] = ",
     ),
-    "the compiled tally takes an element above a bar for one below": (
+    "the compiled tally gathers the lower end of a cell too": (
         "kernels/cpu/spans.py",
-        "            n_marked += sizes[j]\n                for k in range(run.size):\n"
-        "                    marks[k] |= cell[k] == np.uint8(j)",
-        "            n_marked += sizes[j]\n                for k in range(run.size - 1):\n"
-        "                    marks[k] |= cell[k] == np.uint8(j)",
+        "marks[k] |= ((v > low) | is_first)",
+        "marks[k] |= ((v >= low) | is_first)",
     ),
     "places are counted from the begin of each chunk": (
         "sorting/graph.py",

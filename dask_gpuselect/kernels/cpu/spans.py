@@ -1,4 +1,7 @@
-"""Load 2 of NumPy chunks: counts at the ends of brackets, and candidates, compiled by Numba."""
+"""Load 2 of NumPy chunks: counts or weights at the ends of brackets, and candidates, by Numba.
+
+One kernel measures elements by their number, and one by their weight: see `_measuring`.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import called_by_kernels, kernel, until_compiled
+from dask_gpuselect.kernels.compiling import (
+    Kernel,
+    by_types,
+    called_by_kernels,
+    kernel,
+    renamed,
+    types,
+    until_compiled,
+)
 from dask_gpuselect.kernels.cpu import typed as t
+from dask_gpuselect.kernels.cpu.moments import CARRY_EVERY, MASK, carry, whole_of
 from dask_gpuselect.kernels.cpu.scalars import is_missing
 from dask_gpuselect.kernels.cpu.tree import RUN, Tree, tree_of, walk
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Tally
+from dask_gpuselect.maths.exact_sums import TOTAL_DIGITS, TOTAL_POINT, ExactSums
 
 FEW_ENDS = 24  # ends up to which comparing every element with all of them is faster than the tree
-MANY_MARKS = 64  # marked elements of a run, above which ends are sorted out by vectors
 
 
 @until_compiled(reference.tally)
@@ -25,229 +37,207 @@ def tally(values: NDArray[Any], brackets: Brackets, most: int) -> Tally | None:
 
     Scratch: `most` elements.
     """
-    out = np.empty(most + RUN, values.dtype)
-    ends, wanted = brackets.ends, brackets.wanted
-    if len(ends) <= FEW_ENDS:
-        bars, is_above = bars_of(ends, wanted)
-        is_marked = wanted.copy()
-        is_marked[np.arange(len(ends)) + is_above] = True
-        total, sizes = np.zeros((2, len(wanted)), np.int64)
-        equal = np.zeros(len(ends), np.int64)
-        cells = bars, ends, wanted, is_marked
-        sums = total, equal, sizes
-        n_missing, n = _tally_few(values, cells, sums, np.empty((3, RUN), np.uint8), most, out)
-    else:
-        tree, is_above = tree_of(ends), np.zeros(len(ends), np.bool_)
-        is_wanted = np.full(len(tree[1]), wanted[-1])
-        is_wanted[: len(ends)] = wanted[:-1]
-        total, equal = np.zeros((2, len(is_wanted)), np.int64)
-        how = len(ends), is_wanted, total, equal, np.empty(RUN, np.uint32), most, out
-        n_missing, n = _tally_many(values, tree, *how)
+    return tally_by(_count, values, np.empty(0), brackets, most)
+
+
+def tally_by(
+    measure: Kernel,
+    values: NDArray[Any],
+    weights: NDArray[np.float64],
+    brackets: Brackets,
+    most: int,
+) -> Tally | None:
+    """Tally elements by a kernel that `_measuring` has made; without weights, these are empty."""
+    n_ends, weighs = len(brackets.ends), measure is weigh
+    # A row for each cell and for the ends between them: a number of elements, then digits.
+    sums = np.zeros((2 * n_ends + 1, 1 + TOTAL_DIGITS * weighs), np.int64)
+    wanted = np.zeros(len(sums), np.bool_)
+    wanted[::2] = brackets.wanted
+    out, own = np.empty(most + RUN, values.dtype), np.empty((most + RUN) * weighs)
+    scratch = np.empty((2, RUN), np.uint32), np.empty(RUN, np.uint8), np.empty((4, RUN), np.int64)
+    at = tree_of(brackets.ends), n_ends, wanted
+    n = measure(values, weights, *at, sums, scratch, most, (out, own))
     if n < 0:
         return None
-    total[0] -= n_missing
-    equal = equal[: len(ends)]
-    upto = np.cumsum(total[: len(ends)]) + equal * is_above
-    candidates = Candidates(out[:n].copy())
-    return Tally(upto - equal, upto, candidates, values.size - n_missing, n_missing)
-
-
-def bars_of(
-    ends: NDArray[Any], wanted: NDArray[np.bool_]
-) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return bars such that the number of them below an element is the element's cell.
-
-    An element that equals an end falls in the cell below it if that is wanted, and otherwise in the
-    cell above. Also returns for each end whether it is the cell above.
-    """
-    is_float = ends.dtype.kind == "f"
-    least = -np.inf if is_float else np.iinfo(ends.dtype).min
-    is_above = ~wanted[:-1] & (ends > least)
-    with np.errstate(over="ignore", under="ignore"):  # -inf and subnormal results are right
-        before = np.nextafter(ends, ends.dtype.type(least)) if is_float else ends - (ends > least)
-    return np.where(is_above, before, ends).astype(ends.dtype), is_above
+    counts, candidates = sums[:, 0], Candidates(out[:n].copy())
+    of_weights = ExactSums.of_table(sums[:, 1:], TOTAL_POINT) if weighs else None
+    n_missing = values.size - int(counts.sum())
+    return Tally.of_segments(counts, of_weights, candidates, own[:n].copy(), n_missing)
 
 
 # As in `cells`, kernels get the arrays that they write to as arguments.
 
 
-@kernel
-def _tally_few(
-    x: t.Values,
-    cells: tuple[t.Values, t.Values, t.Flags, t.Flags],
-    sums: tuple[t.Ints, t.Ints, t.Ints],
-    scratch: t.ByteTable,
-    most: int,
-    out: t.Out,
-) -> Any:
-    """Compare every element with every bar, and gather the elements of wanted cells.
+def _measuring(name: str, few: int, *, weighs: bool) -> Kernel:
+    """Make a kernel that measures elements at ends, and gathers those of wanted cells.
 
-    All loops vectorise. Cells that are wanted or may have ties with ends are marked first; marks
-    are tested eight at a time, as words.
-
-    One comparison for each bar and one byte for each cell: 1e7 float64 at twelve ends take 19 ms.
-    Comparing elements with the ends in both ways to count them, and again to mark them, takes 31.
+    Up to `few` ends are compared with every element; more are found by the tree.
     """
-    bars, ends, wanted, is_marked = cells
-    total, equal, sizes = sums
-    cell, marked_cells, marks = scratch[0], scratch[1], scratch[2]
-    words = marks.view(np.uint64)
-    n_missing = 0
-    n = 0
-    for start in range(0, x.size, RUN):
-        run = x[start : min(start + RUN, x.size)]
-        count_bars(run, bars, cell)
-        missing = 0
-        for k in range(run.size):
-            missing += is_missing(run[k])
-        n_missing += missing
-        for w in range(words.size):
-            words[w] = 0
-        n_marked = 0
-        for j in range(wanted.size):
-            size = count_equal(run.size, cell, j)
-            sizes[j] = size
-            total[j] += size
-            if is_marked[j] and size:
-                n_marked += sizes[j]
+
+    def measure(
+        x: t.Values,
+        weights: t.Reals,
+        tree: Tree,
+        n_ends: int,
+        wanted: t.Flags,
+        sums: t.IntTable,
+        scratch: tuple[t.CellTable, t.MarksOut, t.IntTable],
+        most: int,
+        out: tuple[t.Out, t.Floats],
+    ) -> Any:
+        _, ends, _ = tree
+        (cells, marks, parts), (values, own), n = scratch, out, 0
+        cell, place = cells[0], cells[1]
+        for start in range(0, x.size, RUN):
+            run = x[start : min(start + RUN, x.size)]
+            own_weights = weights[start : start + run.size] if weighs else weights
+            n_missing = _count_missing(run)
+            if 0 < n_ends <= few:
+                marks[:] = 0
+                _compare(run, ends[:n_ends], run.size - n_missing, wanted, sums, marks)
+                if weighs:
+                    _count_passed(run, ends[:n_ends], place)
+                    n = append(run, marks, values, n, own_weights, own)
+                else:
+                    n = append(run, marks, values, n)
+            else:
+                walk(run, tree, cell)
+                _look_up(run, ends, n_ends, cell, place)
                 for k in range(run.size):
-                    marks[k] |= cell[k] == np.uint8(j)
-        if missing:
-            for k in range(run.size):
-                marks[k] &= not is_missing(run[k])
-        if n > most:
-            return n_missing, -1
-        if n_marked > MANY_MARKS:
-            _unmark(run, cell, sizes, ends, wanted, equal, marks)
-            n = append(run, marks, out, n)
-        else:
-            stop = n + append(run, marks, out[n:], 0, cell, marked_cells)
-            n = _without_ends(out, n, stop, marked_cells, ends, wanted, equal)
-    return n_missing, (n if n <= most else -1)
+                    sums[place[k], 0] += 1
+                    values[n] = run[k]
+                    if weighs:
+                        own[n] = own_weights[k]
+                    n += wanted[place[k]] & (not is_missing(run[k]))
+                sums[0, 0] -= n_missing
+            if n > most:
+                return -1
+            if weighs:
+                if start % CARRY_EVERY == 0:
+                    for row in sums:
+                        carry(row[1:])
+                _add_weights(own_weights, place, sums, parts)
+        return n
+
+    return kernel(renamed(measure, name))
+
+
+_count = _measuring("_count", FEW_ENDS, weighs=False)
+weigh = _measuring("_weigh", FEW_ENDS // 3, weighs=True)
 
 
 @called_by_kernels
-def count_equal(n: Any, cell: Any, j: Any) -> Any:
-    """Count the first n elements of a run that are in cell j."""
-    size = np.uint16(0)
-    for k in range(n):
-        size = np.uint16(size + np.uint16(cell[k] == np.uint8(j)))
-    return size
+def _compare(run: Any, ends: Any, n_valid: Any, wanted: Any, sums: Any, marks: Any) -> None:
+    """Count the elements of a run in its cells and at the ends, and mark those of wanted cells.
+
+    Every element is compared with every end, in loops that vectorise.
+    """
+    before = 0
+    for j in range(ends.size + 1):
+        below = upto = n_valid
+        if j < ends.size:
+            below, upto = _count_at(run, ends[j])
+            sums[2 * j + 1, 0] += upto - below
+        sums[2 * j, 0] += below - before
+        if wanted[2 * j] and below > before:
+            low, high = ends[max(j - 1, 0)], ends[min(j, ends.size - 1)]
+            is_first, is_last = j == 0, j == ends.size
+            for k in range(run.size):
+                v = run[k]
+                marks[k] |= ((v > low) | is_first) & ((v < high) | is_last)
+        before = upto
+
+
+@called_by_kernels
+def _count_at(run: Any, end: Any) -> Any:
+    """Count the elements of a run below and up to an end."""
+    below = upto = _as_wide(False, end)
+    for k in range(run.size):
+        below = _plus(below, run[k] < end)
+        upto = _plus(upto, run[k] <= end)
+    return np.int64(below), np.int64(upto)
+
+
+@by_types
+def _as_wide(flag: Any, value: Any) -> Any:
+    """Return a flag as an integer as wide as an element, so that vectors add what they compare."""
+    wide = getattr(types, f"uint{max(value.bitwidth, 16)}")
+    return lambda flag, value: wide(flag)
+
+
+@by_types
+def _plus(number: Any, flag: Any) -> Any:
+    """Count a flag, without making the number wider."""
+    wide = number
+    return lambda number, flag: wide(number + wide(flag))
+
+
+@called_by_kernels
+def _count_missing(run: Any) -> Any:
+    n_missing = _as_wide(False, run[0])
+    for k in range(run.size):
+        n_missing = _plus(n_missing, is_missing(run[k]))
+    return np.int64(n_missing)
+
+
+@called_by_kernels
+def _count_passed(run: Any, ends: Any, place: Any) -> None:
+    """Find the place of each element among cells and ends, by comparing it with the ends."""
+    for k in range(run.size):
+        place[k] = np.uint32(0)
+    for j in range(ends.size):
+        end = ends[j]
+        for k in range(run.size):
+            place[k] += np.uint32(run[k] > end) + np.uint32(run[k] >= end)
+
+
+@called_by_kernels
+def _look_up(run: Any, ends: Any, n_ends: Any, cell: Any, place: Any) -> None:
+    """Find the place of each element among cells and ends, from its cell."""
+    leaf, last = np.uint32(ends.size), np.uint32(n_ends)
+    for k in range(run.size):
+        at = np.uint32(cell[k] - leaf)
+        is_end = (run[k] == ends[at]) & (at < last)
+        place[k] = np.uint32(2) * at + np.uint32(is_end)
 
 
 @called_by_kernels
 def append(
-    run: Any, marks: Any, out: Any, n: Any, beside: Any = None, out_beside: Any = None
+    run: Any, marks: Any, out: Any, n: Any, weights: Any = None, out_weights: Any = None
 ) -> Any:
     """Write the marked elements of a run behind n others, and return their new number.
 
-    What is beside them is written too, if anything is. Marks are tested eight at a time, as words.
+    Their weights are written too, if they have some. Marks are tested eight at a time, as words.
     """
     words = marks.view(np.uint64)
     for w in range(words.size):
         if words[w]:
             for k in range(8 * w, min(8 * w + 8, run.size)):
                 out[n] = run[k]
-                if beside is not None:
-                    out_beside[n] = beside[k]
+                if weights is not None:
+                    out_weights[n] = weights[k]
                 n += marks[k]
     return n
 
 
 @called_by_kernels
-def _without_ends(
-    out: Any, begin: Any, stop: Any, cells: Any, ends: Any, wanted: Any, equal: Any
-) -> Any:
-    """Count the ends among the last elements, and leave only those in wanted cells."""
-    n = begin
-    for k in range(begin, stop):
-        value = out[k]
-        i = np.int64(cells[k - begin])
-        is_candidate = wanted[i]
-        if i < ends.size and value == ends[i]:
-            equal[i] += 1
-            is_candidate = False
-        elif i > 0 and value == ends[i - 1]:
-            equal[i - 1] += 1
-            is_candidate = False
-        out[n] = value
-        n += is_candidate
-    return n
+def _add_weights(weights: Any, place: Any, sums: Any, parts: Any) -> None:
+    """Add the weights of a run to the sums of their places.
 
-
-@called_by_kernels
-def _unmark(
-    run: Any, cell: Any, sizes: Any, ends: Any, wanted: Any, equal: Any, marks: Any
-) -> None:
-    """Count elements that equal an end, and unmark them and the elements of unwanted cells."""
-    for j in range(ends.size):
-        if sizes[j] or sizes[j + 1]:
-            end = ends[j]
-            size = np.uint16(0)
-            for k in range(run.size):
-                is_end = run[k] == end
-                size = np.uint16(size + np.uint16(is_end))
-                marks[k] &= not is_end
-            equal[j] += size
-    for j in range(wanted.size):
-        if sizes[j] and not wanted[j]:
-            for k in range(run.size):
-                marks[k] &= cell[k] != np.uint8(j)
-
-
-@called_by_kernels
-def count_bars(run: Any, bars: Any, cell: Any) -> None:
-    """Count the bars below each element, six bars at a time in registers."""
-    for k in range(cell.size):
-        cell[k] = np.uint8(0)
-    n = bars.size // 6 * 6
-    for j in range(0, n, 6):
-        p1 = bars[j]
-        p2 = bars[j + 1]
-        p3 = bars[j + 2]
-        p4 = bars[j + 3]
-        p5 = bars[j + 4]
-        p6 = bars[j + 5]
-        for k in range(run.size):
-            v = run[k]
-            count = np.uint8(v > p1) + np.uint8(v > p2) + np.uint8(v > p3)
-            count += np.uint8(v > p4) + np.uint8(v > p5) + np.uint8(v > p6)
-            cell[k] = np.uint8(cell[k] + count)
-    for j in range(n, bars.size):
-        bar = bars[j]
-        for k in range(run.size):
-            cell[k] = np.uint8(cell[k] + np.uint8(run[k] > bar))
-
-
-@kernel
-def _tally_many(
-    x: t.Values,
-    tree: Tree,
-    n_ends: int,
-    is_wanted: t.Flags,
-    total: t.Ints,
-    equal: t.Ints,
-    cell: t.Cells,
-    most: int,
-    out: t.Out,
-) -> Any:
-    """Classify every element among the ends, as `cells._classify` does among the pivots."""
-    _, ends, _ = tree
-    leaf = np.uint32(ends.size)
-    n_missing = 0
-    n = 0
-    for start in range(0, x.size, RUN):
-        run = x[start : min(start + RUN, x.size)]
-        walk(run, tree, cell)
-        for k in range(run.size):
-            n_missing += is_missing(run[k])
-        for k in range(run.size):
-            i = cell[k] - leaf
-            is_end = run[k] == ends[i] and i < n_ends
-            total[i] += 1
-            equal[i] += is_end
-            out[n] = run[k]
-            n += is_wanted[i] and not is_end and not is_missing(run[k])
-        if n > most:
-            return n_missing, -1
-    return n_missing, n
+    A weight has three digits, which vector instructions find first. Weights cut into pieces, which
+    a block of elements adds up as integers, took a tenth less here: too little to be told in the
+    time of a quantile.
+    """
+    bits, flat = weights.view(np.int64), sums.reshape(-1)
+    low, middle, high, first = parts[0], parts[1], parts[2], parts[3]
+    for k in range(weights.size):
+        whole, begin = whole_of(bits[k])
+        shift = begin & 31
+        below, above = (whole & MASK) << shift, (whole >> 32) << shift
+        low[k], middle[k], high[k] = below & MASK, (below >> 32) + (above & MASK), above >> 32
+        first[k] = np.int64(place[k]) * (1 + TOTAL_DIGITS) + 1 + (begin >> 5)
+    for k in range(weights.size):
+        i = np.uint64(first[k])
+        flat[i] += low[k]
+        flat[i + np.uint64(1)] += middle[k]
+        flat[i + np.uint64(2)] += high[k]

@@ -1,9 +1,7 @@
 """Weighted elements of NumPy chunks, in both loads, compiled by Numba.
 
 For 1e7 normal float64 with float64 weights on one thread, `weighed` and `cuts` take 1.5 times as
-long as `cells.cuts` without weights (12.7 and 8.4 ns an element). `weighed` and `tally` at six
-ends took 2.6 times as long as `spans.tally` (4.0 and 1.5 ns) when weights were added in blocks;
-`tally` alone has since become a tenth slower. Weights that are not float64 are
+long as `cells.cuts` without weights (12.7 and 8.4 ns an element). Weights that are not float64 are
 integers beyond 2**53, and rare: the reference handles them.
 """
 
@@ -29,7 +27,6 @@ from dask_gpuselect.kernels.cpu.cells import OVERSAMPLING, SORT_AT_MOST
 from dask_gpuselect.kernels.cpu.draws import sample
 from dask_gpuselect.kernels.cpu.moments import (
     CARRY_EVERY,
-    MASK,
     UMASK,
     USHIFT,
     add_at,
@@ -39,12 +36,11 @@ from dask_gpuselect.kernels.cpu.moments import (
     whole_of,
 )
 from dask_gpuselect.kernels.cpu.selection import flat
-from dask_gpuselect.kernels.cpu.spans import FEW_ENDS, append, bars_of, count_bars, count_equal
+from dask_gpuselect.kernels.cpu.spans import tally_by, weigh
 from dask_gpuselect.kernels.cpu.tree import RUN, Tree, tree_of, walk
 from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import HEAVY, gathered_cells
 from dask_gpuselect.kernels.reference.weighing import in_units
-from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import (
     CUBE_DIGITS,
@@ -319,167 +315,7 @@ def tally(
     """
     if weights.dtype != np.float64:
         return reference.tally(values, weights, brackets, most)
-    out, out_weights = np.empty(most + RUN, values.dtype), np.empty(most + RUN)
-    ends, wanted = brackets.ends, brackets.wanted
-    counts = np.zeros(2 * len(ends) + 1, np.int64)
-    digits = np.zeros((len(counts), TOTAL_DIGITS), np.int64)
-    room = wanted, most, (out, out_weights), counts, digits
-    if len(ends) <= FEW_ENDS:
-        n = _tally_few(values, weights, (*bars_of(ends, wanted), ends), *room)
-    else:
-        n = _tally_many(values, weights, tree_of(ends), len(ends), *room)
-    if n < 0:
-        return None
-    # The ends come behind all cells.
-    order = np.arange(len(counts)) // 2
-    order[1::2] += len(ends) + 1
-    return Tally.of_segments(
-        counts[order],
-        ExactSums.of_table(digits, TOTAL_POINT)[order],
-        Candidates(out[:n].copy()),
-        out_weights[:n].copy(),
-    )
-
-
-@kernel
-def _tally_few(
-    x: t.Values,
-    weights: t.Reals,
-    at: tuple[t.Values, t.Flags, t.Values],
-    wanted: t.Flags,
-    most: int,
-    out: tuple[t.Out, t.Floats],
-    counts: t.Ints,
-    digits: t.IntTable,
-) -> Any:
-    """Compare every element with every bar, as `spans.tally` does.
-
-    `at` holds the bars, whether each end is in the cell above, and the ends.
-    """
-    bars, is_above, ends = at
-    n_ends = ends.size
-    is_marked = wanted.copy()
-    for j in range(n_ends):
-        is_marked[j + is_above[j]] = True
-    sizes = np.zeros(n_ends + 1, np.int64)
-    place, marks = np.empty(RUN, np.uint8), np.empty(RUN, np.uint8)
-    parts = np.empty((4, RUN), np.int64)
-    n = 0
-    for start in range(0, x.size, RUN):
-        run = x[start : min(start + RUN, x.size)]
-        run_weights = weights[start : min(start + RUN, x.size)]
-        _carry_rows(digits, start)
-        count_bars(run, bars, place)
-        n_marked = 0
-        for j in range(n_ends + 1):
-            sizes[j] = count_equal(run.size, place, j)
-            counts[j] += sizes[j]
-            n_marked += sizes[j] * is_marked[j]
-        if n_marked:
-            _take_ends_out(run, ends, is_above, sizes, place, counts)
-            marks[:] = 0
-            for j in range(n_ends + 1):
-                if sizes[j] and wanted[j]:
-                    for k in range(run.size):
-                        marks[k] |= place[k] == np.uint8(j)
-            n = append(run, marks, out[0], n, run_weights, out[1])
-            if n > most:
-                return -1
-        _add_weights(run_weights, place, digits, parts)
-    return n
-
-
-@called_by_kernels
-def _take_ends_out(run: Any, ends: Any, is_above: Any, sizes: Any, place: Any, counts: Any) -> None:
-    """Move elements that equal an end from their cell to a place of the end, behind the cells."""
-    for j in range(ends.size):
-        cell = j + is_above[j]
-        if sizes[cell]:
-            end, own = ends[j], ends.size + 1 + j
-            step = np.uint8(own - cell)
-            size = np.uint16(0)
-            for k in range(run.size):
-                is_end = run[k] == end
-                size = np.uint16(size + np.uint16(is_end))
-                place[k] = np.uint8(place[k] + np.uint8(is_end) * step)
-            counts[cell] -= size
-            counts[own] += size
-
-
-@kernel
-def _tally_many(
-    x: t.Values,
-    weights: t.Reals,
-    tree: Tree,
-    n_ends: int,
-    wanted: t.Flags,
-    most: int,
-    out: tuple[t.Out, t.Floats],
-    counts: t.Ints,
-    digits: t.IntTable,
-) -> Any:
-    """Classify every element among the ends, as `_classify` does among the pivots."""
-    is_wanted = np.zeros(counts.size, np.bool_)
-    is_wanted[: n_ends + 1] = wanted
-    cell = np.empty(RUN, np.uint32)
-    place = np.empty(RUN, np.int32)
-    _, ends, _ = tree
-    values, own_weights = out
-    leaf = np.uint32(ends.size)
-    parts = np.empty((4, RUN), np.int64)
-    n = 0
-    for start in range(0, x.size, RUN):
-        run = x[start : min(start + RUN, x.size)]
-        run_weights = weights[start : min(start + RUN, x.size)]
-        _carry_rows(digits, start)
-        walk(run, tree, cell)
-        for k in range(run.size):
-            at = np.int32(cell[k] - leaf)
-            is_end = (run[k] == ends[at]) & (at < n_ends)
-            place[k] = at + np.int32(n_ends + 1) * np.int32(is_end)
-        for k in range(run.size):
-            i = np.int64(place[k])
-            counts[i] += 1
-            values[n], own_weights[n] = run[k], run_weights[k]
-            n += is_wanted[i]
-        if n > most:
-            return -1
-        _add_weights(run_weights, place, digits, parts)
-    return n
-
-
-# --- Exact sums of weights ------------------------------------------------------------------------
-
-
-@called_by_kernels
-def _add_weights(weights: Any, place: Any, digits: Any, parts: Any) -> None:
-    """Add the weights of a run to the sums of their places.
-
-    A weight has three digits, which vector instructions find first. Weights cut into pieces, which
-    a block of elements adds up as integers, took a tenth less here: too little to be told in the
-    time of a quantile.
-    """
-    bits, flat = weights.view(np.int64), digits.reshape(-1)
-    low, middle, high, first = parts[0], parts[1], parts[2], parts[3]
-    for k in range(weights.size):
-        whole, begin = whole_of(bits[k])
-        shift = begin & 31
-        below, above = (whole & MASK) << shift, (whole >> 32) << shift
-        low[k], middle[k], high[k] = below & MASK, (below >> 32) + (above & MASK), above >> 32
-        first[k] = np.int64(place[k]) * TOTAL_DIGITS + (begin >> 5)
-    for k in range(weights.size):
-        i = np.uint64(first[k])
-        flat[i] += low[k]
-        flat[i + np.uint64(1)] += middle[k]
-        flat[i + np.uint64(2)] += high[k]
-
-
-@called_by_kernels
-def _carry_rows(digits: Any, start: Any) -> None:
-    """Carry all digits, once in so many elements, before the element `start` is added."""
-    if start % CARRY_EVERY == 0:
-        for i in range(len(digits)):
-            carry(digits[i])
+    return tally_by(weigh, values, weights, brackets, most)
 
 
 # --- Exact sums of products -----------------------------------------------------------------------
