@@ -18,7 +18,6 @@ from dask_gpuselect.maths.keys import selection_dtype
 __all__ = ["SUBJECTS", "warm"]
 
 _ELEMENTS = (
-    "cells",
     "draws",
     "fingerprints",
     "moments",
@@ -156,7 +155,6 @@ _WORDS = frozenset({"groups", "ordering", "selection", "word_counts"})
 _SORTING = frozenset({"ordering"})
 _OF_DEVIATIONS = frozenset(
     {
-        "cells",
         "draws",
         "lane_passes",
         "lane_nearest",

@@ -49,23 +49,28 @@ def tally_by(
 ) -> Tally | None:
     """Tally elements by a kernel that `_measuring` has made; without weights, these are empty."""
     n_ends, weighs = len(brackets.ends), measure is weigh
-    # A row for each cell and for the ends between them: a number of elements, then digits.
-    sums = np.zeros((2 * n_ends + 1, 1 + TOTAL_DIGITS * weighs), np.int64)
-    wanted = np.zeros(len(sums), np.bool_)
-    wanted[::2] = brackets.wanted
+    # A row for each cell and for the ends between them. The last row is for elements that equal the
+    # tree's padding; they belong to the last cell. Columns hold the number of elements and the
+    # digits of their weight, or the numbers at even and at odd places: with one number, each
+    # addition would wait for the one before on constant data.
+    sums = np.zeros((2 * n_ends + 2, 1 + TOTAL_DIGITS if weighs else 2), np.int64)
+    wanted = np.repeat(brackets.wanted, 2)
+    wanted[1:-1:2] = False
     out, own = np.empty(most + RUN, values.dtype), np.empty((most + RUN) * weighs)
-    scratch = np.empty((2, RUN), np.uint32), np.empty(RUN, np.uint8), np.empty((4, RUN), np.int64)
+    scratch = np.empty(RUN, np.uint32), np.empty(RUN, np.uint8), np.empty((4, RUN), np.int64)
     at = tree_of(brackets.ends), n_ends, wanted
     n = measure(values, weights, *at, sums, scratch, most, (out, own))
     if n < 0:
         return None
-    counts, candidates = sums[:, 0], Candidates(out[:n].copy())
-    of_weights = ExactSums.of_table(sums[:, 1:], TOTAL_POINT) if weighs else None
-    n_missing = values.size - int(counts.sum())
-    return Tally.of_segments(counts, of_weights, candidates, own[:n].copy(), n_missing)
+    sums[-2] += sums[-1]
+    counts = sums[:-1, 0] if weighs else sums[:-1].sum(axis=1)
+    of_weights = ExactSums.of_table(sums[:-1, 1:], TOTAL_POINT) if weighs else None
+    of_candidates = Candidates(out[:n].copy()), own[:n].copy()
+    return Tally.of_segments(counts, of_weights, *of_candidates, values.size - int(counts.sum()))
 
 
-# As in `cells`, kernels get the arrays that they write to as arguments.
+# Kernels get the arrays that they write to as arguments. Allocating arrays inside them, and
+# operations on whole arrays, would take Numba a third of a kernel's compile time.
 
 
 def _measuring(name: str, few: int, *, weighs: bool) -> Kernel:
@@ -73,6 +78,7 @@ def _measuring(name: str, few: int, *, weighs: bool) -> Kernel:
 
     Up to `few` ends are compared with every element; more are found by the tree.
     """
+    odd = 0 if weighs else 1
 
     def measure(
         x: t.Values,
@@ -81,13 +87,13 @@ def _measuring(name: str, few: int, *, weighs: bool) -> Kernel:
         n_ends: int,
         wanted: t.Flags,
         sums: t.IntTable,
-        scratch: tuple[t.CellTable, t.MarksOut, t.IntTable],
+        scratch: tuple[t.Cells, t.MarksOut, t.IntTable],
         most: int,
         out: tuple[t.Out, t.Floats],
     ) -> Any:
         _, ends, _ = tree
-        (cells, marks, parts), (values, own), n = scratch, out, 0
-        cell, place = cells[0], cells[1]
+        (place, marks, parts), (values, own), n = scratch, out, 0
+        leaf, gathers = np.uint32(ends.size), wanted.any()
         for start in range(0, x.size, RUN):
             run = x[start : min(start + RUN, x.size)]
             own_weights = weights[start : start + run.size] if weighs else weights
@@ -101,10 +107,13 @@ def _measuring(name: str, few: int, *, weighs: bool) -> Kernel:
                 else:
                     n = append(run, marks, values, n)
             else:
-                walk(run, tree, cell)
-                _look_up(run, ends, n_ends, cell, place)
+                walk(run, tree, place)  # to the leaves
                 for k in range(run.size):
-                    sums[place[k], 0] += 1
+                    at = place[k] - leaf
+                    i = np.uint32(2) * at + np.uint32(run[k] == ends[at])
+                    place[k] = i
+                    sums[i, k & odd] += 1
+                for k in range(run.size if gathers else 0):
                     values[n] = run[k]
                     if weighs:
                         own[n] = own_weights[k]
@@ -189,16 +198,6 @@ def _count_passed(run: Any, ends: Any, place: Any) -> None:
         end = ends[j]
         for k in range(run.size):
             place[k] += np.uint32(run[k] > end) + np.uint32(run[k] >= end)
-
-
-@called_by_kernels
-def _look_up(run: Any, ends: Any, n_ends: Any, cell: Any, place: Any) -> None:
-    """Find the place of each element among cells and ends, from its cell."""
-    leaf, last = np.uint32(ends.size), np.uint32(n_ends)
-    for k in range(run.size):
-        at = np.uint32(cell[k] - leaf)
-        is_end = (run[k] == ends[at]) & (at < last)
-        place[k] = np.uint32(2) * at + np.uint32(is_end)
 
 
 @called_by_kernels
