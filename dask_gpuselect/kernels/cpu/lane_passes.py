@@ -17,6 +17,8 @@ from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.draws import hashed
 from dask_gpuselect.kernels.cpu.few import tiles
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from
+from dask_gpuselect.kernels.cpu.spans import count_at, count_missing
+from dask_gpuselect.kernels.cpu.tree import RUN
 from dask_gpuselect.kernels.reference import lane_passes as reference
 from dask_gpuselect.maths import lane_cuts
 from dask_gpuselect.maths.cuts import IntArray
@@ -29,8 +31,6 @@ from dask_gpuselect.maths.lane_cuts import (
     table_tiles,
 )
 from dask_gpuselect.maths.lane_cuts import merge_tallies as merge_tallies
-
-RUN = 512  # elements that are counted in 32 bits
 
 
 @until_compiled(reference.cuts)
@@ -170,23 +170,14 @@ def _count_rows(rows: t.Table, ends: Ends, counts: t.IntStack, n_missing: t.Ints
     for i in range(rows.shape[0]):
         for start in range(0, n, RUN):
             run = rows[i, start : min(start + RUN, n)]
-            missing = np.int32(0)
-            for k in range(run.size):
-                missing += np.int32(run[k] != run[k])
-            n_missing[i] += missing
+            n_missing[i] += count_missing(run)
             for q in range(low.shape[1]):
-                first, last = low[i, q], high[i, q]
-                below, before = np.int32(0), np.int32(0)
-                inside, upto = np.int32(0), np.int32(0)
-                for k in range(run.size):
-                    value = run[k]
-                    below += np.int32(value < first)
-                    before += np.int32(value <= first)
-                    inside += np.int32((value > first) & (value < last))
-                    upto += np.int32(value <= last)
+                below, before = count_at(run, low[i, q])
+                until, upto = count_at(run, high[i, q])
                 counts[0, i, q] += below
                 counts[1, i, q] += before
-                counts[2, i, q] += inside
+                if low[i, q] == low[i, q]:  # nothing is above NaN
+                    counts[2, i, q] += max(until - before, 0)
                 counts[3, i, q] += upto
 
 

@@ -18,7 +18,7 @@ from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.bits import ordered
 from dask_gpuselect.kernels.cpu.cells import SORT_AT_MOST
 from dask_gpuselect.kernels.cpu.scalars import is_missing
-from dask_gpuselect.kernels.cpu.spans import append, tally
+from dask_gpuselect.kernels.cpu.spans import append, count_missing, tally
 from dask_gpuselect.kernels.cpu.tree import RUN
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
@@ -177,12 +177,9 @@ def _count_equal(run: Any, bars: Any, cell: Any, equal: Any) -> None:
 @called_by_kernels
 def _count(run: Any, cell: Any, total: Any) -> Any:
     """Count a run by its cells, and its missing elements."""
-    n_missing = 0
-    for k in range(run.size):
-        n_missing += is_missing(run[k])
     for k in range(run.size):
         total[cell[k]] += 1
-    return n_missing
+    return count_missing(run)
 
 
 @called_by_kernels

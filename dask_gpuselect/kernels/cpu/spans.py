@@ -97,7 +97,7 @@ def _measuring(name: str, few: int, *, weighs: bool) -> Kernel:
         for start in range(0, x.size, RUN):
             run = x[start : min(start + RUN, x.size)]
             own_weights = weights[start : start + run.size] if weighs else weights
-            n_missing = _count_missing(run)
+            n_missing = count_missing(run)
             if 0 < n_ends <= few:
                 marks[:] = 0
                 _compare(run, ends[:n_ends], run.size - n_missing, wanted, sums, marks)
@@ -145,7 +145,7 @@ def _compare(run: Any, ends: Any, n_valid: Any, wanted: Any, sums: Any, marks: A
     for j in range(ends.size + 1):
         below = upto = n_valid
         if j < ends.size:
-            below, upto = _count_at(run, ends[j])
+            below, upto = count_at(run, ends[j])
             sums[2 * j + 1, 0] += upto - below
         sums[2 * j, 0] += below - before
         if wanted[2 * j] and below > before:
@@ -158,7 +158,7 @@ def _compare(run: Any, ends: Any, n_valid: Any, wanted: Any, sums: Any, marks: A
 
 
 @called_by_kernels
-def _count_at(run: Any, end: Any) -> Any:
+def count_at(run: Any, end: Any) -> Any:
     """Count the elements of a run below and up to an end."""
     below = upto = _as_wide(False, end)
     for k in range(run.size):
@@ -182,7 +182,7 @@ def _plus(number: Any, flag: Any) -> Any:
 
 
 @called_by_kernels
-def _count_missing(run: Any) -> Any:
+def count_missing(run: Any) -> Any:
     n_missing = _as_wide(False, run[0])
     for k in range(run.size):
         n_missing = _plus(n_missing, is_missing(run[k]))
