@@ -28,7 +28,9 @@ from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Tally
 from dask_gpuselect.maths.exact_sums import TOTAL_DIGITS, TOTAL_POINT, ExactSums
 
-FEW_ENDS = 24  # ends up to which comparing every element with all of them is faster than the tree
+# Ends up to which comparing every element with all of them is faster than the tree: for elements
+# that are counted, and for those that are weighed, whose places are needed too.
+FEW_ENDS, FEW_TO_WEIGH_AT = 24, 8
 
 
 @until_compiled(reference.tally)
@@ -132,7 +134,7 @@ def _measuring(name: str, few: int, *, weighs: bool) -> Kernel:
 
 
 _count = _measuring("_count", FEW_ENDS, weighs=False)
-weigh = _measuring("_weigh", FEW_ENDS // 3, weighs=True)
+weigh = _measuring("_weigh", FEW_TO_WEIGH_AT, weighs=True)
 
 
 @called_by_kernels
