@@ -275,18 +275,22 @@ def there(row: Row, a: Array) -> Any:
 )
 def test_answers_are_those_of_numpy(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also groups that are sorted together or rows of tables, and long lanes as groups."""
-    row, names = ROWS[name], next((LIMITS[key] for key in LIMITS if name.endswith(key)), "")
-    limits = (0, 1 << 40) if names else (0,)
-    for data, limit in itertools.product(row.data or names_of(dtype), limits):
+    names = next((LIMITS[key] for key in LIMITS if name.endswith(key)), "")
+    for limit in (0, 1 << 40) if names else (0,):
         for each in names.split():
             monkeypatch.setattr(f"dask_gpuselect.{each}", limit)
-        for n in row.lengths:
-            for a, axis in layouts(row, lanes_of(data, dtype, row.n_lanes, n)):
-                beside = {key: of(a) for key, of in (row.beside or {}).items()}
-                given = {key: there(row, each) for key, each in beside.items()}
-                for question, ask in row.asked.items():
-                    answers = ask(there(row, a), axis, **given), ask(a, axis, **beside)
-                    same_computed(*answers, f"{question} of {data}, {n}, axis {axis}")
+        compare(ROWS[name], dtype)
+
+
+def compare(row: Row, dtype: str) -> None:
+    """Compare the answers about all data of a row on the device with those of NumPy arrays."""
+    for data, n in itertools.product(row.data or names_of(dtype), row.lengths):
+        for a, axis in layouts(row, lanes_of(data, dtype, row.n_lanes, n)):
+            beside = {key: of(a) for key, of in (row.beside or {}).items()}
+            given = {key: there(row, each) for key, each in beside.items()}
+            for question, ask in row.asked.items():
+                answers = ask(there(row, a), axis, **given), ask(a, axis, **beside)
+                same_computed(*answers, f"{question} of {data}, {n}, axis {axis}")
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
@@ -301,15 +305,11 @@ def test_a_device_guesses_weighted_quantiles_of_groups(
     for each in ("engine.group_elements.SHORT_WEIGHED", "kernels.cuda.weighed_lanes.LONG"):
         monkeypatch.setattr(f"dask_gpuselect.{each}", 0)
     known = noted(monkeypatch, runs.GatheredRuns, "elements", lambda found, *_: found is not None)
-
-    how = {"where": MASK["where"], "weights": WEIGHTS[weights]}
-    asked = in_groups(by_method(Q), False)
-    for data, method in itertools.product(("tied quartiles", *names_of(dtype)[::9]), METHODS):
-        for n_lanes, ask, axis in ((1, asked[method], None), (3, by_method(Q)[method], 1)):
-            a = lanes_of(data, dtype, n_lanes, 9000)[:n_lanes]
-            given = {name: of(a) for name, of in how.items()}
-            there = {name: CUPY.asarray(each) for name, each in given.items()}
-            same_computed(ask(CUPY.asarray(a), axis, **there), ask(a, axis, **given), data)
+    beside, data = MASK | {"weights": WEIGHTS[weights]}, ("tied quartiles", *names_of(dtype)[::9])
+    for asked, n_lanes in ((in_groups(by_method(Q), False), 1), (by_method(Q), 3)):
+        compare(
+            Row(asked, (9000,), beside=beside, data=data[: 4 // n_lanes], n_lanes=n_lanes), dtype
+        )
     assert any(known) or weights in ("all magnitudes", "nearly the largest")
 
 

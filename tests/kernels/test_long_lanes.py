@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dask_gpuselect import median, quantile
 from dask_gpuselect.kernels.cpu import long_lanes
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
 from tests.data import FLOATS, INTEGERS, MISSING
@@ -29,13 +28,3 @@ def test_selected_lanes_have_the_ranks_of_sorted_lanes(dtype: str, q: list[float
             rows.view(f"u{rows.itemsize}")[np.isnan(rows)] -= (1 << np.finfo(dtype).nmant - 1) - 1
         whole = pick(SortedLanes.of_rows(np.sort(rows, axis=1)), ranks)
         assert_same_lanes(long_lanes.select(rows, ranks), whole)
-
-
-def test_long_lanes_are_answered_like_arrays_of_their_own() -> None:
-    a = np.stack([make(4_000) for make in (FLOATS | MISSING).values()])
-    assert long_lanes.is_selected_faster(4_000, 2)
-    for row, answer in zip(a, median(a, axis=1), strict=True):
-        np.testing.assert_array_equal(answer, median(row))
-    q = [0.1, 0.5]
-    for i, row in enumerate(a):
-        np.testing.assert_array_equal(quantile(a, q, axis=1)[:, i], quantile(row, q))
