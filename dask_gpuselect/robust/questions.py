@@ -132,7 +132,8 @@ class DeviationQuestion(Question, LaneQuestion):
         elements_at = partial(order_statistics, brackets, tally)
         median = self.median.answer_by(tally.n_valid, tally.n_missing, elements_at)
         if not np.isfinite(np.ma.filled(median, np.nan)).all():
-            return median, median * np.nan  # which is masked if the median is
+            nan = median.dtype.type(np.nan)  # np.ma takes a float for float64
+            return median, median * nan  # which is masked if the median is
         if brackets.spared is not None:
             return median, None
         return median, self._deviation(median, brackets, tally)

@@ -123,6 +123,9 @@ def test_all_is_masked(name: str, is_lazy: bool) -> None:
         assert result.mask.all()
     else:
         assert result is np.ma.masked
+    few = masked(data("f4"), np.zeros(SHAPE, bool), is_lazy)
+    whole = computed(FUNCTIONS[name](few, keepdims=True))
+    assert whole.dtype == FUNCTIONS[name](data("f4")).dtype
 
 
 @pytest.mark.parametrize("is_lazy", [False, True])

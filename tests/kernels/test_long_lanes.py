@@ -28,3 +28,4 @@ def test_selected_lanes_have_the_ranks_of_sorted_lanes(dtype: str, q: list[float
             rows.view(f"u{rows.itemsize}")[np.isnan(rows)] -= (1 << np.finfo(dtype).nmant - 1) - 1
         whole = pick(SortedLanes.of_rows(np.sort(rows, axis=1)), ranks)
         assert_same_lanes(long_lanes.select(rows, ranks), whole)
+        assert long_lanes.select(rows[:0], ranks).lower.shape == (0, len(q))

@@ -36,10 +36,11 @@ def select(rows: NDArray[Any], ranks: RanksOfLanes) -> Lanes:
     sizes, own = np.unique(n_valid, return_inverse=True)
     order = np.argsort(own, kind="stable")
     some = rows if len(sizes) == 1 else rows[order]
-    lower, upper = (each.T.tolist() for each in ranks(np.maximum(sizes, 1)))
-    pair = np.empty((2, len(rows), len(lower[0])), rows.dtype)
+    lower, upper = ranks(np.maximum(sizes, 1))
+    pair = np.empty((2, len(rows), len(lower)), rows.dtype)
     start = 0
-    for size, *wanted in zip(np.bincount(own).tolist(), lower, upper, strict=True):
+    every = lower.T.tolist(), upper.T.tolist()
+    for size, *wanted in zip(np.bincount(own).tolist(), *every, strict=True):
         stop = start + size
         _find(some[start:stop], *wanted, *pair[:, start:stop])
         start = stop
