@@ -87,8 +87,11 @@ class GroupsOfAll(GroupedLanes):
 
     def _count_values(self, column: ChunkColumn, known: None) -> Named:
         names = self.names_in(column.chunks)
-        chunks, n_groups = coded(column.chunks, names), self.n_groups_of(names)
-        return Named(names, group_value_counts(chunks, column.dtype, n_groups))
+        # Codes may take more bytes than elements, so those of one chunk are there at a time.
+        pieces = [column.chunks] if names is None else [[chunk] for chunk in column.chunks]
+        about = column.dtype, self.n_groups_of(names)
+        counts = [group_value_counts(coded(piece, names), *about) for piece in pieces]
+        return Named(names, ValueCounts.merge(counts))
 
     def _merge_counts(self, partials: Sequence[Named]) -> Named:
         names, places = numbered_together(partials)
