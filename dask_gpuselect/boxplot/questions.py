@@ -56,6 +56,7 @@ from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
 from dask_gpuselect.maths.lane_ends import LaneEnds
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.ragged import Wanted
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.value_counts import ValueCounts
@@ -114,6 +115,10 @@ class BoxQuestion(LaneQuestion, Question):
     @property
     def by_order(self) -> bool:
         return self.quantiles.by_order
+
+    @property
+    def wanted_of_group(self) -> Wanted | None:
+        return self.quantiles.wanted_of_group
 
     @property
     def measures(self) -> Measures:

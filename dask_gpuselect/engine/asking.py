@@ -227,7 +227,7 @@ def are_stretches(question: LaneQuestion, grouping: Grouping) -> bool:
     knowledge of the labels, but groups that are given by labels rather than by windows, and a
     question that order statistics or composed questions answer.
     """
-    is_known = question.by_order or question.composed is not None
+    is_known = question.composed is not None or question.wanted_of_group is not None
     return is_known and grouping.windows is None
 
 

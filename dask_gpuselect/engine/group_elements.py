@@ -29,11 +29,13 @@ from dask_gpuselect.kernels.companions import (
     values_of,
 )
 from dask_gpuselect.kernels.values import group_value_counts
+from dask_gpuselect.maths import sizes, weights
 from dask_gpuselect.maths.cuts import Arrays, Cuts, IntArray
 from dask_gpuselect.maths.labels import Codes, Labels, codes_among, union
-from dask_gpuselect.maths.lane_cuts import RanksOfLanes, join, some_lanes
-from dask_gpuselect.maths.ragged import CellTally, bracket_slots, pivot_counts
-from dask_gpuselect.maths.sizes import PIVOT_WORK, pivot_share
+from dask_gpuselect.maths.lane_cuts import join, some_lanes
+from dask_gpuselect.maths.lane_weights import WantedQuantiles
+from dask_gpuselect.maths.ragged import CellTally, Wanted, bracket_slots, pivot_counts
+from dask_gpuselect.maths.sizes import pivot_share
 from dask_gpuselect.maths.value_counts import ValueCounts
 
 # With more groups nothing is cached: each group has a board, and 64 boards take 20 ms a part.
@@ -209,24 +211,36 @@ class GroupedElements(GroupsOfAll):
     """
 
     @property
-    def ranks(self) -> RanksOfLanes:
-        """The ranks that are wanted of each group."""
-        return self.of_group.order.lane_ranks
+    def wanted(self) -> Wanted:
+        """Order statistics that are wanted of each group."""
+        wanted = self.of_group.wanted_of_group
+        assert wanted is not None
+        return wanted
 
     @property
     def keeps(self) -> bool:
         return self.grouping.is_lazy or self.grouping.number <= MOST_CACHED_GROUPS
 
-    def root_bytes_of(self, sizes: Sequence[int], itemsize: int) -> int:
+    def root_bytes_of(self, parts: Sequence[int], itemsize: int) -> int:
         """Return the bytes that the brackets of all groups need in one task, for these parts.
 
-        `sizes` are the numbers of elements of the parts.
+        `parts` are their numbers of elements.
         """
         n_groups = self.slots.n
         share = pivot_share(self.of_group.n_answers)
-        runs = np.maximum(np.array(sizes) // n_groups, 1)
-        pivots = np.minimum(pivot_counts(runs, share) * n_groups, np.array(sizes))
-        return int(pivots.sum()) * (PIVOT_WORK + itemsize)
+        runs = np.maximum(np.array(parts) // n_groups, 1)
+        pivots = np.minimum(pivot_counts(runs, share) * n_groups, np.array(parts))
+        return int(pivots.sum()) * (self.pivot[1] + itemsize)
+
+    @property
+    def weighs(self) -> bool:
+        return isinstance(self.of_group.wanted_of_group, WantedQuantiles)
+
+    @property
+    def pivot(self) -> tuple[int, int]:
+        """Bytes of a pivot as it comes, and of the work for it."""
+        own = weights if self.weighs else sizes
+        return own.PIVOT_BYTES, own.PIVOT_WORK
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         if self.of_group.further is not None or not self.of_group.by_order:
@@ -235,7 +249,9 @@ class GroupedElements(GroupsOfAll):
         numbered, own = self.numbered(names), coded(chunks, names)
         if kernels.is_on_device(chunks[0]) and numbered.fill_tables(own, dtype):
             return numbered.of_groups(own, dtype, shape)
-        elements = kernels.group_elements(own, dtype, numbered.grouping.number, self.ranks)
+        elements = kernels.group_elements(
+            own, dtype, numbered.grouping.number, self.of_group.order.lane_ranks
+        )
         answers = self.finished(Named(names, elements))
         return in_kind(self._restored(answers, (), shape), values_of(chunks[0]))
 
@@ -258,7 +274,7 @@ class GroupedElements(GroupsOfAll):
     def bracketed(self, partials: Sequence[Named], known: None) -> Named:
         """Find the brackets of all groups."""
         names, cuts = renumbered(partials)
-        return Named(names, bracket_slots(cuts, self.n_groups_of(names), self.ranks))
+        return Named(names, bracket_slots(cuts, self.n_groups_of(names), self.wanted))
 
     def tally(self, column: ChunkColumn, known: Named, *, edges: tuple[int, ...] | None) -> Any:
         """Compute the tally of some chunks, split by `edges` if given."""
@@ -268,7 +284,7 @@ class GroupedElements(GroupsOfAll):
 
     def order_statistics(self, tallies: Sequence[CellTally], known: Named) -> Named:
         """Select the order statistics of the groups that belong to one task."""
-        elements = kernels.order_statistics_of_groups(tallies, known.value, self.ranks)
+        elements = kernels.order_statistics_of_groups(tallies, known.value, self.wanted)
         return Named(known.names, elements)
 
     def _block_by_group(

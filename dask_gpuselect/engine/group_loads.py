@@ -46,10 +46,9 @@ from dask_gpuselect.kernels.companions import ChunkColumn
 from dask_gpuselect.maths.cached import cell_tally_by
 from dask_gpuselect.maths.coarse import cuts_of_cells, merged_coarsely, narrower_slots
 from dask_gpuselect.maths.cuts import Brackets, Cuts
-from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.labels import codes_among
-from dask_gpuselect.maths.lane_cuts import RanksOfLanes, join
-from dask_gpuselect.maths.ragged import CellTally
+from dask_gpuselect.maths.lane_cuts import join
+from dask_gpuselect.maths.ragged import CellTally, Wanted, brackets_in_one_order
 from dask_gpuselect.maths.sizes import pivot_share
 
 logger = logging.getLogger("dask_gpuselect")
@@ -99,7 +98,7 @@ def loads_of_groups(columns: Columns, request: LaneRequest, plan: LanePlan, toke
         load = _in_lots(load, narrowing.groups, _merging(CellTally.merge, n))
     loads = [*zip(divided(load, n), brackets, strict=True)]
     if narrowing is not None:
-        by = _few_of, partial(_narrower, ranks=question.ranks), _left
+        by = _few_of, partial(_narrower, wanted=question.wanted), _left
         loads = [in_rounds(*pair, narrowing, label, *by) for pair in loads]
     select = partial(aggregated, columns, question.order_statistics, label=f"{label}-order-each")
     orders = [select(*pair) for pair in loads]
@@ -220,7 +219,7 @@ def first_of_groups(
     n_groups = np.count_nonzero(cuts.sizes)
     if n_groups > MOST_CACHED_GROUPS or cuts.n_valid.sum() < n_groups * LEAST_OF_GROUP:
         return FirstPartial(named, None, None)
-    keep = partial(_bracket_of_group, ranks=question.ranks)
+    keep = partial(_bracket_of_group, wanted=question.wanted)
     first = max(min(FIRST, n_parts // FIRST), 2)
     how = keep, n_parts, pivot_share(question.of_group.n_answers), first, False
     boards: list[Any] = []
@@ -234,7 +233,7 @@ def first_of_groups(
             expected += guess.share * int(own.n_valid[0])
     if len(guessed) < len(boards) or not boards:
         return FirstPartial(named, None, boards)
-    nothing = Brackets(cuts.pivots[:0], np.zeros(1, np.bool_))
+    nothing = _bracket_of_group(cuts.of_chunks(np.arange(0)), question.wanted)
     slots = range(question.n_groups_of(names))
     brackets = Brackets.of_each([guessed.get(slot, nothing) for slot in slots])
     tally = kernels.group_tally(coded(column.chunks, names), column.dtype, brackets)
@@ -243,11 +242,9 @@ def first_of_groups(
     return FirstPartial(named, Cached.of(brackets, tally, limits), boards)
 
 
-def _bracket_of_group(cuts: Cuts, ranks: RanksOfLanes) -> Brackets:
+def _bracket_of_group(cuts: Cuts, wanted: Wanted) -> Brackets:
     """Return the brackets at which a group with these cuts is cached."""
-    n = np.maximum(cuts.n_valid.sum(keepdims=True), 1)
-    lower, upper = (np.asarray(each, np.int64).ravel() for each in ranks(n))
-    return find_brackets(cuts, lower, upper)
+    return brackets_in_one_order(cuts, cuts.n_valid.sum(keepdims=True, dtype=np.int64), wanted)
 
 
 def _cuts_of(first: KnownChunks) -> KnownChunks:
@@ -307,8 +304,8 @@ def _few_of(tally: KnownChunks, known: KnownChunks, *, most: int) -> Cuts:
     return cuts_of_cells(known.value.value.brackets, tally.value, most)
 
 
-def _narrower(cuts: list[Cuts], known: KnownChunks, *, ranks: RanksOfLanes) -> KnownChunks:
-    brackets = narrower_slots(known.value.value, cuts, ranks)
+def _narrower(cuts: list[Cuts], known: KnownChunks, *, wanted: Wanted) -> KnownChunks:
+    brackets = narrower_slots(known.value.value, cuts, wanted)
     return KnownChunks(Named(known.value.names, brackets), known.marks)
 
 

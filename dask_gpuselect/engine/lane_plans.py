@@ -73,6 +73,7 @@ from dask_gpuselect.maths.sizes import (
     waiting_partials,
 )
 from dask_gpuselect.maths.value_counts import counts_bytes, is_countable
+from dask_gpuselect.maths.weights import WEIGHT_BYTES
 
 ONE_TASK = 1 << 26
 """Most bytes of elements in one task if there is a single lane.
@@ -480,10 +481,13 @@ def _plan_groups(lanes: _Lanes, question: GroupedElements) -> LanePlan:
     task_bytes = -1 if math.isnan(total) else max(sizes) * itemsize
     itemsize, limit = selection_dtype(x.dtype).itemsize, settings.n_bytes("root-limit")
     gathered = work = question.root_bytes_of(sizes, itemsize)
+    how: dict[str, Any] = {}
+    if question.weighs:
+        how, itemsize = {"pivot": question.pivot, "halves": 2}, itemsize + WEIGHT_BYTES
     n_roots, waiting = max(-(-gathered // max(limit, 1)), 1), 0
     narrowing: Narrowing | None
     in_tree = plan_group_narrowing(
-        np.array(sizes), question.slots.n, max(question.loads.n_brackets, 1), itemsize, limit
+        np.array(sizes), question.slots.n, max(question.loads.n_brackets, 1), itemsize, limit, **how
     )
     if in_tree.stretches < n_roots:
         narrowing = in_tree

@@ -30,6 +30,7 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import ElementOrder, LaneOrder
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.ragged import Wanted
 from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import pivot_share
 from dask_gpuselect.maths.tails import TailSizes, lanes_in_tails
@@ -640,6 +641,14 @@ class LaneQuestion(ABC):
     def by_order(self) -> bool:
         """Return whether elements at the ranks of `order` answer, maybe after a further load."""
         return True
+
+    @property
+    def wanted_of_group(self) -> Wanted | None:
+        """Order statistics that are wanted of each group of all elements, if two loads find them.
+
+        A further load may follow.
+        """
+        return self.order.lane_ranks if self.by_order else None
 
     @property
     @abstractmethod

@@ -27,14 +27,13 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.slots import Slots, every, over_slots
 
-LEAST = {"table": (1 << 11, 1 << 17), "tables": (1 << 7, 0), "everything": (0, 0)}
+LEAST = {"table": (1 << 11, 1 << 17), "stretches": (1 << 7, 0)}
 """Least numbers of elements of a slot in a chunk, on average, and in all chunks for slots.
 
 Groups with fewer elements are in tables.
 
-Each slot takes about 0.3 ms for each load of a chunk. What one task takes of groups that are no
-slots decides: a table of all groups takes one load, and tables of some groups three or more. Where
-the groups are not known before, one task would take everything.
+Each slot takes about 0.3 ms for each load of a chunk. What groups are if they are no slots decides:
+a table of all groups, in one task, or stretches of an order of all elements.
 
 With 18 groups of 2^21 float32 on a CPU, weighted medians and box plots took 154 and 385 ms as
 slots, and 144 and 232 in a table; of 2^23, 463 and 1,082, and 579 and 865.
@@ -148,10 +147,9 @@ def _can_be_slots(x: Any, question: Question, grouping: Grouping) -> bool:
 
 
 def _without_slots(x: Any, grouping: Grouping) -> str:
-    """Return what one task would take if groups were no slots: a key of `LEAST`."""
-    if not _is_lazy(x) or x.nbytes <= one_lane_limit(Source.of(x), grouping.codes.nbytes):
-        return "table"
-    return "everything" if grouping.is_lazy else "tables"
+    """Return what groups would be if they were no slots: a key of `LEAST`."""
+    is_table = not _is_lazy(x) or x.nbytes <= one_lane_limit(Source.of(x), grouping.codes.nbytes)
+    return "table" if is_table else "stretches"
 
 
 def are_few(n_groups: float, size: float, least: int) -> bool:

@@ -129,9 +129,7 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     the groups; if labels are lazy and `groups` is not given, one task takes all. Along some of
     the axes: the chunks of a task, their labels, and a copy of the largest group in them, or two
     copies of several groups of one size, of at most 8 MiB together or, of CuPy chunks, about 256
-    MiB. With weights of all elements and lazy labels
-    without `groups`, one task holds all data, which must fit ``dask_gpuselect.column-limit`` or,
-    for CuPy chunks, ``dask_gpuselect.cache-limit``.
+    MiB.
 
     Algorithm: if elements are ordered by label and then by value, a group is a range of ranks. So
     the cuts of all groups together prove brackets around every wanted rank of every group, as those

@@ -40,16 +40,28 @@ from dask_gpuselect.kernels.registry import Backend, backend_for, passing
 from dask_gpuselect.kernels.registry import is_on_device as is_on_device
 from dask_gpuselect.kernels.registry import of as of
 from dask_gpuselect.kernels.slots import apart as apart
-from dask_gpuselect.kernels.slots import each_slot, group_codes
+from dask_gpuselect.kernels.slots import each_slot, group_codes, stretches_of_groups
 from dask_gpuselect.kernels.slots import in_slots as in_slots
 from dask_gpuselect.maths import run_slots
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
+from dask_gpuselect.maths.host_runs import (
+    cuts_of_runs,
+    order_statistics_by_weight,
+    tally_of_runs,
+)
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
+from dask_gpuselect.maths.lane_weights import WantedQuantiles
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.ragged import Bracketed, CellTally, order_statistics_of_slots
+from dask_gpuselect.maths.ragged import (
+    Bracketed,
+    CellTally,
+    Wanted,
+    order_statistics_of_slots,
+    pivot_counts,
+)
 from dask_gpuselect.maths.rulers import Ruler, pivots_inside, ruled_cuts
 from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.slots import over_slots
@@ -443,6 +455,8 @@ def group_cuts(
     share: int,
 ) -> Cuts:
     """Measure the cuts of every group in some chunks together."""
+    if chunks[0].weights is not None:
+        return _weighed_cuts(chunks, dtype, n_groups, share)
     parts, n_nat = _in_groups(chunks, dtype, n_groups)
     measured: Cuts = backend_for(chunks[0]).groups.cuts(parts, n_groups, share)
     if n_nat is None:
@@ -457,9 +471,42 @@ def group_tally(
     brackets: Brackets,
 ) -> CellTally:
     """Tally some chunks at the brackets of all groups, with candidates."""
+    if chunks[0].weights is not None:
+        return _weighed_tally(chunks, dtype, brackets)
     parts, _ = _in_groups(chunks, dtype, brackets.n_slots)
     answer: CellTally = backend_for(chunks[0]).groups.tally(parts, brackets)
     return answer
+
+
+def _weighed_cuts(
+    chunks: Sequence[Accompanied], dtype: np.dtype[Any], n_groups: int, share: int
+) -> Cuts:
+    pieces = []
+    for first, _, given in stretches_of_groups(together(chunks), dtype, n_groups):
+        if isinstance(given, Accompanied):
+            pieces.append(cuts(given, dtype, share).as_run(first))
+            continue
+        own = cuts_of_runs(given, pivot_counts(given.n_valid, share))
+        slots = np.arange(first, first + len(own.sizes), dtype=np.int32)
+        some = np.flatnonzero(own.n_valid + own.n_missing)
+        pieces.append(replace(own, slots=slots).of_chunks(some).packed())
+    return Cuts.merge(pieces)
+
+
+def _weighed_tally(
+    chunks: Sequence[Accompanied], dtype: np.dtype[Any], brackets: Brackets
+) -> CellTally:
+    pieces, of_slots = [], brackets.by_slot()
+    for first, last, given in stretches_of_groups(together(chunks), dtype, brackets.n_slots):
+        own = of_slots(first, last)
+        if isinstance(given, Accompanied):
+            of_all = tally(given, dtype, own, given.size)
+            assert of_all is not None  # there is room for all elements
+            measured = CellTally.of_tally(own, of_all)
+        else:
+            measured = tally_of_runs(given, own)
+        pieces.append(measured.moved(first, int(brackets.first_cell[first])))
+    return CellTally.merge(pieces)
 
 
 @one_way
@@ -478,12 +525,14 @@ def group_elements(
 
 @one_way
 def order_statistics_of_groups(
-    tallies: Sequence[CellTally], about: Bracketed, ranks: RanksOfLanes
+    tallies: Sequence[CellTally], about: Bracketed, wanted: Wanted
 ) -> Lanes:
     """Find the wanted elements of all groups from their tallies, one lane per group."""
+    if isinstance(wanted, WantedQuantiles):
+        return order_statistics_by_weight(tallies, about, wanted)
     in_groups = backend_for(about.brackets.ends).groups.in_groups
     tally = CellTally.merge(tallies).in_one_order(len(about.brackets.wanted), in_groups)
-    return order_statistics_of_slots(about, tally, ranks)
+    return order_statistics_of_slots(about, tally, wanted)
 
 
 def _in_groups(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -11,8 +12,12 @@ import numpy as np
 
 from dask_gpuselect.arrays import is_cupy, like, namespace, to_host, usual
 from dask_gpuselect.devices import memory_bytes
-from dask_gpuselect.kernels.companions import Accompanied, as_codes
+from dask_gpuselect.kernels.companions import Accompanied, as_codes, each_array
+from dask_gpuselect.kernels.reference.selection import elements_of as elements_in_order
+from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.kernels.registry import backend_for, of
+from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.host_runs import HostRuns
 from dask_gpuselect.maths.run_slots import SortedSlots
 from dask_gpuselect.maths.slots import Slots, over_slots
 
@@ -61,6 +66,63 @@ def apart(chunk: Accompanied) -> Slots:
     stops = np.cumsum(sizes)
     of = {slot: some[stops[slot] - sizes[slot] : stops[slot]] for slot in np.flatnonzero(sizes)}
     return Slots({int(slot): own for slot, own in of.items()}, some[:0])
+
+
+LARGE = 1 << 14  # elements of a group that is measured alone, by kernels that need not sort
+AT_ONCE = 1 << 18  # elements of smaller groups that are sorted together
+
+
+def stretches_of_groups(
+    chunk: Accompanied, dtype: np.dtype[Any], n_groups: int
+) -> Iterator[tuple[int, int, Any]]:
+    """Divide a chunk with weights by its labels into stretches of groups.
+
+    Yields the first group of each, the end of the stretch, and the runs of its groups; or a chunk
+    on the host if it is of a single large group. Labels are numbers of groups.
+    """
+    if is_cupy(chunk.values):
+        runs = None
+        if chunk.nbytes <= memory_bytes() // SHARE:
+            runs = backend_for(chunk).runs.sorted_runs([chunk], dtype, n_groups)
+        if runs is not None:
+            yield 0, n_groups, runs
+            return
+    flat = each_array(chunk, lambda array: to_host(array).reshape(-1))
+    order, sizes = backend_for(flat.labels).groups.places_in_groups(flat.labels, n_groups)
+    some = each_array(replace(flat, labels=None), lambda array: array[order])
+    stops = np.cumsum(sizes)
+    starts = stops - sizes
+    first = 0
+    if not n_groups:
+        yield 0, 0, _host_runs(some, sizes, dtype)
+    while first < n_groups:
+        last = first + 1
+        if sizes[first] <= LARGE:
+            large = np.flatnonzero(sizes[first:] > LARGE)[:1] + first
+            last = int(stops.searchsorted(starts[first] + AT_ONCE, "right"))
+            last = max(min(last, *large.tolist(), n_groups), first + 1)
+        own = some[starts[first] : stops[last - 1]]
+        if sizes[first] > LARGE:
+            yield first, last, own
+        else:
+            yield first, last, _host_runs(own, sizes[first:last], dtype)
+        first = last
+
+
+def _host_runs(chunk: Accompanied, sizes: IntArray, dtype: np.dtype[Any]) -> HostRuns:
+    """Sort the elements of groups of these sizes, which follow one another."""
+    values, _ = elements_in_order(chunk.values, dtype)
+    weights, run = chunk.weights, np.repeat(np.arange(len(sizes)), sizes)
+    assert weights is not None
+    if chunk.keeps is not None:
+        values, weights, run = (each[chunk.keeps] for each in (values, weights, run))
+    weights = as_weights(weights)
+    is_missing = values == np.iinfo(np.int64).min if dtype.kind in "mM" else values != values
+    weighs = weights > 0
+    valid = weighs & ~is_missing
+    counts = {"n_missing": weighs & is_missing, "n_idle": ~weighs & ~is_missing}
+    n: Any = {name: np.bincount(run[each], minlength=len(sizes)) for name, each in counts.items()}
+    return HostRuns.of(values[valid], weights[valid], run[valid], len(sizes), **n)
 
 
 def group_codes(chunk: Accompanied) -> Any:

@@ -43,7 +43,10 @@ def covers(cached: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
     # overlap it.
     first = np.append(0, wanted.ends.searchsorted(cached.ends, "right"))
     last = np.append(wanted.ends.searchsorted(cached.ends), len(wanted.ends))
-    return not ((first < last) | wanted.needed[last])[is_left_out].any()
+    needed = wanted.needed[last]
+    if cached.summed is not None:  # a sum serves a sum
+        needed = np.where(cached.summed, wanted.wanted[last], needed)
+    return not ((first < last) | needed)[is_left_out].any()
 
 
 @over_slots
@@ -92,10 +95,15 @@ def cell_tally_by(
     for slot, old, some in tally.each(cached):
         number = slot if among is None else int(among[slot])
         own = of_slot(number)
-        if not covers(old, own):
+        if not covers(old, own, weighs=tally.weighs):
             return None
         tallies[number] = tally_by(old, some, own)
-    return CellTally.of_each(wanted, tallies)
+    found = CellTally.of_each(wanted, tallies) if tallies else tally.empty
+    if not tally.weighs:
+        return found
+    # Slots without elements have none of the tallies above, but may have some of weight 0.
+    slots = tally.slots if among is None else among[tally.slots].astype(np.int32)
+    return replace(found, slots=slots, squares=tally.squares, n_idle=tally.n_idle)
 
 
 def _places_inside(wanted: Brackets, candidates: Candidates) -> IntArray:

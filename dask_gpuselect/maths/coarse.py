@@ -27,10 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, merge, totals
-from dask_gpuselect.maths.envelope import Envelope, find_brackets
+from dask_gpuselect.maths.envelope import Envelope
 from dask_gpuselect.maths.finish import counts_at, places_among
-from dask_gpuselect.maths.lane_cuts import RanksOfLanes
-from dask_gpuselect.maths.ragged import Bracketed, CellTally
+from dask_gpuselect.maths.ragged import Bracketed, CellTally, Wanted, brackets_in_one_order
 from dask_gpuselect.maths.sizes import COARSE_EVERY, LEAST_OF_GROUP
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.weight_brackets import WeightEnvelope
@@ -54,25 +53,26 @@ def coarsened(cuts: Cuts, most: int) -> Cuts:
         return _coarsened_slots(cuts, most)
     of_weights = WeightEnvelope.of(cuts) if cuts.weighs else None
     envelope = of_weights.counts if of_weights else Envelope.of(cuts)
-    measures = [envelope, *([of_weights.weights] if of_weights else [])]
+    measures = [(envelope.lower, envelope.least)]
+    if of_weights is not None:
+        measures.append((of_weights.lower, int(of_weights.least[0])))
     few = max(most // len(measures), 1)
-    places = [_spread(each.lower, each.least, few) for each in measures]
+    places = [_spread(*each, few) for each in measures]
     some = places[0] if len(places) == 1 else np.union1d(*places)
     counts = envelope.values[some], envelope.below[some], envelope.upper[some]
     merged = Cuts.of_chunk(*counts, envelope.least, int(cuts.n_missing.sum()))
     merged = replace(merged, least=envelope.lower[some])
     if of_weights is None:
         return merged
-    weights = of_weights.weights
     return replace(
         merged,
-        weight_below=weights.below[some],
-        weight_upto=weights.upper[some],
-        weight_least=weights.lower[some],
-        weight=np.array([weights.least]),
-        weight_most=np.array([weights.most]),
-        unit=np.array([of_weights.unit]),
-        square=np.array([of_weights.square]),
+        weight_below=of_weights.below[some],
+        weight_upto=of_weights.upper[some],
+        weight_least=of_weights.lower[some],
+        weight=of_weights.least,
+        weight_most=of_weights.most,
+        unit=of_weights.unit,
+        square=of_weights.square,
     )
 
 
@@ -191,12 +191,11 @@ def cuts_of_cells(brackets: Brackets, tally: CellTally, most: int) -> Cuts:
     """Make the cuts of each slot from its tally, at about `most` of the candidates of all slots."""
     n = np.bincount(brackets.slot_of_cell[tally.of_cells], minlength=brackets.n_slots)
     shares = _shares(n, most)
-    none = Cuts.of_missing(np.arange(0), brackets.ends.dtype)
-    runs = (
+    runs = [
         cuts_of_tally(own, some, int(shares[slot])).as_run(slot)
         for slot, own, some in tally.each(brackets)
-    )
-    return Cuts.merge([none, *runs])
+    ]
+    return Cuts.merge(runs) if runs else Cuts.of_missing(np.arange(0), brackets.ends.dtype)
 
 
 def narrower(brackets: Brackets, ranges: Brackets) -> Brackets:
@@ -226,17 +225,19 @@ def joined(each: Sequence[Brackets]) -> Brackets:
     return Brackets(ends, wanted)
 
 
-def narrower_slots(about: Bracketed, parts: Sequence[Cuts], ranks: RanksOfLanes) -> Bracketed:
+def narrower_slots(about: Bracketed, parts: Sequence[Cuts], wanted: Wanted) -> Bracketed:
     """Narrow the brackets of slots by the cuts of all parts at some of the candidates."""
-    brackets, cuts = about.brackets, Cuts.merge(parts)
-    assert cuts.slots is not None
-    if not brackets.n_slots:
+    brackets = about.brackets
+    some = [part for part in parts if len(part.sizes)]
+    if not some:
         return about
+    cuts = Cuts.merge(some)
+    assert cuts.slots is not None
     every = [*map(brackets.by_slot(), range(brackets.n_slots))]
-    lower, upper = (each + 0 * about.n_valid for each in ranks(np.maximum(about.n_valid, 1)))
     # One by one, because the extremes of a slot may be outside of its brackets, and no pivots.
     for slot, own in cuts.each(np.unique(cuts.slots)):
-        every[slot] = narrower(every[slot], find_brackets(own, lower[:, slot], upper[:, slot]))
+        ranges = brackets_in_one_order(own, about.n_valid[slot : slot + 1], wanted)
+        every[slot] = narrower(every[slot], ranges)
     return replace(about, brackets=Brackets.of_each(every))
 
 

@@ -429,15 +429,22 @@ class Brackets(Joined):
         """Find the index of the end behind each of some cells, none of which is a slot's last."""
         return cells if self.n_ends is None else cells - self.slot_of_cell[cells]
 
-    def by_slot(self) -> Callable[[int], Brackets]:
-        """Return a function from the number of a slot to the slot's own brackets."""
+    def by_slot(self) -> Callable[..., Brackets]:
+        """Return a function from the number of a slot to the slot's own brackets.
+
+        With a second number, it returns those of several slots, up to that one.
+        """
         ends, cells = self.first_end.tolist(), self.first_cell.tolist()
 
-        def of_slot(slot: int) -> Brackets:
-            own = slice(cells[slot], cells[slot + 1])
-            return Brackets(self.ends[ends[slot] : ends[slot + 1]], self.wanted[own])
+        def of_slots(slot: int, stop: int | None = None) -> Brackets:
+            last, n_ends = slot + 1 if stop is None else stop, self.n_ends
+            own = slice(cells[slot], cells[last])
+            summed = None if self.summed is None else self.summed[own]
+            some = None if stop is None or n_ends is None else n_ends[slot:stop]
+            of_some = self.ends[ends[slot] : ends[last]], self.wanted[own]
+            return Brackets(*of_some, n_ends=some, summed=summed)
 
-        return of_slot
+        return of_slots
 
     @classmethod
     def of_each(cls, every: Sequence[Self]) -> Self:

@@ -199,7 +199,7 @@ def _bounds(
     -------
     lower, below, upper : ndarray of int64
         Bounds of the measure of the elements up to each distinct pivot, with the upper bound of
-        those below it.
+        those below it. The upper bounds are without the cells before each chunk's first pivot.
     """
 
     def summed(column: IntArray) -> IntArray:
@@ -214,13 +214,12 @@ def _bounds(
     # to y.
     opened = summed(_next(cuts, most_below, most) - most_upto)
     upper[1:] += opened[:-1]
-    upper += int(most_below[_firsts(cuts)].sum())  # cells before a chunk's first pivot
     return lower, upper - ties, upper
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Envelope:
-    """Bounds of a measure of the elements <= y, at every distinct pivot y of all chunks.
+    """Bounds of the number of elements <= y, at every distinct pivot y of all chunks.
 
     Parameters
     ----------
@@ -230,21 +229,17 @@ class Envelope:
         ``lower[i] <= #{x <= values[i]}`` and ``#{x < values[i]} <= below[i]``; both ascending. If
         the cuts have a `doubt`, they may be below 0 and above that of all elements.
     most : int
-        Upper bound of the measure of all elements.
+        Upper bound of the number of all elements.
     upper : ndarray of int64, shape (K,)
         ``#{x <= values[i]} <= upper[i]``. As what follows, not given where `positions` are not
         asked for.
     position : ndarray of int64, shape (P,)
         Position of each pivot of the cuts in `values`.
     least : int
-        Lower bound of the measure of all elements.
+        Lower bound of the number of all elements.
     sigma : float
         Width in standard deviations of the likely error of counts between two values, if they are
         scaled up from a random sample. 0 for counts that are proven.
-
-    Notes
-    -----
-    The measure is the number of elements, or their weight in whole units: see `of_measure`.
     """
 
     values: NDArray[Any]
@@ -266,24 +261,18 @@ class Envelope:
         del ordered
         counts = cuts.least_upto, cuts.below, cuts.upto, cuts.n_valid
         lower, below, upper = _bounds(cuts, counts, order, is_last)
+        before = int(cuts.below[firsts(cuts)].sum())  # cells before a chunk's first pivot
         n = int(cuts.n_valid.sum())
         doubt = ceil(cuts.doubt * n)
+        below, upper = below + before + doubt, upper + before + doubt
         position = np.empty(len(order), np.int64)
         position[order] = np.cumsum(is_last) - is_last
-        return cls(values, lower - doubt, below + doubt, n, upper + doubt, position, n)
+        return cls(values, lower - doubt, below, n, upper, position, n)
 
-    def of_measure(self, cuts: Cuts, measure: Measure, least: int) -> Envelope:
-        """Bound another measure of the same cuts; that of all elements is at least `least`."""
+    def bounds_of(self, cuts: Cuts, measure: Measure) -> tuple[IntArray, IntArray, IntArray]:
+        """Bound another measure of the same cuts at every value, as `_bounds` does."""
         order = np.argsort(self.position, kind="stable")
-        lower, below, upper = _bounds(cuts, measure, order, _is_last(self.position[order]))
-        most = int(measure[-1].sum())
-        doubt = ceil(cuts.doubt * most)
-        bounds: dict[str, Any] = {
-            "lower": lower - doubt,
-            "below": below + doubt,
-            "upper": upper + doubt,
-        }
-        return replace(self, **bounds, least=least, most=most)
+        return _bounds(cuts, measure, order, _is_last(self.position[order]))
 
     @property
     def ties(self) -> IntArray:
@@ -377,7 +366,7 @@ def _is_last(ordered: NDArray[Any]) -> NDArray[np.bool_]:
     return np.append(ordered[1:] != ordered[:-1], np.True_)[: len(ordered)]
 
 
-def _firsts(cuts: Cuts) -> IntArray:
+def firsts(cuts: Cuts) -> IntArray:
     """Find the index of the first pivot of every chunk that has any."""
     starts = np.cumsum(cuts.sizes) - cuts.sizes
     return np.asarray(starts[cuts.sizes > 0])
@@ -390,7 +379,7 @@ def _previous(cuts: Cuts, column: IntArray) -> IntArray:
     """
     previous = np.empty_like(column)
     previous[1:] = column[:-1]
-    previous[_firsts(cuts)] = 0
+    previous[firsts(cuts)] = 0
     return previous
 
 

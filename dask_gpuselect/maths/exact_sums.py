@@ -204,6 +204,14 @@ class ExactSums(Arrays):
         digits = np.add.reduceat(self.wide, begins, axis=1)
         return self.carried(self.first, digits).packed()
 
+    def at_places(self, places: IntArray, n: int) -> Self:
+        """Add up the numbers of a one-dimensional table at each of `n` places."""
+        own = self.in_digits()
+        digits = np.zeros((len(own.digits), n), np.int64)
+        for total, digit in zip(digits, own.digits, strict=True):
+            np.add.at(total, places, digit)
+        return self.carried(own.first, digits).packed()
+
     def aligned(self, first: int, n_digits: int) -> IntArray:
         """Return the digits from a lower place `first` on, padded with zeros."""
         digits = np.zeros((n_digits, *self.shape), np.int64)

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import (
     ADVICE,
+    NO_SUMS,
+    ZERO,
     Arrays,
     Brackets,
     ChunksChangedError,
@@ -35,9 +37,12 @@ from dask_gpuselect.maths.cuts import (
     totals,
 )
 from dask_gpuselect.maths.envelope import brackets_at, find_brackets
+from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import from_keys, to_keys
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
+from dask_gpuselect.maths.lane_weights import WantedQuantiles
+from dask_gpuselect.maths.weight_brackets import find_weighted_brackets
 
 InGroups = Callable[[Sequence[tuple[Any, Any]], int], tuple[NDArray[Any], IntArray, IntArray]]
 """Function that sorts elements by group and value, from pairs of elements and group numbers.
@@ -68,6 +73,13 @@ class Bracketed(Arrays):
     n_valid: IntArray
     n_missing: IntArray
 
+    def check(self, n_valid: IntArray) -> None:
+        """Raise unless the slots have as many elements as by the cuts."""
+        if not np.array_equal(n_valid, self.n_valid):
+            raise ChunksChangedError(
+                f"the data have changed since the first read: groups have other sizes. {ADVICE}"
+            )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellTally(Joined):
@@ -86,6 +98,19 @@ class CellTally(Joined):
         Elements of the wanted cells.
     of_cells : ndarray of int32
         Cell of each candidate.
+    weights : ndarray of float64 or int64, optional
+        Weight of each candidate. None without weights; then all columns below are None, too.
+    weight_inside, weight_equal : ExactSums, optional
+        Weight of the elements that `inside` and `equal` count.
+    products : ExactSums, optional
+        Sums of element times weight in the cells that are `Brackets.summed`, and 0 in others. None
+        at other brackets.
+    slots : ndarray of int32, optional
+        Slots that have elements here; a slot may occur several times.
+    squares : ExactSums, optional
+        Sum of the squares of the weights of each of `slots`; 0 if nothing asked for it.
+    n_idle : ndarray of int64, optional
+        Number of elements of weight 0 of each of `slots`.
     """
 
     cells: NDArray[np.int32]
@@ -93,6 +118,19 @@ class CellTally(Joined):
     equal: NDArray[Any]
     candidates: NDArray[Any]
     of_cells: NDArray[np.int32]
+    weights: Any = field(default=None, kw_only=True)
+    weight_inside: Any = field(default=None, kw_only=True)
+    weight_equal: Any = field(default=None, kw_only=True)
+    products: Any = field(default=None, kw_only=True)
+    slots: Any = field(default=None, kw_only=True)
+    squares: Any = field(default=None, kw_only=True)
+    n_idle: Any = field(default=None, kw_only=True)
+
+    OF_CANDIDATES: ClassVar[tuple[str, ...]] = "candidates", "of_cells", "weights"
+    """Names of the columns that describe the candidates."""
+
+    OF_SLOTS: ClassVar[tuple[str, ...]] = "slots", "squares", "n_idle"
+    """Names of the columns about slots; all others are about cells, or about candidates."""
 
     @classmethod
     def of_counts(
@@ -103,10 +141,51 @@ class CellTally(Joined):
         inside, equal = map(packed, counts[cells].T)
         return cls(cells.astype(np.int32), inside, equal, candidates, of_cells)
 
+    @classmethod
+    def of_weights(
+        cls,
+        counts: IntArray,
+        sums: ExactSums,
+        candidates: Sequence[NDArray[Any]],
+        squares: ExactSums,
+        n_idle: IntArray,
+        products: ExactSums | None,
+    ) -> CellTally:
+        """Make a tally with weights, of all cells and all slots.
+
+        `sums` are those of the elements that are counted, in one row, and `candidates` the columns
+        that describe the candidates.
+        """
+        *some, weights = candidates
+        tally = cls.of_counts(counts, *some)
+        cells, slots = tally.cells, np.flatnonzero(~squares.is_zero | (n_idle > 0))
+        return replace(
+            tally,
+            weights=weights,
+            weight_inside=sums[2 * cells],
+            weight_equal=sums[2 * cells + 1],
+            products=None if products is None else products[cells],
+            slots=slots.astype(np.int32),
+            squares=squares[slots],
+            n_idle=n_idle[slots],
+        )
+
+    @property
+    def weighs(self) -> bool:
+        """True if the tally has weights."""
+        return self.weights is not None
+
     def counts(self, n_cells: int) -> IntArray:
         """Return the counts of all cells, as `of_counts` takes them."""
         both = (totals(self.cells, each, n_cells) for each in (self.inside, self.equal))
         return np.stack([*both], axis=1)
+
+    def sums(self, n_cells: int) -> ExactSums:
+        """Return the weights of all cells, as `of_weights` takes them."""
+        cells = 2 * self.cells.astype(np.int64)
+        inside: ExactSums = self.weight_inside.at_places(cells, 2 * n_cells)
+        equal: ExactSums = self.weight_equal.at_places(cells + 1, 2 * n_cells)
+        return inside + equal
 
     def in_one_order(self, n_cells: int, by: InGroups) -> Tally:
         """Return the tally of all slots as one array, with candidates sorted by cell and value."""
@@ -115,63 +194,130 @@ class CellTally(Joined):
 
     def each(self, brackets: Brackets) -> Iterator[tuple[int, Brackets, Tally]]:
         """Yield the number of each slot that has elements, its own brackets and its own tally."""
-        edges, counts = brackets.first_cell, self.counts(len(brackets.wanted))
+        edges, n_cells = brackets.first_cell, len(brackets.wanted)
+        counts, about = self.counts(n_cells), self._about_slots(brackets)
         order = np.argsort(self.of_cells, kind="stable")
         starts = self.of_cells[order].searchsorted(edges)
         of_slot = brackets.by_slot()
         for slot in range(brackets.n_slots):
             places = order[starts[slot] : starts[slot + 1]]
             own = counts[edges[slot] : edges[slot + 1]]
-            tally = tally_of_cells(own, Candidates(self.candidates[places]))
+            candidates = Candidates(self.candidates[places])
+            tally = tally_of_cells(own, candidates, **about(slot, places))
             if tally.n_valid:
                 yield slot, of_slot(slot), tally
 
+    def _about_slots(self, brackets: Brackets) -> Callable[[int, IntArray], dict[str, Any]]:
+        """Return a function that tells of a slot all that its tally has if there are weights.
+
+        It takes the number of the slot and the places of its candidates.
+        """
+        if not self.weighs:
+            return lambda slot, places: {}
+        edges, n_cells, n_slots = brackets.first_cell, len(brackets.wanted), brackets.n_slots
+        sums, squares = self.sums(n_cells), self.squares.at_places(self.slots, n_slots)
+        n_idle = totals(self.slots, self.n_idle, n_slots)
+        products = NO_SUMS
+        if self.products is not None:
+            products = self.products.at_places(self.cells, n_cells)
+
+        def about(slot: int, places: IntArray) -> dict[str, Any]:
+            first, last = edges[slot], edges[slot + 1]
+            return {
+                "sums": sums[2 * first : 2 * last - 1],
+                "weights": self.weights[places],
+                "square": squares[slot : slot + 1],
+                "products": products[first:last],
+                "n_idle": int(n_idle[slot]),
+            }
+
+        return about
+
     @classmethod
     def of_each(cls, brackets: Brackets, some: Mapping[int, Tally]) -> CellTally:
-        """Make a tally from those of single slots; all other slots are empty."""
+        """Make a tally from those of one or more slots; all other slots are empty."""
+        first_cell, of_slot = brackets.first_cell, brackets.by_slot()
+        each = (
+            cls.of_tally(of_slot(slot), tally).moved(slot, int(first_cell[slot]))
+            for slot, tally in some.items()
+        )
+        return cls.merge([*each])
+
+    def moved(self, slot: int, cell: int) -> Self:
+        """Add to the numbers of slots and of cells."""
+        by = {"slots": np.int32(slot), "cells": np.int32(cell), "of_cells": np.int32(cell)}
+        own = self.by_name()
+        return replace(self, **{name: own[name] + n for name, n in by.items() if name in own})
+
+    @property
+    def empty(self) -> Self:
+        """The tally of no elements."""
+        return replace(self, **{name: column[:0] for name, column in self.by_name().items()})
+
+    @classmethod
+    def of_tally(cls, brackets: Brackets, tally: Tally) -> CellTally:
+        """Make the tally of a single slot from one of an array."""
         counts = np.zeros((len(brackets.wanted), 2), np.int64)
-        candidates, of_cells = [brackets.ends[:0]], [np.empty(0, np.int32)]
-        of_slot, first_cell = brackets.by_slot(), brackets.first_cell
-        for slot, tally in some.items():
-            own, first = of_slot(slot), first_cell[slot]
-            cells = counts[first : first_cell[slot + 1]]
-            cells[:, 0] = np.append(tally.below, tally.n_valid) - np.append(0, tally.upto)
-            cells[:-1, 1] = tally.upto - tally.below
-            candidates.append(tally.candidates.on_host())
-            of_cells.append((own.ends.searchsorted(candidates[-1]) + first).astype(np.int32))
-        return cls.of_counts(counts, np.concatenate(candidates), np.concatenate(of_cells))
+        counts[:, 0] = np.append(tally.below, tally.n_valid) - np.append(0, tally.upto)
+        counts[:-1, 1] = tally.upto - tally.below
+        candidates = tally.candidates.on_host()
+        of_cells = brackets.ends.searchsorted(candidates).astype(np.int32)
+        if not tally.weighs:
+            return cls.of_counts(counts, candidates, of_cells)
+        upto = ExactSums.joined([tally.weight_below, tally.weight_upto, tally.weight])
+        n, zero = len(brackets.ends), np.zeros(1, np.int64)
+        order = np.append(
+            np.stack([np.arange(n), n + np.arange(n)], axis=1).ravel(), [2 * n, 2 * n]
+        )
+        before = ExactSums.joined([ZERO, upto[order]])
+        products = tally.products if brackets.summed is not None else None
+        about = tally.square, zero + tally.n_idle, products
+        gathered = candidates, of_cells, tally.weights
+        return cls.of_weights(counts, before[1:] - before[:-1], gathered, *about)
 
     def columns(self) -> list[NDArray[Any]]:
         """List the columns that describe the candidates."""
-        return [self.candidates, self.of_cells]
+        every = (getattr(self, name) for name in self.OF_CANDIDATES)
+        return [each for each in every if each is not None]
 
     def with_columns(self, columns: Sequence[NDArray[Any]]) -> Self:
         """Replace the candidates by these columns."""
-        candidates, of_cells = columns
-        return replace(self, candidates=candidates, of_cells=of_cells)
+        named: dict[str, Any] = dict(zip(self.OF_CANDIDATES, columns, strict=False))
+        return replace(self, **named)
 
     @property
     def candidate_bytes(self) -> int:
         """Size of the candidates in bytes."""
-        return int(self.candidates.nbytes) + int(self.of_cells.nbytes)
+        return sum(int(column.nbytes) for column in self.columns())
 
     def among(self, brackets: Brackets, edges: Sequence[int]) -> list[CellTally]:
         """Split the tally by slots between each two edges; cells are numbered anew from 0."""
-        pieces = []
-        for begin, end in itertools.pairwise(brackets.first_cell[list(edges)].tolist()):
-            some, taken = ((each >= begin) & (each < end) for each in (self.cells, self.of_cells))
-            counts = self.cells[some] - np.int32(begin), self.inside[some], self.equal[some]
-            gathered = self.candidates[taken], self.of_cells[taken] - np.int32(begin)
-            pieces.append(CellTally(*counts, *gathered))
+        cells, pieces = brackets.first_cell[list(edges)].tolist(), []
+        for slots, (begin, end) in zip(
+            itertools.pairwise(edges), itertools.pairwise(cells), strict=True
+        ):
+            among = {"cells": (begin, end), "of_cells": (begin, end), "slots": slots}
+            some = {
+                name: (numbers >= first) & (numbers < last)
+                for name, (first, last) in among.items()
+                if (numbers := getattr(self, name)) is not None
+            }
+            named = {name: "of_cells" for name in self.OF_CANDIDATES}
+            named |= {name: "slots" for name in self.OF_SLOTS}
+            own = {name: c[some[named.get(name, "cells")]] for name, c in self.by_name().items()}
+            pieces.append(replace(self, **own).moved(-slots[0], -begin))
         return pieces
 
 
-def tally_of_cells(counts: IntArray, candidates: Candidates) -> Tally:
+def tally_of_cells(
+    counts: IntArray, candidates: Candidates, *, sums: ExactSums | None = None, **others: Any
+) -> Tally:
     """Make the tally of one array from counts of its cells: inside each, and at its upper end.
 
     The cells may be those of several slots: no element equals the upper end of a slot's last cell.
+    `sums` are the weights of what is counted, and `others` further columns of the tally.
     """
-    return Tally.of_segments(counts.ravel()[:-1], None, candidates)
+    return Tally.of_segments(counts.ravel()[:-1], sums, candidates, **others)
 
 
 def pivot_counts(n: IntArray, share: int) -> IntArray:
@@ -197,7 +343,11 @@ def ranks_in_one_order(n_valid: IntArray, ranks: RanksOfLanes) -> tuple[IntArray
     return lower, upper
 
 
-def bracket_slots(parts: Sequence[Cuts], n_slots: int, ranks: RanksOfLanes) -> Bracketed:
+Wanted = RanksOfLanes | WantedQuantiles
+"""Order statistics that are wanted of every slot: two ranks of each answer, or shares of weight."""
+
+
+def bracket_slots(parts: Sequence[Cuts], n_slots: int, wanted: Wanted) -> Bracketed:
     """Bracket the wanted order statistics of every slot.
 
     Parameters
@@ -206,20 +356,15 @@ def bracket_slots(parts: Sequence[Cuts], n_slots: int, ranks: RanksOfLanes) -> B
         Cuts of all data.
     n_slots : int
         Number of slots.
-    ranks : callable
-        Function from numbers of elements to the lower and upper ranks that are wanted.
+    wanted : callable or WantedQuantiles
     """
     cuts = Cuts.merge(parts)
     n_valid, n_missing = cuts.in_slots(n_slots)
-    wanted = ranks_in_one_order(n_valid, ranks)
     edges = _edges(cuts, n_slots)
     pieces = [cuts] if len(edges) == 2 else cuts.among(edges)
     ranges = []
     for some, (first, last) in zip(pieces, itertools.pairwise(edges), strict=True):
-        has = first + np.flatnonzero(n_valid[first:last])
-        before = n_valid[:first].sum()
-        lower, upper = ((each[:, has] - before).ravel() for each in wanted)
-        ranges.append(_brackets(some, lower, upper, last - first))
+        ranges.append(_brackets(some, n_valid[first:last], wanted))
     brackets = Brackets.merge(ranges)
     if len(brackets.wanted) > np.iinfo(np.int32).max:
         raise ValueError(
@@ -238,12 +383,20 @@ def _edges(cuts: Cuts, n_slots: int) -> list[int]:
     return [*np.unique([0, *inner, n_slots]).tolist()]
 
 
-def _brackets(cuts: Cuts, lower: IntArray, upper: IntArray, n_slots: int) -> Brackets:
-    """Bracket ranks of the elements of a range of slots in one order."""
+def _brackets(cuts: Cuts, n_valid: IntArray, wanted: Wanted) -> Brackets:
+    """Bracket what is wanted of a range of slots, from their cuts in one order."""
     assert cuts.slots is not None
     keys, value_of = _composite(np.repeat(cuts.slots, cuts.sizes), cuts.pivots)
-    whole = replace(cuts.unpacked(), pivots=keys, slots=None)
-    return _of_slots(find_brackets(whole, lower, upper), value_of, n_slots)
+    whole = replace(cuts.unpacked(), pivots=keys)
+    return _of_slots(brackets_in_one_order(whole, n_valid, wanted), value_of, len(n_valid))
+
+
+def brackets_in_one_order(cuts: Cuts, n_valid: IntArray, wanted: Wanted) -> Brackets:
+    """Bracket what is wanted of each slot, whose elements and pivots follow one another."""
+    if isinstance(wanted, WantedQuantiles):
+        return find_weighted_brackets(cuts, wanted.q, wanted.method)
+    ranks = ranks_in_one_order(n_valid[n_valid > 0], wanted)
+    return find_brackets(cuts, *(each.ravel() for each in ranks))
 
 
 def guess_slots(
@@ -275,9 +428,9 @@ def _of_slots(
     # In the whole, the cell behind the last end of a slot and the cell before the first end of the
     # next slot are one. The first of the two is never wanted, unless it is empty.
     cell = np.arange(len(brackets.ends) + n_slots) - np.repeat(np.arange(n_slots), n_ends + 1)
-    return Brackets(
-        value_of(brackets.ends & np.uint64(0xFFFFFFFF)), brackets.wanted[cell], n_ends=n_ends
-    )
+    summed = None if brackets.summed is None else brackets.summed[cell]
+    ends = value_of(brackets.ends & np.uint64(0xFFFFFFFF))
+    return Brackets(ends, brackets.wanted[cell], n_ends=n_ends, summed=summed)
 
 
 def _composite(
@@ -317,10 +470,7 @@ def order_statistics_of_slots(about: Bracketed, tally: Tally, ranks: RanksOfLane
     """
     brackets, n_valid = about.brackets, about.n_valid
     upto = np.append(tally.upto, tally.n_valid)[brackets.first_cell[1:] - 1]
-    if not np.array_equal(upto, np.cumsum(n_valid)):
-        raise ChunksChangedError(
-            f"the data have changed since the first read: groups have other sizes. {ADVICE}"
-        )
+    about.check(np.diff(upto, prepend=0))
     is_some = n_valid > 0
 
     def elements(places: IntArray) -> NDArray[Any]:

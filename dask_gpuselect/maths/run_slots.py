@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.candidates import Candidates
-from dask_gpuselect.maths.cuts import NO_SUMS, Brackets, Cuts, IntArray, Tally
-from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums
+from dask_gpuselect.maths.cuts import NO_SUMS, Brackets, IntArray, Tally
+from dask_gpuselect.maths.exact_sums import ExactSums
+from dask_gpuselect.maths.host_runs import cuts_of_runs, sides
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.slots import Slots, at_slot
 from dask_gpuselect.maths.tables import ahead, slices_of
-from dask_gpuselect.maths.weights import UNITS
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,52 +52,10 @@ def _by_slot(slots: Sequence[Any], parts: Sequence[Any]) -> Slots:
 
 
 def cuts(given: SortedSlots, share: int) -> Slots:
-    """Measure the cuts of each slot; see `kernels.cuts`.
-
-    Pivots are at even steps by count, and at even steps by weight.
-    """
-    runs = given.runs
-    every = np.arange(len(runs.n_valid))
-    run, pivots, below, upto = _pivots(runs, share)
-    before, weight = runs.sums_of(every)
-    sums = runs.weights_before(np.concatenate([below, upto])) - before[np.tile(run, 2)]
-    numbers, places = weight.leading()
-    unit = np.where(numbers > 0, np.frexp(numbers)[1] + DIGIT * places - UNITS, 0)
-    numbers, places = runs.squares_of(every).leading()
-    square = np.ldexp(numbers, DIGIT * places - 2 * unit)
-    sums_below, sums_upto = sums.in_units(unit[np.tile(run, 2)]).reshape(2, -1)
-    sizes, totals = np.bincount(run, minlength=len(every)), weight.in_units(unit)
-    below, upto = (each - runs.starts[run] for each in (below, upto))
-    of_counts = Cuts(pivots, below, upto, sizes, runs.n_valid, runs.n_missing)
-    of_runs = of_counts.with_weights(sums_below, sums_upto, totals, unit, square).of_each_chunk()
-    slots = given.slots()
+    """Measure the cuts of each slot; see `kernels.cuts`."""
+    n = np.array([pivot_count(size, share) for size in given.runs.n_valid.tolist()])
+    of_runs, slots = cuts_of_runs(given.runs, n).of_each_chunk(), given.slots()
     return _by_slot(slots, [of_runs[i] for i in given.runs_of(slots).tolist()])
-
-
-def _pivots(runs: Runs, share: int) -> tuple[IntArray, NDArray[Any], IntArray, IntArray]:
-    """Choose pivots of each run; see `cuts`.
-
-    Return the run of each pivot, the pivots, and the places behind the elements below and up to
-    each of them.
-    """
-    n = np.array([pivot_count(size, share) for size in runs.n_valid.tolist()])
-    run = np.repeat(np.arange(len(n)), n)
-    step = ahead(np.zeros_like(n), n)
-    by_count = runs.starts[run] + step * (runs.n_valid[run] - 1) // np.maximum(n[run] - 1, 1)
-    before, weight = runs.sums_of(run)
-    by_weight = runs.reach(run, before + weight.share_of((step + 1) / n[run]))
-    places = np.sort(np.concatenate([by_count, by_weight]), kind="stable")
-    values, run = runs.elements(places), runs.stops.searchsorted(places, side="right")
-    is_new = np.ones(len(places), np.bool_)
-    is_new[1:] = (values[1:] != values[:-1]) | (run[1:] != run[:-1])
-    run, pivots = run[is_new], values[is_new]
-    return run, pivots, *_sides(runs, run, pivots)
-
-
-def _sides(runs: Runs, run: IntArray, values: NDArray[Any]) -> IntArray:
-    """Find the places behind the elements of a run below each value, and up to it."""
-    upto = np.repeat([False, True], len(run))
-    return runs.find(np.tile(run, 2), np.tile(values, 2), upto).reshape(2, -1)
 
 
 def tally(given: SortedSlots, brackets: Slots, most: Slots | int) -> Slots:
@@ -106,7 +64,7 @@ def tally(given: SortedSlots, brackets: Slots, most: Slots | int) -> Slots:
     asked: list[Brackets] = [brackets[slot] for slot in slots]
     number, n_ends = given.runs_of(slots), np.array([len(each.ends) for each in asked])
     run, first = np.repeat(number, n_ends), np.cumsum(n_ends) - n_ends
-    below, upto = _sides(runs, run, np.concatenate([each.ends for each in asked]))
+    below, upto = sides(runs, run, np.concatenate([each.ends for each in asked]))
     before, weight = runs.sums_of(np.arange(len(runs.n_valid)))
     sums = runs.weights_before(np.concatenate([below, upto])) - before[np.tile(run, 2)]
     # Each cell begins behind the elements up to an end, and stops before those of the next one.

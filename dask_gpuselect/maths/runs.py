@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.boxes import Rule, largest_to, smallest_from
-from dask_gpuselect.maths.cuts import Brackets, FloatArray, IntArray, extremes_of
+from dask_gpuselect.maths.cuts import Brackets, FloatArray, IntArray, covered, extremes_of
 from dask_gpuselect.maths.exact_sums import ExactSums, Wholes
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, ranks_of_each
@@ -24,12 +24,12 @@ from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.lane_weights import DOUBT, TYPE_7, WantedQuantiles
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.tables import ahead
-from dask_gpuselect.maths.weight_finish import WeightedOrder, answers
-from dask_gpuselect.maths.weights import check_some_weigh
+from dask_gpuselect.maths.weight_finish import WeightedOrder, answers, whole
+from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT, check_some_weigh
 
 
 @dataclass(frozen=True, eq=False)
-class Runs(WeightedOrder):
+class OrderedRuns(WeightedOrder):
     """Runs of sorted elements, on any device; with weights, those of weight above 0.
 
     All that is returned is on the host. Places are among the elements of all runs.
@@ -65,11 +65,6 @@ class Runs(WeightedOrder):
 
     @property
     @abstractmethod
-    def home(self) -> Any:
-        """An array of the kind of the elements, on their device."""
-
-    @property
-    @abstractmethod
     def has_weights(self) -> bool: ...
 
     def sums_of(self, slot: IntArray) -> tuple[ExactSums, ExactSums]:
@@ -98,6 +93,15 @@ class Runs(WeightedOrder):
     @abstractmethod
     def weights_at(self, places: IntArray) -> NDArray[Any]:
         """Return the weights of the elements at some places, as float64 or int64."""
+
+
+class Runs(OrderedRuns):
+    """Runs about which all questions can be asked."""
+
+    @property
+    @abstractmethod
+    def home(self) -> Any:
+        """An array of the kind of the elements, on their device."""
 
     @abstractmethod
     def boxes(self, question: LaneOrder, rule: Rule) -> LaneBoxes | None:
@@ -174,9 +178,11 @@ class GatheredRuns(WeightedOrder):
     squares : ExactSums, shape (n_slots,)
         Sums of the squares of weights; 0 if nothing asks for them.
     n_missing, n_idle : ndarray of int64, shape (n_slots,)
-        As in `Runs`.
-    runs : Runs
+        As in `OrderedRuns`.
+    runs : OrderedRuns
         The elements at hand, with a run for each cell.
+    of_cells : ExactSums, shape (n_cells,), optional
+        Sums of element times weight in the cells that are `Brackets.summed`.
     """
 
     brackets: Brackets
@@ -185,7 +191,8 @@ class GatheredRuns(WeightedOrder):
     squares: ExactSums
     n_missing: IntArray
     n_idle: IntArray
-    runs: Runs
+    runs: OrderedRuns
+    of_cells: ExactSums | None = None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -197,7 +204,7 @@ class GatheredRuns(WeightedOrder):
 
     @property
     def unit(self) -> int:
-        return self.runs.unit
+        return min(self.runs.unit, self.sums.first)
 
     @cached_property
     def _before(self) -> ExactSums:
@@ -268,11 +275,28 @@ class GatheredRuns(WeightedOrder):
 
     def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
         cell, is_end, inner = self._parts(np.concatenate([starts, stops]))
-        n_others = self._is_lost + (self.counts[:, 1] > 0)
-        before = (np.cumsum(n_others) - n_others)[cell] + is_end * self._is_lost[cell]
-        if (before[: len(starts)] != before[len(starts) :]).any():
+        summed, n = self.brackets.summed, len(starts)
+        is_known = self.brackets.wanted if summed is None else self.brackets.needed
+        lost = np.append(0, (self._is_lost & ~is_known).cumsum())[cell + is_end]
+        if (lost[:n] != lost[n:]).any():
             raise _lost()
-        return self.runs.products(*inner.reshape(2, -1))
+        among = self.runs.products(*inner.reshape(2, -1))
+        segment = 2 * cell + is_end
+        if (segment[:n] == segment[n:]).all():
+            return among
+        is_between = covered(np.arange(len(self.sums)), segment[:n], segment[n:])[1:]
+        before = self._products_before(is_between)
+        return among + (before[segment[n:]] - before[segment[:n]])
+
+    def _products_before(self, some: NDArray[np.bool_]) -> ExactSums:
+        """Add up the products of summed cells and of some ends before each cell and each end."""
+        at = np.flatnonzero(some[1::2] & (self.counts[:, 1] > 0))
+        ends = self.brackets.ends[self.brackets.end_behind(at)]
+        of_ends = whole(ends) * self.sums[1::2][at].integers(WEIGHT_UNIT)
+        own = ExactSums.of_integers(of_ends, PRODUCT_UNIT).at_places(2 * at + 1, len(self.sums))
+        if self.of_cells is not None:
+            own += self.of_cells.at_places(np.arange(0, len(self.sums), 2), len(self.sums))
+        return own.running()
 
 
 def _lost() -> LookupError:
@@ -282,7 +306,7 @@ def _lost() -> LookupError:
 FEW_SHARES = 32  # shares whose Python integers take less time than to reach sums once more
 
 
-def _by_ranks(runs: Runs, question: LaneOrder) -> Lanes:
+def _by_ranks(runs: OrderedRuns, question: LaneOrder) -> Lanes:
     """Take the elements of the ranks that a question wants."""
     starts, n_valid = runs.starts[:, None], runs.n_valid
     places = np.stack(ranks_of_each(np.maximum(n_valid, 1), question.lane_ranks))
@@ -290,7 +314,7 @@ def _by_ranks(runs: Runs, question: LaneOrder) -> Lanes:
     return Lanes(lower, upper, n_valid, runs.n_missing)
 
 
-def picked(runs: Runs | GatheredRuns, wanted: WantedQuantiles) -> Lanes:
+def picked(runs: OrderedRuns | GatheredRuns, wanted: WantedQuantiles) -> Lanes:
     """Find the elements between which weighted quantiles lie, as `lane_weights.pick` does."""
     check_some_weigh(runs)
     dtype = wanted.dtype if wanted.method == TYPE_7 else runs.dtype

@@ -261,6 +261,9 @@ def plan_group_narrowing(
     n_brackets: int,
     itemsize: int,
     limit: int,
+    *,
+    pivot: tuple[int, int] = (PIVOT_BYTES, PIVOT_WORK),
+    halves: int = 1,
 ) -> Narrowing:
     """Plan how to narrow the cuts of groups of about as many elements each.
 
@@ -273,34 +276,38 @@ def plan_group_narrowing(
     n_brackets : int
         Number of brackets of each group.
     itemsize : int
-        Bytes of an element.
+        Bytes of a candidate.
     limit : int
         Largest number of bytes in one task.
+    pivot : tuple of two ints
+        Bytes of a pivot as it comes, and of the work for it: see `PIVOT_WORK`.
+    halves : int
+        As for `plan_narrowing`.
 
     Returns
     -------
     Narrowing
         With a tree for some of the groups in place of a stretch.
     """
-    limit = max(limit, 1)
-    coarse = max(limit // (2 * PIVOT_WORK * COARSE_EVERY), LEAST_COARSE)
+    limit, (pivot_bytes, pivot_work) = max(limit, 1), pivot
+    coarse = max(limit // (2 * pivot_work * COARSE_EVERY), LEAST_COARSE)
     n_roots = min(-(-n_groups // max(coarse // ENOUGH_OF_GROUP, 1)), n_groups)
     merges = merge_levels(len(sizes), COARSE_EVERY)
     n, of_each = int(sizes.sum()), max(coarse * n_roots // n_groups, LEAST_OF_GROUP)
     pivots = max(math.isqrt(int(sizes.mean()) * pivot_share(n_brackets) // n_groups), 1)
-    in_bracket = 1.09 * FEWER_PIVOTS / pivots + merges / of_each
+    in_bracket = 1.09 * FEWER_PIVOTS / pivots + halves * merges / of_each
     of_candidate = itemsize + GROUP_BYTES
     first = candidates = of_candidate * min(n_brackets * in_bracket, 1) * n
-    narrowing = of_each / (n_brackets * (merges + 1))
+    narrowing = of_each / (n_brackets * halves * (merges + 1))
     rounds, candidates = _narrowed(candidates, narrowing, limit * n_roots)
-    waiting, cuts = math.ceil(first), PIVOT_BYTES * pivots * n_groups * len(sizes)
+    waiting, cuts = math.ceil(first), pivot_bytes * pivots * n_groups * len(sizes)
     lots = max(GROUP_SHARE * cuts // limit, LEAST_GROUPS)
     waits = _groups_of(waiting, limit)
     in_place = math.ceil(candidates / n_roots)
-    works = PIVOT_WORK * COARSE_EVERY * coarse, CANDIDATE_COPIES * in_place
+    works = pivot_work * COARSE_EVERY * coarse, CANDIDATE_COPIES * in_place
     # The candidates of all roots are there twice, as they come and joined, before they are divided.
     of_lot = WAITING_COPIES * waiting // min(waits, len(sizes))
-    gathered = max(PIVOT_BYTES * COARSE_EVERY * coarse, in_place)
+    gathered = max(pivot_bytes * COARSE_EVERY * coarse, in_place)
     work = max(*works, of_lot)
     waiting = waiting if rounds else 0
     how = gathered, work, waiting, coarse, rounds, n_roots, lots

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from typing import Any, Self, TypeVar
@@ -46,6 +46,30 @@ def ahead(first: IntArray, n: IntArray, step: int = 1) -> IntArray:
     return np.repeat(first - step * before, n) + np.arange(0, step * int(n.sum()), step)
 
 
+def bisected(
+    first: IntArray, last: IntArray, goes_on: Callable[[IntArray], NDArray[np.bool_]]
+) -> IntArray:
+    """Find the place in each stretch up to which a condition holds, by bisection of all together.
+
+    The condition gets a place of each stretch; those of stretches that are done are arbitrary.
+    """
+    while (is_open := first < last).any():
+        middle = (first + last) // 2
+        is_before = goes_on(middle)
+        first = np.where(is_open & is_before, middle + 1, first)
+        last = np.where(is_open & ~is_before, middle, last)
+    return first
+
+
+def _concatenated(column: Sequence[Any]) -> Any:
+    """Concatenate arrays, or tables of exact sums; integers beside floats stay integers."""
+    if not isinstance(column[0], np.ndarray):
+        return column[0].joined(column)
+    if {each.dtype.kind for each in column} == {"i", "f"}:  # of weights, all beyond 2**53
+        column = [each.astype(np.int64, copy=False) for each in column]
+    return np.concatenate(column)
+
+
 def _size(value: Any) -> int:
     if isinstance(value, list | tuple):
         return sum(map(_size, value))
@@ -83,10 +107,11 @@ class Joined(Arrays):
             return parts[0]
         names = dict.fromkeys(name for part in parts for name in part.by_name())
         columns = {name: [getattr(part, name) for part in parts] for name in names}
-        joined = {name: np.concatenate(column) for name, column in columns.items()}
+        joined = {name: _concatenated(column) for name, column in columns.items()}
         return replace(parts[0], **joined)  # type: ignore[type-var]
 
     def by_name(self) -> dict[str, Any]:
         """Return the columns by their names, without those that are None."""
         columns = {name: getattr(self, name) for name in _names(type(self))}  # type: ignore[arg-type]
-        return {name: each for name, each in columns.items() if isinstance(each, np.ndarray)}
+        kinds = np.ndarray | Arrays
+        return {name: each for name, each in columns.items() if isinstance(each, kinds)}

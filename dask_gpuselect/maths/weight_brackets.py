@@ -4,23 +4,25 @@ A bracket is proven as a bracket of ranks is: at every pivot of all chunks, the 
 up to it is bounded from both sides by the sums of each chunk at its own pivots. The wanted sum is
 bounded as well, because it is a share of the weight of all elements, which the first load knows
 only with limited precision.
+
+If there are several slots, their pivots follow one another, and each slot has sums of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from math import ceil, floor
 
 import numpy as np
 
-from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, covered
-from dask_gpuselect.maths.envelope import Envelope, cells_between, most_inside
+from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, covered, totals
+from dask_gpuselect.maths.envelope import Envelope, cells_between, firsts, most_inside
+from dask_gpuselect.maths.tables import bisected
 from dask_gpuselect.maths.weights import SQUARE_ROUNDINGS
 
 SUM_BITS = 61  # of a sum of the weights of all chunks, at most; each chunk may add one more unit
-ROUNDING = Fraction(1, 2**50)  # more than `exact_sums.needs` rounds away
+# More than `exact_sums.needs`, and the floats that bound it here, round away of all weight.
+ROUNDING = 2.0**-48
 # Largest number of values, for each bracket, that become ends because they have more ties than a
 # cell has elements.
 MOST_TIED = 16
@@ -32,88 +34,130 @@ class WeightEnvelope:
 
     Parameters
     ----------
-    counts, weights : Envelope
-        Bounds of the numbers of elements, and of their weight in units that all chunks have in
-        common.
-    unit : int
-        Exponent of these units.
-    square : float
-        Sum of the squares of all weights, as in `Cuts`.
-    squares : tuple of Fraction
-        Bounds of that sum.
+    counts : Envelope
+        Bounds of the numbers of elements.
+    lower, below, upper : ndarray of int64, shape (K,)
+        Bounds of the weight of the elements of the pivot's slot, as those of `counts` are, in units
+        of the slot.
+    edges : ndarray of int64, shape (S + 1,)
+        Positions of the first distinct pivot of each slot, and their number.
+    n_valid, least, most : ndarray of int64, shape (S,)
+        Number of elements of each slot, and bounds of their weight.
+    unit : ndarray of int64, shape (S,)
+        Exponent of each slot's units.
+    square, error : ndarray of float64, shape (S,)
+        Sum of the squares of all weights, as in `Cuts`, and the bound of its relative error.
     n_cells : int
         Approximate number of cells that divide all elements, including those at pivots that were
         left out.
     """
 
     counts: Envelope
-    weights: Envelope
-    unit: int
-    square: float
-    squares: tuple[Fraction, Fraction]
+    lower: IntArray
+    below: IntArray
+    upper: IntArray
+    edges: IntArray
+    n_valid: IntArray
+    least: IntArray
+    most: IntArray
+    unit: IntArray
+    square: FloatArray
+    error: FloatArray
     n_cells: int
 
     @classmethod
     def of(cls, cuts: Cuts) -> WeightEnvelope:
-        """Compute the bounds from the cuts of all chunks."""
-        unit = common_unit(cuts)
-        shift = np.where(cuts.n_valid > 0, cuts.unit - unit, 0)
+        """Compute the bounds from the cuts of all chunks; pivots ascend from slot to slot."""
+        slot = np.zeros(len(cuts.sizes), np.int64)
+        if cuts.slots is not None:
+            slot = np.unique(cuts.slots, return_inverse=True)[1]
+        n_slots = int(slot.max(initial=0)) + 1
+        unit = _common_units(cuts, slot, n_slots)
+        shift = np.where(cuts.n_valid > 0, cuts.unit - unit[slot], 0)
         at_pivots = np.repeat(shift, cuts.sizes)
-        measure = (
-            _in_units(cuts.weight_least, at_pivots),
-            -_in_units(-cuts.weight_below, at_pivots),
-            -_in_units(-cuts.weight_upto, at_pivots),
-            -_in_units(-cuts.weight_most, shift),
+        most_of = -_in_units(-cuts.weight_most, shift)
+        most_below, most_upto = (
+            -_in_units(-each, at_pivots) for each in (cuts.weight_below, cuts.weight_upto)
         )
+        measure = _in_units(cuts.weight_least, at_pivots), most_below, most_upto, most_of
         counts = Envelope.of(cuts)
-        weights = counts.of_measure(cuts, measure, int(_in_units(cuts.weight, shift).sum()))
-        square = float(np.ldexp(cuts.square, 2 * shift).sum())
-        error = square_error(cuts) + Fraction(cuts.doubt)
-        around = Fraction(square) * (1 - error), Fraction(square) * (1 + error)
+        slot_of = np.empty(len(counts.values), np.int64)
+        slot_of[counts.position] = np.repeat(slot, cuts.sizes)
+        edges = slot_of.searchsorted(np.arange(n_slots + 1))
+        # Sums over all slots may exceed int64, but modulo 2**64 their differences are right.
+        lower, below, upper = counts.bounds_of(cuts, measure)
+        lower = lower - np.append(np.int64(0), lower)[edges[:-1]][slot_of]
+        first, of_first = np.zeros_like(slot), firsts(cuts)
+        first[cuts.sizes > 0] = most_below[of_first]
+        before, all_of = (totals(slot, each, n_slots) for each in (first, most_of - first))
+        base = (before - (np.cumsum(all_of) - all_of))[slot_of]
+        below, upper = below + base, upper + base
+        n_valid, n_chunks, least, most = (
+            totals(slot, each, n_slots)
+            for each in (cuts.n_valid, np.ones_like(slot), _in_units(cuts.weight, shift), most_of)
+        )
+        if cuts.doubt:
+            doubt = np.ceil(cuts.doubt * most).astype(np.int64)[slot_of]
+            lower, below, upper = lower - doubt, below + doubt, upper + doubt
+        square = np.zeros(n_slots)
+        np.add.at(square, slot, np.ldexp(cuts.square, 2 * shift))
+        # The relative error is that of the largest chunk, and one more rounding for each chunk.
+        largest = np.zeros(n_slots, np.int64)
+        np.maximum.at(largest, slot, cuts.n_valid)
+        error: FloatArray = (largest + n_chunks + SQUARE_ROUNDINGS) / 2**52 + cuts.doubt
         n_cells = max(len(counts.lower), int(np.sqrt(cuts.n_valid).sum()))
-        return cls(counts, weights, unit, square, around, n_cells)
+        measured = counts, lower, below, upper, edges, n_valid, least, most
+        return cls(*measured, unit, square, error, n_cells)
 
     def positions(self, q: Sequence[float], method: str) -> tuple[IntArray, IntArray]:
         """Find positions of distinct pivots between which the wanted elements lie: (lo, hi].
 
-        There are two pairs for each window of the method "linear", and one for other quantiles.
+        For each quantile, there is a pair for each slot that has elements; or two pairs, one behind
+        the other, for each window of the method "linear".
         """
-        if method == "linear":
-            wanted = [end for each in q for end in self._window(Fraction(each))]
-        else:
-            passes = method == "averaged_inverted_cdf"
-            wanted = [self._share(Fraction(each), passes=passes) for each in q]
-        least, most = np.array(wanted, np.int64).T
-        lo, hi = self.weights.positions(least - 1, most - 1)
-        n_ends = len(wanted) // len(q)
+        some = np.flatnonzero(self.n_valid)
+        least, most = self._wanted(np.array(q, np.float64)[:, None], some, method)
+        first, stop = (
+            np.broadcast_to(each[:, None], least.shape)
+            for each in (self.edges[some], self.edges[some + 1])
+        )
+        lo = bisected(first, stop, lambda at: _taken(self.upper, at) < least) - 1
+        hi = bisected(first, stop, lambda at: _taken(self.lower, at) < most)
+        before = np.cumsum(self.n_valid) - self.n_valid
         for i, each in enumerate(q):
             # The first of all elements begins at the share 0, and the last one ends at the share 1.
             if each in (0, 1):
-                at, rank = (0, 0) if each == 0 else (n_ends - 1, self.counts.most - 1)
-                ends = np.array([rank])
-                (lo[n_ends * i + at],), (hi[n_ends * i + at],) = self.counts.positions(ends, ends)
-        return lo, hi
+                ranks = before[some] if each == 0 else (before + self.n_valid)[some] - 1
+                at = i, slice(None), 0 if each == 0 else -1
+                lo[at], hi[at] = self.counts.positions(ranks, ranks)
+        return np.maximum(lo, first - 1).ravel(), np.minimum(hi, stop).ravel()
 
-    def _share(self, share: Fraction, *, passes: bool) -> tuple[int, int]:
-        """Bound the least whole sum that reaches a share of the weight, or exceeds it."""
-        weights = self.weights
-        least, most = share * weights.least * (1 - ROUNDING), share * weights.most * (1 + ROUNDING)
-        return _whole_bounds(least, most, passes=passes)
+    def _wanted(self, q: FloatArray, some: IntArray, method: str) -> tuple[IntArray, IntArray]:
+        """Bound the least whole sums that some slots have up to the wanted elements.
 
-    def _window(self, share: Fraction) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Bound the least whole sums that exceed the begin of a window, and that reach its end.
-
-        See `weight_finish.window_means`.
+        They reach a share of the weight, or exceed it. For the method "linear" they are those that
+        exceed the begin of a window, and those that reach its end: see `weight_finish.windows`.
         """
-        rest, weights = 1 - share, self.weights
-        # The width of the window is the sum of squares divided by the sum, which is at most the sum
-        # itself.
-        narrow, wide = self.squares[0] / weights.most, Fraction(weights.most)
-        if weights.least > 0:
-            wide = min(wide, self.squares[1] / weights.least)
-        low = max(share * (weights.least - wide), Fraction(0)), share * (weights.most - narrow)
-        high = share * weights.least + rest * narrow, share * weights.most + rest * wide
-        return _whole_bounds(*low, passes=True), _whole_bounds(*high, passes=False)
+        least, most = (each[some].astype(np.float64) for each in (self.least, self.most))
+        if method != "linear":
+            passes = method == "averaged_inverted_cdf"
+            bounds = [(q * least * (1 - ROUNDING), q * most * (1 + ROUNDING), passes)]
+        else:
+            square, error, doubt = self.square[some], self.error[some], ROUNDING * most
+            # The width of the window is the sum of squares divided by the sum, which is at most the
+            # sum itself.
+            narrow = square * (1 - error) / most
+            wide = np.minimum(most, square * (1 + error) / np.maximum(least, 0.5))
+            begin = np.maximum(q * (least - wide) - doubt, 0), q * (most - narrow) + doubt
+            rest = 1 - q
+            end = q * least + rest * narrow - doubt, q * most + rest * wide + doubt
+            bounds = [(*begin, True), (*end, False)]
+        whole = [
+            (np.ceil(low), np.floor(high) + 1 if passes else np.ceil(high))
+            for low, high, passes in bounds
+        ]
+        lows, highs = zip(*whole, strict=True)
+        return np.stack(lows, axis=-1).astype(np.int64), np.stack(highs, axis=-1).astype(np.int64)
 
     def with_sums(self, brackets: Brackets, lo: IntArray, hi: IntArray, method: str) -> Brackets:
         """Sum the unwanted cells between the brackets of both ends of each window.
@@ -146,14 +190,6 @@ class WeightEnvelope:
         return inside if len(inside) <= most else inside[np.argsort(-ties, kind="stable")[:most]]
 
 
-def _whole_bounds(least: Fraction, most: Fraction, *, passes: bool) -> tuple[int, int]:
-    """Round bounds of a sum to bounds of the least whole sum that reaches it.
-
-    Where it `passes`, the whole sum exceeds it.
-    """
-    return ceil(least), floor(most) + 1 if passes else ceil(most)
-
-
 def find_weighted_brackets(cuts: Cuts, q: Sequence[float], method: str) -> Brackets:
     """Bracket the elements from which weighted quantiles are computed.
 
@@ -173,24 +209,26 @@ def no_brackets(cuts: Cuts, method: str) -> Brackets:
     return Brackets(cuts.pivots[:0], nothing, summed=nothing if method == "linear" else None)
 
 
-def square_error(cuts: Cuts) -> Fraction:
-    """Bound the relative error of the sum of `Cuts.square` over all chunks.
+def _common_units(cuts: Cuts, slot: IntArray, n_slots: int) -> IntArray:
+    """Find the exponent of the smallest unit in which all weight of each slot fits int64."""
+    least, most = np.full((2, n_slots), NO_UNIT) * np.array([[1], [-1]])
+    some = np.flatnonzero(cuts.n_valid)
+    slot, unit = slot[some], cuts.unit[some]
+    np.minimum.at(least, slot, unit)
+    np.maximum.at(most, slot, unit)
+    total = np.zeros(n_slots)
+    np.add.at(total, slot, np.ldexp(cuts.weight_most[some].astype(np.float64), unit - most[slot]))
+    units = np.maximum(least, most + np.frexp(total * (1 + ROUNDING))[1] - SUM_BITS)
+    return np.where(total > 0, units, 0)
 
-    It is that of the largest chunk, and one more rounding for each chunk.
-    """
-    n = int(cuts.n_valid.max()) + len(cuts.n_valid)
-    return Fraction(n + SQUARE_ROUNDINGS, 2**52)
 
-
-def common_unit(cuts: Cuts) -> int:
-    """Find the exponent of the smallest unit in which the sum of all weights fits int64."""
-    rows = zip(cuts.weight_most.tolist(), cuts.n_valid.tolist(), cuts.unit.tolist(), strict=True)
-    known = [(weight, unit) for weight, n, unit in rows if n]
-    least = min((unit for _, unit in known), default=0)
-    total = sum(weight << (unit - least) for weight, unit in known)
-    return int(least + max(total.bit_length() - SUM_BITS, 0))
+NO_UNIT = 1 << 20  # above all exponents
 
 
 def _in_units(sums: IntArray, shift: IntArray) -> IntArray:
     """Multiply sums by ``2**shift``, rounded down: the size of negative ones is rounded up."""
     return (sums << np.maximum(shift, 0)) >> np.clip(-shift, 0, 63)
+
+
+def _taken(column: IntArray, at: IntArray) -> IntArray:
+    return column[np.minimum(at, len(column) - 1)]

@@ -49,6 +49,11 @@ class WeightedOrder(ABC):
     def squares_of(self, slot: IntArray) -> ExactSums:
         """Return the sum of the squares of the weights of some slots."""
 
+    def squares_in(self, slot: IntArray, unit: IntArray) -> NDArray[np.float64]:
+        """Round the sum of the squares of the weights of some slots, in units of ``4**unit``."""
+        numbers, places = self.squares_of(slot).leading()
+        return np.asarray(np.ldexp(numbers, DIGIT * places - 2 * unit))
+
     @property
     @abstractmethod
     def unit(self) -> int:

@@ -156,6 +156,10 @@ class WeightedQuantiles(QuantileFields, Question, LaneQuestion):
         # The estimator of type 7 is rounded once, so here to the dtype of the answers.
         return WantedQuantiles(self.q, self.method, self.dtype)
 
+    @property
+    def wanted_of_group(self) -> WantedQuantiles:
+        return self.wanted
+
     def of_all(self, order: InOrder) -> Lanes:
         """Find the elements that give the answers about all elements, as those of one lane."""
         tally = order.tally

@@ -185,7 +185,7 @@ def test_boxes_stay_on_the_device_of_chunks_that_fit_it(
 
 def test_groups_of_a_chunk_are_measured_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer than six kernels start for each of thirty groups, in three loads of three chunks."""
-    monkeypatch.setitem(slots.LEAST, "tables", (0, 0))
+    monkeypatch.setitem(slots.LEAST, "stretches", (0, 0))
     monkeypatch.setattr(boxes, "ROOM", 0)  # so that fences take a third load
     monkeypatch.setattr(boxes, "LEAST_ROOM", 0)
     third = noted(monkeypatch, loads, "_gather_more", lambda tally, *_, **__: tally)

@@ -3,7 +3,9 @@ before."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import ChunksChangedError, describe_boxplot
+from dask_gpuselect import ChunksChangedError, describe_boxplot, quantile
 from dask_gpuselect.engine import lane_plans, slots
 from dask_gpuselect.engine.group_elements import MOST, SPARE, stretches
 from dask_gpuselect.groups import groupby
@@ -44,9 +46,10 @@ def test_a_device_takes_in_one_task_what_fits(
 ) -> None:
     """Of NumPy chunks threads take parts, with weights and without."""
     monkeypatch.setattr(lane_plans, "ONE_TASK", 20_000)
+    in_parts = "groups", 2
     x, by = backend.mapped(da.from_array(normal(N), chunks=611)), labels(5)
     weights = backend.mapped(da.ones(N, chunks=611))
-    for how, in_parts in (({}, ("groups", 2)), ({"weights": weights}, ("passes", 3))):
+    for how in ({}, {"weights": weights}):
         plan = groupby(x, by).explain(**how)
         assert (plan.name, plan.loads) == (("column", 1) if backend is CUPY else in_parts)
 
@@ -66,6 +69,46 @@ def test_many_groups_have_several_roots() -> None:
             answers.append(grouped.quantile([0.2, 0.8]).compute())
     expected = alone(a, by, lambda some: np.quantile(some, [0.2, 0.8]))
     np.testing.assert_array_equal(answers, [expected] * 3)
+
+
+@pytest.mark.parametrize("method", ["inverted_cdf", "averaged_inverted_cdf", "linear"])
+@pytest.mark.parametrize(("n_groups", "small"), [(3, "60 kB"), (500, "1 MB")])
+def test_weighted_groups_take_two_loads(
+    n_groups: int, small: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one root and several, in a tree, and with a cache: the answer is that of one task."""
+    monkeypatch.setitem(slots.LEAST, "stretches", (1 << 40, 0))  # no slots
+    n, how = 20_000, {"q": [0.0, 0.3, 1.0], "method": method}
+    values, by = normal(n), labels(n_groups, n) + 3
+    values[::17], weights = 2.0, np.floor(9 * uniform(n))
+    weights[:n_groups] = 10.0 ** (40 * np.resize(normal(50), n_groups)) + 1  # far apart
+    weights[by == 1] += 1
+    expected = groupby(values, by).quantile(**how, weights=weights)
+    x, lazy, w = (da.from_array(each, chunks=3000) for each in (values, by, weights))
+    for limit, cache in itertools.product(("1 GiB", small), ("1 GiB", "0")):
+        limits = {"column-limit": "60 kB", "root-limit": limit, "cache-limit": cache}
+        with dask.config.set({f"dask_gpuselect.{name}": own for name, own in limits.items()}):
+            for labelled in (groupby(x, lazy), groupby(x, by, groups=range(n_groups))):
+                plan = labelled.explain(partial(quantile, **how), weights=w)
+                assert (plan.name, plan.loads) == ("groups", 2)
+                answer = labelled.quantile(**how, weights=w).compute()
+                np.testing.assert_array_equal(answer, expected)
+    by[3::5] = -1  # groups of weight 0 are an error wherever their elements are
+    with pytest.raises(ValueError, match="all zero"):
+        groupby(x, np.where(np.arange(n) > 5000, by, 0)).quantile(
+            **how, weights=da.where(da.arange(n, chunks=3000) > 5000, 0, w)
+        ).compute()
+
+
+def test_tasks_about_very_many_weighted_groups_are_bounded() -> None:
+    """A million groups of 1e9 elements fit default limits."""
+    x = da.zeros(10**9, chunks=10**7, dtype=np.float32)
+    by, weights = x.astype(np.int32), da.ones_like(x)
+    asked = partial(quantile, q=0.5, method="inverted_cdf")
+    plan = groupby(x, by, groups=range(10**6)).explain(asked, weights=weights)
+    assert (plan.name, plan.loads) == ("groups", 2)
+    assert plan.task_bytes <= 200e6
+    assert plan.root_bytes <= 2**30
 
 
 # --- Labels ---------------------------------------------------------------------------------------

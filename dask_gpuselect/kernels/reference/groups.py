@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import to_host
-from dask_gpuselect.kernels.reference.selection import bisected
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
 from dask_gpuselect.maths.ragged import CellTally, pivot_counts, ranks_in_one_order
+from dask_gpuselect.maths.tables import bisected
 
 Parts = Sequence[tuple[Any, Any]]
 

@@ -31,6 +31,7 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.rulers import Ruler
+from dask_gpuselect.maths.tables import bisected
 from dask_gpuselect.maths.value_counts import ValueCounts
 
 
@@ -270,21 +271,6 @@ def places_of(ordered: Array, values: NDArray[Any], side: Literal["left", "right
         return np.asarray(is_before(elements_at(ordered, np.minimum(places, size - 1)), values))
 
     return bisected(np.zeros(len(values), np.int64), np.full(len(values), size), goes_on)
-
-
-def bisected(
-    first: IntArray, last: IntArray, goes_on: Callable[[IntArray], NDArray[np.bool_]]
-) -> IntArray:
-    """Find the place in each stretch up to which a condition holds, by bisection of all together.
-
-    The condition gets a place of each stretch; those of stretches that are done are arbitrary.
-    """
-    while (is_open := first < last).any():
-        middle = (first + last) // 2
-        is_before = goes_on(middle)
-        first = np.where(is_open & is_before, middle + 1, first)
-        last = np.where(is_open & ~is_before, middle, last)
-    return first
 
 
 def _counts(ordered: Array, values: NDArray[Any]) -> tuple[IntArray, IntArray]:
