@@ -30,7 +30,7 @@ from dask_gpuselect.maths.slots import Slots, every, over_slots
 LEAST = {"table": (1 << 11, 1 << 17), "stretches": (1 << 7, 0)}
 """Least numbers of elements of a slot in a chunk, on average, and in all chunks for slots.
 
-Groups with fewer elements are in tables.
+Groups with fewer elements are no slots.
 
 Each slot takes about 0.3 ms for each load of a chunk. What groups are if they are no slots decides:
 a table of all groups, in one task, or stretches of an order of all elements.
