@@ -35,8 +35,13 @@ from dask_gpuselect.kernels.cpu.pairs import (
     two_product,
     two_sum,
 )
+from dask_gpuselect.kernels.cpu.products import (
+    add_moments,
+    moments_of_tables,
+    room_for_block,
+    whole_number,
+)
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from
-from dask_gpuselect.kernels.cpu.weighing import add_moment, moments_of_tables, whole_number
 from dask_gpuselect.maths import lane_ends
 from dask_gpuselect.maths.cuts import IntArray, extremes_of, packed
 from dask_gpuselect.maths.exact_sums import (
@@ -566,12 +571,12 @@ def _add_rows(
     """Add the elements of every row to digits of its own."""
     valid, n_low, n_high = counts
     parts, finite, total, square = digits
-    one = np.empty(1, np.float64)
+    one, room = np.empty(1, np.float64), room_for_block()
     for i in range(rows.shape[0]):
         first_above = valid[i] - n_high[i]
         for j in range(valid[i]):
             weight, begin, _ = whole_number(weights[i, j], one)
             part = np.int64(j >= n_low[i]) + np.int64(j >= first_above)
             add_at(parts[i], -part * TOTAL_DIGITS, np.int64(weight), begin)
-            if np.isfinite(rows[i, j]):
-                add_moment(rows[i, j], weight, begin, one, finite[i], total[i], square[i])
+        n = valid[i]
+        add_moments(rows[i, :n], weights[i, :n], (finite[i], total[i], square[i]), room)

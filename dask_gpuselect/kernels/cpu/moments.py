@@ -121,7 +121,7 @@ def _least_pieces(values: NDArray[Any]) -> int:
 
 
 @called_with(fastmath={"reassoc"})
-def _plus(a: Any, b: Any) -> Any:
+def plus(a: Any, b: Any) -> Any:
     """Add two floats so that the compiler may reorder sums and vectorise: they are exact."""
     return a + b
 
@@ -271,13 +271,13 @@ def _cutter(n_pieces: int) -> Any:
                     rest = c
                     c = (rest + third) - third
                     d = rest - c
-                    sd = _plus(sd, d)
+                    sd = plus(sd, d)
                     ad, bd = plus_product(ad, a, d), plus_product(bd, b, d)
                     cd, dd = plus_product(cd, c, d), plus_product(dd, d, d)
-                sc = _plus(sc, c)
+                sc = plus(sc, c)
                 ac, bc = plus_product(ac, a, c), plus_product(bc, b, c)
                 cc = plus_product(cc, c, c)
-            sa, sb = _plus(sa, a), _plus(sb, b)
+            sa, sb = plus(sa, a), plus(sb, b)
             aa, ab, bb = plus_product(aa, a, a), plus_product(ab, a, b), plus_product(bb, b, b)
         sums[0], sums[1], sums[2], sums[3] = sa, sb, sc, sd
         sums[4], sums[5], sums[6], sums[7] = aa, ab, ac, ad

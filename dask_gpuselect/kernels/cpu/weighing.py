@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.compiling import (
     by_types,
-    called_by_kernels,
     kernel,
     types,
     until_compiled,
@@ -26,15 +25,10 @@ from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.cells import OVERSAMPLING, SORT_AT_MOST
 from dask_gpuselect.kernels.cpu.draws import sample
 from dask_gpuselect.kernels.cpu.moments import (
-    CARRY_EVERY,
-    UMASK,
-    USHIFT,
-    add_at,
-    add_product,
-    carry,
     plus_product,
-    whole_of,
 )
+from dask_gpuselect.kernels.cpu.products import moments as moments
+from dask_gpuselect.kernels.cpu.products import products as products
 from dask_gpuselect.kernels.cpu.selection import flat
 from dask_gpuselect.kernels.cpu.spans import tally_by, weigh
 from dask_gpuselect.kernels.cpu.tree import RUN, Tree, tree_of, walk
@@ -42,18 +36,7 @@ from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import HEAVY, gathered_cells
 from dask_gpuselect.kernels.reference.weighing import in_units
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
-from dask_gpuselect.maths.exact_sums import (
-    CUBE_DIGITS,
-    CUBE_POINT,
-    DIGIT,
-    SQUARE_DIGITS,
-    SQUARE_POINT,
-    TOTAL_DIGITS,
-    TOTAL_POINT,
-    ExactSums,
-)
 from dask_gpuselect.maths.keys import EXACT_UP_TO
-from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE
 
 # --- Elements that take part ----------------------------------------------------------------------
@@ -316,144 +299,3 @@ def tally(
     if weights.dtype != np.float64:
         return reference.tally(values, weights, brackets, most)
     return tally_by(weigh, values, weights, brackets, most)
-
-
-# --- Exact sums of products -----------------------------------------------------------------------
-
-
-@until_compiled(reference.products)
-def products(
-    values: NDArray[Any],
-    weights: NDArray[np.float64],
-    ends: NDArray[Any],
-    summed: NDArray[np.bool_],
-) -> ExactSums:
-    """Sum weights times elements exactly in some open cells; see `reference.weighing.products`."""
-    if weights.dtype != np.float64:
-        return reference.products(values, weights, ends, summed)
-    if not summed.any():
-        return ExactSums.zeros((len(summed),))
-    digits = _add_products(values, weights, tree_of(ends), len(ends), summed)
-    return ExactSums.of_table(digits, SQUARE_POINT)
-
-
-@until_compiled(reference.moments)
-def moments(values: NDArray[Any], weights: NDArray[np.float64]) -> Moments:
-    """Sum a chunk exactly, each element times its weight; see `reference.weighing.moments`."""
-    if weights.dtype != np.float64:
-        return reference.moments(values, weights)
-    tables = [np.zeros((1, n), np.int64) for n in (TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS)]
-    infinite = _add_moments(values, weights, *(row for (row,) in tables))
-    return moments_of_tables(np.array(infinite)[:, None], *tables)
-
-
-def moments_of_tables(
-    infinite: IntArray, weight: IntArray, total: IntArray, square: IntArray
-) -> Moments:
-    """Return the moments of lanes from the digits of their sums.
-
-    The tables have rows of digits for the weights, the weights times the elements, and the weights
-    times their squares. `infinite` holds the numbers of elements that are inf and -inf.
-    """
-    n_high, n_low = infinite
-    return Moments(
-        ExactSums.of_table(weight, TOTAL_POINT),
-        n_high,
-        n_low,
-        ExactSums.of_table(total, SQUARE_POINT),
-        ExactSums.of_table(square, CUBE_POINT),
-    )
-
-
-@kernel
-def _add_products(x: t.Values, weights: t.Reals, tree: Tree, n_ends: int, summed: t.Flags) -> Any:
-    """Return the digits of the sum of products in each wanted cell; 0 in others."""
-    digits = np.zeros((summed.size, SQUARE_DIGITS), np.int64)
-    cell = np.empty(RUN, np.uint32)
-    one = np.empty(1, np.float64)
-    _, ends, _ = tree
-    leaf = np.uint32(ends.size)
-    for start in range(0, x.size, RUN):
-        run = x[start : min(start + RUN, x.size)]
-        walk(run, tree, cell)
-        for k in range(run.size):
-            i = np.int64(cell[k] - leaf)
-            if summed[i] and not (i < n_ends and run[k] == ends[i]):
-                size, begin, is_negative = whole_number(run[k], one)
-                weight, begin_of_weight, _ = whole_number(weights[start + k], one)
-                add_product(digits[i], size, weight, begin + begin_of_weight, is_negative)
-        if start % CARRY_EVERY == 0:
-            for row in digits:
-                carry(row)
-    return digits
-
-
-@kernel
-def _add_moments(
-    x: t.Values, weights: t.Reals, weight_sum: t.Ints, total: t.Ints, square: t.Ints
-) -> Any:
-    """Sum the weights of finite elements and their products with these and their squares.
-
-    Returns the numbers of elements that are inf and -inf.
-    """
-    one = np.empty(1, np.float64)
-    n_high, n_low = 0, 0
-    for k in range(x.size):
-        if k % CARRY_EVERY == 0:
-            carry(weight_sum)
-            carry(total)
-            carry(square)
-        if not np.isfinite(x[k]):
-            n_high += x[k] > 0
-            n_low += x[k] < 0
-            continue
-        weight, begin, _ = whole_number(weights[k], one)
-        add_moment(x[k], weight, begin, one, weight_sum, total, square)
-    return n_high, n_low
-
-
-@called_by_kernels
-def add_moment(
-    value: Any, weight: Any, begin: Any, one: Any, weight_sum: Any, total: Any, square: Any
-) -> None:
-    """Add a weight and its products with a finite element and with its square.
-
-    The lowest bit of the weight is at bit `begin`.
-    """
-    size, begin_of_size, is_negative = whole_number(value, one)
-    add_at(weight_sum, 0, np.int64(weight), begin)
-    add_product(total, size, weight, begin_of_size + begin, is_negative)
-    low, high = _squared(size)
-    begin = 2 * begin_of_size + begin
-    add_product(square, low, weight, begin, False)
-    if high:
-        add_product(square, high, weight, begin + 64, False)
-
-
-@called_by_kernels
-def _squared(size: Any) -> Any:
-    """Return the square of a 64-bit number in two words."""
-    low, high = size & UMASK, size >> USHIFT
-    own, cross = low * low, low * high
-    middle = (own >> USHIFT) + np.uint64(2) * (cross & UMASK)
-    upper = high * high + np.uint64(2) * (cross >> USHIFT) + (middle >> USHIFT)
-    return (own & UMASK) | ((middle & UMASK) << USHIFT), upper
-
-
-@by_types
-def whole_number(value: Any, one: Any) -> Any:
-    """Return a finite number as magnitude, place of its lowest bit in sums, and sign.
-
-    The sign is True if the number is negative.
-    """
-
-    def of_float(value: Any, one: Any) -> Any:
-        one[0] = value
-        whole, begin = whole_of(one.view(np.int64)[0])
-        return np.uint64(whole), begin, value < 0
-
-    def of_integer(value: Any, one: Any) -> Any:
-        size = np.uint64(value)
-        return np.uint64(0) - size if value < 0 else size, DIGIT * TOTAL_POINT, value < 0
-
-    return of_float if isinstance(value, types.Float) else of_integer

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied
-from dask_gpuselect.kernels.cpu.weighing import moments_of_tables
+from dask_gpuselect.kernels.cpu.products import moments_of_tables
 from dask_gpuselect.kernels.cuda.chunk import FEW, as_float64
 from dask_gpuselect.kernels.cuda.launch import (
     Array,
