@@ -287,7 +287,7 @@ class BoxQuestion(LaneQuestion, Question):
     def block_of_groups(
         self, chunks: Sequence[Any], dtype: np.dtype[Any], n_groups: int, shape: AnswerAxes
     ) -> Any:
-        boxes = kernels.runs.boxes_of_groups(chunks, dtype, n_groups, self.order, self.rule)
+        boxes = kernels.near.boxes_of_groups(chunks, dtype, n_groups, self.order, self.rule)
         if boxes is None:
             return super().block_of_groups(chunks, dtype, n_groups, shape)
         return self._of_runs(boxes, dtype, shape)

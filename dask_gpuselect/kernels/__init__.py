@@ -86,7 +86,8 @@ lanes = passing(
     of_parts=("lane_ends",),
     alone=("answer_only_lane", "box_alone"),
 )
-runs = passing("runs", "boxes_of_groups", "quantiles_of_groups", "sorted_runs")
+near = passing("near", "boxes_of_groups", "quantiles_of_groups")
+runs = passing("runs", "sorted_runs")
 sampling = passing("sampling", "is_best_whole")
 weighing = passing("weighing", "near_shares")
 windows = passing("windows", "answer_rows", "padded", "valid_counts")

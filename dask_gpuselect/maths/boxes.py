@@ -96,7 +96,7 @@ class Rule:
 
     def fence_bounds(
         self, least: NDArray[np.float64], most: NDArray[np.float64]
-    ) -> tuple[tuple[float, float], tuple[float, float]]:
+    ) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
         """Compute intervals that hold the lower and the upper fence, from bounds of the quantiles.
 
         Rounding is monotonic, so bounds that hold for real numbers hold for their rounded sums too.
@@ -114,7 +114,7 @@ class Rule:
             low_end, high_end = np.fmax(low[0], -np.inf), np.fmin(high[1], np.inf)
             low = (np.minimum(low_end, least[0]), np.fmin(low[1], most[0]))
             high = (np.fmax(high[0], least[2]), np.maximum(high_end, most[2]))
-        return (float(low[0]), float(low[1])), (float(high[0]), float(high[1]))
+        return low, high
 
 
 # --- Which elements to gather ---------------------------------------------------------------------

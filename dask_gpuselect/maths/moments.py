@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -195,9 +195,9 @@ def means(n: IntArray, total: ExactSums, dtype: np.dtype[Any]) -> NDArray[Any]:
     """
     by, sizes = np.maximum(n, 1), total.magnitude()
     with np.errstate(all="ignore"):
-        rounded_sizes, is_sure = _quotient(sizes, by, is_narrow=dtype.itemsize < 8)
+        rounded_sizes, is_sure = _quotient(sizes, _Divisor.of(by), is_narrow=dtype.itemsize < 8)
         answers = np.where(total.is_negative, -rounded_sizes, rounded_sizes).astype(dtype)
-    unsure = np.flatnonzero(~is_sure | (n >= MANY))
+    unsure = np.flatnonzero(~is_sure)
     n_units = by[unsure].astype(object) << DIGIT * TOTAL_POINT
     answers[unsure] = quotients(total[unsure].integers(-TOTAL_POINT), n_units, dtype)
     return np.where(n > 0, answers, dtype.type(np.nan))
@@ -206,7 +206,6 @@ def means(n: IntArray, total: ExactSums, dtype: np.dtype[Any]) -> NDArray[Any]:
 # --- Sums of many lanes, rounded ------------------------------------------------------------------
 
 LANES = 1 << 12  # lanes that are rounded together: their digits stay in the cache
-MANY = 1 << 31  # from so many elements of a lane on, their number times a digit is too large
 
 
 def _rounded_lanes(n: IntArray | ExactSums, total: ExactSums, square: ExactSums) -> FloatArray:
@@ -215,7 +214,7 @@ def _rounded_lanes(n: IntArray | ExactSums, total: ExactSums, square: ExactSums)
     Floats do that, or integers where floats may round wrongly or take longer.
     """
     results, unsure = np.empty((2, len(n))), np.arange(len(n))
-    if isinstance(n, np.ndarray) and not _are_integers_faster(len(n), len(total.digits)):
+    if not _are_integers_faster(len(n), len(total.digits)):
         results, is_sure = _rounded_by_floats(n, total, square)
         unsure = np.flatnonzero(~is_sure)
     more = 0 if isinstance(n, np.ndarray) else TOTAL_POINT
@@ -238,42 +237,45 @@ def _are_integers_faster(n_lanes: int, n_digits: int) -> bool:
 
 
 def _rounded_by_floats(
-    n: IntArray, total: ExactSums, square: ExactSums
+    n: IntArray | ExactSums, total: ExactSums, square: ExactSums
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Compute means and deviations, ``(2, n_lanes)``, and mark lanes where both are surely right.
 
     Other lanes may be rounded wrongly.
     """
-    sizes, by = total.magnitude(), np.maximum(n, 1)
+    sizes, by, own = total.magnitude(), _Divisor.of(n), _exact(n)
+    spread = _product(own, square) - _product(sizes, sizes)  # n squared times the variance
     with np.errstate(all="ignore"):
         mean, is_known = _quotient(sizes, by)
         mean = np.where(total.is_negative, -mean, mean)
-        deviation, is_sure = _root_over(_spread(by, sizes, square), by)
-    results = np.where(n > 0, np.stack([mean, deviation]), np.nan)
-    return results, is_sure & is_known & (n < MANY)
+        deviation, is_sure = _root_over(spread, by)
+    is_none = by.high == 0
+    return np.where(is_none, np.nan, np.stack([mean, deviation])), is_none | is_sure & is_known
 
 
-def _spread(n: IntArray, sizes: ExactSums, square: ExactSums) -> ExactSums:
-    """Compute n times the sum of squares less the squared sum: n squared times the variance."""
-    sizes, square = sizes.in_digits(), square.in_digits()
-    words = sizes.digits.astype(np.uint64)
-    products = np.zeros((2 * len(words) + 1, len(n)), np.uint64)
+def _exact(n: IntArray | ExactSums) -> ExactSums:
+    """Return the sum of the weights of each lane, which are 1 if they are counted."""
+    if isinstance(n, ExactSums):
+        return n
+    return ExactSums(0, np.stack([n & MASK, n >> DIGIT])).trimmed()
+
+
+def _product(some: ExactSums, others: ExactSums) -> ExactSums:
+    """Multiply numbers that are not negative, without carrying the digits of the products."""
+    is_square, some, others = some is others, some.in_digits(), others.in_digits()
+    words = others.digits.astype(np.uint64)
+    products = np.zeros((len(some.digits) + len(words) + 1, *some.shape), np.uint64)
     shift, mask = np.uint64(DIGIT), np.uint64(MASK)
-    for i, word in enumerate(words):
-        whole = word * words[:i]
-        products[i : 2 * i] += whole & mask
-        products[i + 1 : 2 * i + 1] += whole >> shift
-    products *= np.uint64(2)
-    whole = words * words
-    products[:-1:2] += whole & mask
-    products[1::2] += whole >> shift
-    squared = ExactSums(2 * sizes.first, products.view(np.int64))
-    # The digits of the sum of squares, each times n, are less than 2**63: see MANY.
-    times_n = np.zeros((len(square.digits) + 1, len(n)), np.int64)
-    numbers = square.digits * n
-    times_n[:-1] = numbers & MASK
-    times_n[1:] += numbers >> DIGIT
-    return ExactSums(square.first, times_n) - squared
+    for i, word in enumerate(some.digits.astype(np.uint64)):
+        whole = word * (words[:i] if is_square else words)
+        products[i : i + len(whole)] += whole & mask
+        products[i + 1 : i + 1 + len(whole)] += whole >> shift
+    if is_square:
+        products *= np.uint64(2)
+        whole = words * words
+        products[:-1:2] += whole & mask
+        products[1::2] += whole >> shift
+    return ExactSums(some.first + others.first, products.view(np.int64))
 
 
 TAKEN = 5  # digits, with 129 bits or more
@@ -301,30 +303,57 @@ def _leading(numbers: ExactSums) -> tuple[NDArray[Any], ...]:
 
 
 def _quotient(
-    numbers: ExactSums, n: IntArray, *, is_narrow: bool = False
+    numbers: ExactSums, by: _Divisor, *, is_narrow: bool = False
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Divide numbers by integers, and mark those that are surely rounded correctly.
+    """Divide numbers, and mark the quotients that are surely rounded correctly.
 
     See `_rounded_sum`.
     """
     high, middle, low, exponent, is_all = _leading(numbers)
-    by = n.astype(np.float64)
-    first = high / by
-    whole, error = product(first, by)
-    rest, more = two_sum((high - whole) - error, middle)
-    more = more + low
-    second = (rest + more) / by
+    first, rest, more = by.divide(high)
+    rest, lost = two_sum(rest, middle)
+    left = more + (lost + low)
+    second = (rest + left) / by.high
     # Where the quotient may be a tie, which is common if n is 2 or 4, all of its bits must be
     # known.
-    again, lost = product(second, by)
-    is_exact = is_all & (more == 0) & (again == rest) & (lost == 0)
-    return _rounded_sum(first, second, is_exact, exponent, is_narrow=is_narrow)
+    again, lost = product(second, by.high)
+    is_exact = is_all & by.is_float & (left == 0) & (again == rest) & (lost == 0)
+    return _rounded_sum(first, second, is_exact, exponent - by.exponent, is_narrow=is_narrow)
 
 
-def _root_over(numbers: ExactSums, n: IntArray) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Divide square roots by integers, and mark those that are surely rounded correctly."""
+class _Divisor(NamedTuple):
+    """Leading bits of divisors as of `_leading`; there are no others in those that are one float.
+
+    `rest` is None if all of them are one float.
+    """
+
+    high: FloatArray
+    rest: tuple[FloatArray, FloatArray] | None
+    exponent: IntArray
+    is_float: NDArray[np.bool_] | bool
+
+    @classmethod
+    def of(cls, n: IntArray | ExactSums) -> Self:
+        if isinstance(n, np.ndarray):  # counts are below 2**53
+            return cls(n.astype(np.float64), None, np.zeros_like(n), True)
+        high, middle, low, exponent, is_all = _leading(n)
+        return cls(high, (middle, low), exponent, is_all & (middle == 0) & (low == 0))
+
+    def divide(self, high: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray | float]:
+        """Divide floats; return the quotients and what they leave of the floats, as two numbers."""
+        first = high / self.high
+        whole, error = product(first, self.high)
+        rest: FloatArray = (high - whole) - error
+        if self.rest is None:
+            return first, rest, 0.0
+        less, more = product(first, self.rest[0])
+        rest, lost = two_sum(rest, -less)
+        return first, rest, lost - more - first * self.rest[1]
+
+
+def _root_over(numbers: ExactSums, by: _Divisor) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Divide square roots, and mark the quotients that are surely rounded correctly."""
     high, middle, low, exponent, is_all = _leading(numbers)
-    by = n.astype(np.float64)
     root = np.sqrt(high)
     whole, error = product(root, root)
     rest, more = two_sum((high - whole) - error, middle)
@@ -335,11 +364,10 @@ def _root_over(numbers: ExactSums, n: IntArray) -> tuple[FloatArray, NDArray[np.
     left, lost_more = two_sum(left, low - own)
     lost = np.abs(lost) + np.abs(lost_own) + np.abs(lost_left) + np.abs(lost_more)
     is_root = is_all & (left == 0) & (lost == 0)
-    first = root / by
-    whole, error = product(first, by)
-    rest = (root - whole) - error
-    is_exact = is_root & ((n & (n - 1)) == 0) | (high == 0)
-    return _rounded_sum(first, (rest + second) / by, is_exact, exponent // 2)
+    first, rest, behind = by.divide(root)
+    is_exact = is_root & by.is_float & (np.frexp(by.high)[0] == 0.5) | (high == 0)
+    second = (rest + (second + behind)) / by.high
+    return _rounded_sum(first, second, is_exact, exponent // 2 - by.exponent)
 
 
 def _rounded_sum(

@@ -400,13 +400,20 @@ def brackets_in_one_order(cuts: Cuts, n_valid: IntArray, wanted: Wanted) -> Brac
 
 
 def guess_slots(
-    elements: Callable[[IntArray], NDArray[Any]], stops: IntArray, lo: IntArray, hi: IntArray
+    elements: Callable[[IntArray], NDArray[Any]],
+    stops: IntArray,
+    lo: IntArray,
+    hi: IntArray,
+    tails: IntArray | None = None,
 ) -> Brackets:
     """Make the brackets (lo, hi] of slots from positions in a sample sorted by slot and value.
 
     `elements` returns those at some positions, and `stops` are the positions behind each slot. A
     bracket that is open below begins at the last element of the slot before, and one that is open
     above ends at the first element of the next slot.
+
+    With positions of `tails`, one on each side of all brackets of a slot, the elements beyond them
+    are wanted, too; and all elements of slots that are in no bracket.
     """
     values: Callable[[NDArray[np.uint64]], NDArray[Any]]
 
@@ -415,8 +422,13 @@ def guess_slots(
         keys, values = _composite(stops.searchsorted(places, side="right"), elements(places))
         return keys
 
-    whole = brackets_at(take, int(stops[-1]), lo, hi)
-    return _of_slots(whole, values, len(stops))
+    if tails is None:
+        return _of_slots(brackets_at(take, int(stops[-1]), lo, hi), values, len(stops))
+    whole = brackets_at(take, int(stops[-1]), lo, hi, tails.ravel())
+    brackets = _of_slots(whole, values, len(stops))
+    edges = np.concatenate([brackets.first_cell[:-1], brackets.first_cell[1:] - 1])
+    brackets.wanted[edges] = True
+    return brackets
 
 
 def _of_slots(

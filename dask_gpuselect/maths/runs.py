@@ -7,9 +7,9 @@ so the elements can stay on a device: each question is asked about all runs toge
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, ranks_of_each
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.lane_weights import DOUBT, TYPE_7, WantedQuantiles
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.tables import ahead
+from dask_gpuselect.maths.tables import ahead, bisected
 from dask_gpuselect.maths.weight_finish import WeightedOrder, answers, whole
 from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT, check_some_weigh
 
@@ -228,6 +228,47 @@ class GatheredRuns(WeightedOrder):
         ends = np.cumsum(n + 1) - 1
         return np.stack([ends - n, ends])
 
+    @property
+    def starts(self) -> IntArray:
+        """Place of the first element of each slot."""
+        starts: IntArray = self._places[0, self.brackets.first_cell[:-1]]
+        return starts
+
+    @property
+    def stops(self) -> IntArray:
+        """Place behind the last element of each slot."""
+        stops: IntArray = self._places[1, self.brackets.first_cell[1:] - 1]
+        return stops
+
+    def find(self, slot: IntArray, values: NDArray[Any], upto: NDArray[np.bool_]) -> IntArray:
+        """Find the places behind the elements of a slot below each value, or up to it."""
+        all_ends, first = self.brackets.ends, self.brackets.first_end
+        end_at: Callable[[IntArray], NDArray[Any]] = partial(all_ends.take, mode="clip")
+        at = bisected(first[slot], first[slot + 1], lambda at: end_at(at) < values)
+        cell, is_end = at + slot, (at < first[slot + 1]) & (end_at(at) == values)
+        if (self._is_lost[cell] & ~is_end).any():
+            raise _lost()
+        starts, ends = self._places
+        places: IntArray = ends[cell] + (is_end & upto)
+        some = np.flatnonzero(~is_end)
+        inner = cell[some]
+        there = self.runs.find(inner, values[some], upto[some]) - self.runs.starts[inner]
+        places[some] = starts[inner] + there
+        return places
+
+    def at_hand(self, places: IntArray) -> IntArray:
+        """Return the places in `runs` of elements at hand."""
+        return self._parts(places)[2]
+
+    def check_beyond(self, inner: IntArray, outer: IntArray) -> None:
+        """Check that all elements before and behind some places of each slot are at hand."""
+        first, last = self.brackets.first_cell[:-1], self.brackets.first_cell[1:] - 1
+        starts, ends = self._places
+        is_known = self.brackets.wanted[first] & self.brackets.wanted[last]
+        is_known &= (inner <= ends[first]) & (outer >= starts[last])
+        if not (is_known | (self.n_valid == 0)).all():
+            raise _lost()
+
     def _parts(self, places: IntArray) -> tuple[IntArray, NDArray[np.bool_], IntArray]:
         """Split places into the cell, whether it is its end, and the elements at hand before it."""
         starts, ends = self._places
@@ -328,21 +369,39 @@ def picked(runs: OrderedRuns | GatheredRuns, wanted: WantedQuantiles) -> Lanes:
 # --- Ends -----------------------------------------------------------------------------------------
 
 
-def places_inside(runs: Runs, bounds: Bounds) -> tuple[IntArray, IntArray]:
+def places_inside(runs: OrderedRuns | GatheredRuns, bounds: Bounds) -> tuple[IntArray, IntArray]:
     """Find the places where the elements inside the bounds of each run begin and end."""
-    n_runs, dtype, (least, largest) = len(runs.stops), runs.dtype, extremes_of(runs.dtype)
-    lowest = [smallest_from(bound, dtype) for bound in bounds[0].tolist()]
-    highest = [largest_to(bound, dtype) for bound in bounds[1].tolist()]
-    sides = [largest if each is None else each for each in lowest]
-    sides += [least if each is None else each for each in highest]
+    n_runs = len(runs.stops)
+    (lowest, highest), is_none = _inside(np.asarray(bounds), runs.dtype)
     upto = np.repeat([False, True], n_runs)
     run = np.tile(np.arange(n_runs), 2)
-    inner, outer = runs.find(run, np.array(sides, dtype), upto).reshape(2, -1)
+    inner, outer = runs.find(run, np.concatenate([lowest, highest]), upto).reshape(2, -1)
     # No value is on the inner side of a bound: all elements are beyond it, or none if it is NaN.
-    inner = np.where([each is None for each in lowest], runs.stops, inner)
-    outer = np.where([each is None for each in highest], runs.starts, outer)
+    inner, outer = np.where(is_none, [runs.stops, runs.starts], [inner, outer])
     is_number = ~np.isnan(bounds)
     return np.where(is_number[0], inner, runs.starts), np.where(is_number[1], outer, runs.stops)
+
+
+def _inside(bounds: FloatArray, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Find the smallest value from each lower bound and the largest to each upper one, in two rows.
+
+    Also return a mask of the bounds that have none.
+    """
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            values = bounds.astype(dtype)
+        own, ends = values.astype(np.float64), np.array([[np.inf], [-np.inf]], dtype)
+        is_beyond = np.stack([own[0] < bounds[0], own[1] > bounds[1]])
+        values = np.where(is_beyond, np.nextafter(values, ends), values)
+        return np.where(np.isnan(bounds), ends, values), np.isnan(bounds)
+    found = [
+        [value_of(each, dtype) for each in row.tolist()]
+        for value_of, row in zip((smallest_from, largest_to), bounds, strict=True)
+    ]
+    is_none = np.array([[each is None for each in row] for row in found])
+    pairs = zip(found, extremes_of(dtype)[::-1], strict=True)
+    filled = [[end if each is None else each for each in row] for row, end in pairs]
+    return np.array(filled, dtype), is_none
 
 
 def ends(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:

@@ -196,7 +196,7 @@ class WeightedQuantiles(QuantileFields, Question, LaneQuestion):
     def block_of_groups(
         self, chunks: Sequence[Any], dtype: np.dtype[Any], n_groups: int, shape: AnswerAxes
     ) -> Any:
-        lanes = kernels.runs.quantiles_of_groups(chunks, dtype, n_groups, self.wanted)
+        lanes = kernels.near.quantiles_of_groups(chunks, dtype, n_groups, self.wanted)
         if lanes is None:
             return super().block_of_groups(chunks, dtype, n_groups, shape)
         answers = in_kind(self.lane_answer(lanes), values_of(chunks[0]))

@@ -295,22 +295,26 @@ def compare(row: Row, dtype: str) -> None:
 
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("dtype", SOME)
-def test_a_device_guesses_weighted_quantiles_of_groups(
+def test_a_device_guesses_weighted_answers_of_groups(
     dtype: str, weights: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a sample, if that brackets few enough; also of lanes, and of groups without elements."""
-    runs = own_module("cuda", "runs")
-    monkeypatch.setattr(runs, "WORTH_GUESSING", -(1 << 40))
-    monkeypatch.setattr(runs, "sample_size", lambda n, *_: (n // 4, n // 4))
+    near = own_module("cuda", "near")
+    monkeypatch.setattr(near, "WORTH_GUESSING", -(1 << 40))
+    monkeypatch.setattr(near, "sample_size", lambda n, *_: (n // 4, n // 4))
     for each in ("engine.group_elements.SHORT_WEIGHED", "kernels.cuda.weighed_lanes.LONG"):
         monkeypatch.setattr(f"dask_gpuselect.{each}", 0)
-    known = noted(monkeypatch, runs.GatheredRuns, "elements", lambda found, *_: found is not None)
+    known = noted(monkeypatch, near.GatheredRuns, "elements", lambda found, *_: found is not None)
+    drawn = noted(monkeypatch, near, "weighted_boxes", lambda found, *_: found is not None)
     beside, data = MASK | {"weights": WEIGHTS[weights]}, ("tied quartiles", *names_of(dtype)[::9])
-    for asked, n_lanes in ((in_groups(by_method(Q), False), 1), (by_method(Q), 3)):
+    boxes = {f"boxes, {method}": ask for method, ask in by_method(Q).items()}
+    for asked, n_lanes in ((in_groups(by_method(Q) | boxes, False), 1), (by_method(Q), 3)):
         compare(
             Row(asked, (9000,), beside=beside, data=data[: 4 // n_lanes], n_lanes=n_lanes), dtype
         )
-    assert any(known) or weights in ("all magnitudes", "nearly the largest")
+    is_summed = weights not in ("all magnitudes", "nearly the largest")
+    assert any(known) >= is_summed
+    assert any(drawn) >= is_summed
 
 
 # --- Passes ---------------------------------------------------------------------------------------

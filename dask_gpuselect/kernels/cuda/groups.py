@@ -39,8 +39,7 @@ from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.group_guess import WIDTH, GatheredGroups, sample_size, shares_of
 from dask_gpuselect.maths.keys import from_keys, to_keys
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
-from dask_gpuselect.maths.ragged import CellTally, guess_slots, pivot_counts, ranks_in_one_order
-from dask_gpuselect.maths.sizes import PILOT_SIGMA
+from dask_gpuselect.maths.ragged import CellTally, pivot_counts, ranks_in_one_order
 
 Parts = Sequence[tuple[Array, Array]]
 
@@ -393,41 +392,6 @@ def weighed_tally(
     digits = sums.get().view(np.int64).reshape(n_limbs + 1, 2, -1).transpose(0, 2, 1)
     exact = ExactSums.carried(0, digits.reshape(n_limbs + 1, n_sums)).shifted(unit)
     return counts, exact, n_missing, candidates, their_weights[:n]
-
-
-def guess_by_weight(
-    sample: Keys, weights: Array, n_groups: int, q: Sequence[float], rate: float
-) -> Brackets | None:
-    """Bracket the elements at some shares of the weight of each group by a sample in order.
-
-    With a `rate`, the share of all elements that is in the sample, brackets hold the windows of the
-    method "linear". None if it has no elements of these groups. See `WeightedSample.places`.
-    """
-    stops = sample.stops(n_groups)
-    if not stops[-1]:
-        return None
-    starts = np.append(np.int64(0), stops[:-1])
-    scaled = weights / weights.max()  # so that no sum overflows
-    upto, squares = (_running(each) for each in (scaled, scaled * scaled))
-    edges = on_device(np.stack([starts, stops])).view(np.int64).reshape(2, n_groups, 1)
-    (begin, end), (first, last) = upto.take(edges), squares.take(edges)
-    share, weight, square = on_device(np.array(q)).view(np.float64), end - begin, last - first
-    width = cupy.minimum(rate * square / (weight**2 + (weight == 0)), 1)
-    share = cupy.stack([share * (1 - width), share * (1 - width) + width])
-    wanted = begin + share * weight
-    below = (squares.take(cupy.searchsorted(upto, wanted)) - first).clip(0, square)
-    doubt = PILOT_SIGMA * cupy.sqrt((1 - share) ** 2 * below + share**2 * (square - below)) + 1
-    ends = cupy.stack([wanted[0] - doubt[0], wanted[1] + doubt[1]])
-    lo, hi = cupy.searchsorted(upto, ends).get().reshape(2, n_groups, -1) - 1
-    lo, hi = np.maximum(lo, starts[:, None]) - 1, np.minimum(hi, stops[:, None])
-    return guess_slots(sample.elements_at, stops, lo.ravel(), hi.ravel())
-
-
-def _running(terms: Array) -> Array:
-    """Return 0 and the running sums of an array."""
-    sums = cupy.zeros(terms.size + 1, np.float64)
-    cupy.cumsum(terms, out=sums[1:])
-    return sums
 
 
 def _tallied(

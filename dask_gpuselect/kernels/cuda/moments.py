@@ -28,7 +28,13 @@ from dask_gpuselect.kernels.cuda.launch import (
     most_shared,
     on_device,
 )
-from dask_gpuselect.kernels.cuda.source import cut_for, digits_for, group_sums, pieces_of
+from dask_gpuselect.kernels.cuda.source import (
+    FARTHEST_TOP,
+    cut_for,
+    digits_for,
+    group_sums,
+    pieces_of,
+)
 from dask_gpuselect.maths.cuts import FloatArray, IntArray
 from dask_gpuselect.maths.exact_sums import (
     SQUARE_DIGITS,
@@ -113,7 +119,8 @@ def squares_by_group(values: Array, codes: Array, n_groups: int, top: int) -> Ex
     if way is None:
         return None
     sums = cupy.zeros((n_groups, N_SUMS), np.uint64)
-    tops = cupy.full(n_groups, top, np.int32)
+    # Sums are exact whatever the cut, but pieces of numbers that are too large or small are not.
+    tops = cupy.full(n_groups, top if abs(top) < FARTHEST_TOP else 0, np.int32)
     start_moments_of_groups([(values, codes)], n_groups, tops, sums, way)
     return moments_of(sums.get().view(np.int64), 0).square
 

@@ -15,29 +15,17 @@ from dask_gpuselect.kernels.companions import Accompanied, as_codes
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.chunk import as_selected, distances_from
 from dask_gpuselect.kernels.cuda.groups import (
-    FIRST_ROOM,
     Keys,
-    fits_shared,
-    gathered_ahead,
-    guess_by_weight,
     keys_of,
-    value_counts,
-    weighed_tally,
 )
-from dask_gpuselect.kernels.cuda.labels import masked_codes
 from dask_gpuselect.kernels.cuda.lane_boxes import FACTS, drawn_by
-from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_device
+from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device
 from dask_gpuselect.kernels.cuda.moments import (
-    N_SUMS,
     moments_of_runs,
-    rounded_moments,
-    squares_by_group,
-    start_moments_of_groups,
 )
 from dask_gpuselect.kernels.cuda.ordering import elements_of as elements_of_keys
 from dask_gpuselect.kernels.cuda.weighing import (
     AsRead,
-    drawn_from,
     in_bands,
     in_order,
     moments_of,
@@ -46,30 +34,21 @@ from dask_gpuselect.kernels.cuda.weighing import (
 from dask_gpuselect.kernels.reference.selection import elements_of
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths.boxes import Rule
-from dask_gpuselect.maths.cuts import IntArray, extremes_of
+from dask_gpuselect.maths.cuts import FloatArray, IntArray, extremes_of
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Wholes
 from dask_gpuselect.maths.finish import unsigned_zero
-from dask_gpuselect.maths.group_guess import sample_size
 from dask_gpuselect.maths.keys import to_keys
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
-from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
-from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles
+from dask_gpuselect.maths.lane_cuts import LaneOrder
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.runs import GatheredRuns, Runs, answered, picked, places_inside
+from dask_gpuselect.maths.runs import GatheredRuns, Runs, picked, places_inside
 from dask_gpuselect.maths.tables import ahead
 
 RUN_BOX = source.record("run_boxes.cu", "RunBox")
 EXTREMES = "least", "most", "low", "high"
-BANDS = (
-    5  # valid elements, missing ones, those of weight 0, those left out, and missing ones of these
-)
+# Valid elements, missing ones, those of weight 0, those left out, and missing ones of these.
+BANDS = 5
 MOST_LIMBS = 8  # running sums of weights have 8 bytes in each limb, for every element
-MOST_DIGITS = 3  # of weights that are summed by groups in shared memory
-# Bytes of weighted elements, and more for each quantile of each group, with fewer of which sorting
-# is as fast. On an H200, medians of 2**25 float32 by 18 groups take 4.8 ms guessed and 5.7 sorted,
-# of 2**28 10 and 47; nine quantiles of 2**26 by 300 groups take 14 both ways.
-WORTH_GUESSING = 3 << 25
-WORTH_OF_SHARE = 3 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,69 +154,19 @@ class SortedRuns(Runs):
 
     def boxes(self, question: LaneOrder, rule: Rule) -> LaneBoxes | None:
         if self.has_weights:
-            return self._weighted_boxes(question, rule)
+            n_left_out = self.n_left_out + self.n_idle
+            return weighted_boxes(self, n_left_out, question, rule, self.moments)
         if not self.values.size:
             return None
         edges = np.stack([self.starts, self.stops])
-        result = cupy.zeros(_n_bytes(len(self.stops)), np.uint8)
-        drawn = _drawn(self, question, rule, edges, lambda ranks: ranks, result)
+        result = cupy.zeros(bytes_of_boxes(len(self.stops)), np.uint8)
+        drawn = draw(self, question, rule, edges, lambda ranks: ranks, result)
         if drawn is None:
             return None
         columns, _ = drawn
         extremes = [columns[name][self.n_valid > 0] for name in EXTREMES]
         mean, deviation = self.moments(np.concatenate(extremes)).mean_and_std()
         return LaneBoxes(**columns, mean=mean, deviation=deviation)
-
-    def _weighted_boxes(self, question: LaneOrder, rule: Rule) -> LaneBoxes:
-        """Compute the box plot of each run; the fliers stay on the device, with their weights."""
-        assert self.weights is not None
-        q = answered(self, question).astype(np.float64)
-        bounds = np.stack(rule.fences(q))
-        inner, outer = places_inside(self, bounds)
-        edges = self.weights_before(np.concatenate([self.starts, inner, outer, self.stops]))
-        begin, below, above, end = (edges[i * len(inner) : (i + 1) * len(inner)] for i in range(4))
-        measures = (each.rounded() for each in (end - begin, below - begin, end - above))
-        places = np.stack([self.starts, self.stops - 1, inner, outer - 1])
-        extremes = unsigned_zero(self.elements(places.clip(0)))
-        near, (least, largest) = extremes[:, self.n_valid > 0].ravel(), extremes_of(self.dtype)
-        is_none = ~(np.stack([inner, self.starts]) < np.stack([self.stops, outer]))
-        extremes[2:] = np.where(is_none, np.array([[largest], [least]]), extremes[2:])
-        if self.dtype.kind == "f":
-            extremes[2:][np.isnan(bounds)] = np.nan
-        mean, deviation = self.moments(near).mean_and_std()
-        n_low, n_high = self._listed(inner, outer, rule.max_fliers)
-        n = np.stack([n_low, n_high], axis=1).ravel()
-        listed = ahead(np.stack([self.starts, self.stops - n_high], axis=1).ravel(), n)
-        at = on_device(listed).view(np.int64)
-        weights = self.weights.take(at)
-        n_left_out = self.n_left_out + self.n_idle
-        return LaneBoxes(
-            n=self.n_valid + self.n_missing + n_left_out,
-            n_valid=self.n_valid,
-            q=q,
-            **dict(zip(("weight", "n_low", "n_high"), measures, strict=True)),
-            mean=mean,
-            deviation=deviation,
-            **dict(zip(EXTREMES, extremes, strict=True)),
-            fliers=self.values.take(at),
-            flier_weights=weights if weights.dtype.kind == "i" else weights.astype(np.float64),
-            sides=np.repeat(np.arange(len(n)), n),
-            starts=None,
-            counts=None,
-            most_fliers=rule.max_fliers,
-            n_left_out=n_left_out,
-        )
-
-    def _listed(self, inner: IntArray, outer: IntArray, most: int) -> IntArray:
-        """Count the fliers below and above each box that are listed: `most`, and their ties."""
-        n = np.stack([inner - self.starts, self.stops - outer])
-        side, run = np.nonzero(n > most)
-        if most and len(run):
-            starts, stops = self.starts[run], self.stops[run]
-            last = self.elements(np.where(side, stops - most, starts + most - 1))
-            behind = self.find(run, last, side == 0)
-            n[side, run] = np.where(side, stops - behind, behind - starts)
-        return n if most else 0 * n
 
     def distances(self, centre: Any, dtype: np.dtype[Any]) -> SortedRuns:
         keys, numbers = self.keys.keys, self.keys.numbers
@@ -255,6 +184,82 @@ class SortedRuns(Runs):
         return moments_of(self.values, self.weights, starts, stops).total
 
 
+def weighted_boxes(
+    order: SortedRuns | GatheredRuns,
+    n_left_out: IntArray,
+    question: Any,
+    rule: Rule,
+    moments: Callable[[NDArray[Any]], Moments],
+) -> LaneBoxes:
+    """Compute the box plot of each run; the fliers stay on the device, with their weights.
+
+    `n_left_out` includes the elements of weight 0.
+
+    Raises
+    ------
+    LookupError
+        If elements that are wanted were not gathered.
+    """
+    lanes = picked(order, question.wanted)
+    q: FloatArray = question.lane_answer(lanes).astype(np.float64)
+    bounds, n_runs = np.stack(rule.fences(q)), len(order.n_valid)
+    inner, outer = places_inside(order, bounds)
+    starts, stops, some = order.starts, order.stops, order.n_valid > 0
+    there: Any = order
+    at_hand: Callable[[IntArray], IntArray] = np.asarray
+    if isinstance(order, GatheredRuns):
+        order.check_beyond(inner, outer)
+        there, at_hand = order.runs, order.at_hand
+    edges = order.weights_before(np.concatenate([starts, inner, outer, stops]))
+    begin, below, above, end = (edges[i * n_runs : (i + 1) * n_runs] for i in range(4))
+    measures = (each.rounded() for each in (end - begin, below - begin, end - above))
+    places = np.stack([starts, stops - 1, np.minimum(inner, stops - 1), outer - 1])
+    extremes = np.zeros((4, n_runs), order.dtype)
+    near = order.elements(np.maximum(places, starts)[:, some].ravel())
+    extremes[:, some] = unsigned_zero(near).reshape(4, -1)
+    least, largest = extremes_of(order.dtype)
+    is_none = ~(np.stack([inner, starts]) < np.stack([stops, outer]))
+    extremes[2:] = np.where(is_none, np.array([[largest], [least]]), extremes[2:])
+    if order.dtype.kind == "f":
+        extremes[2:][np.isnan(bounds)] = np.nan
+    mean, deviation = moments(near).mean_and_std()
+    n_low, n_high = _listed(order, inner, outer, rule.max_fliers)
+    n = np.stack([n_low, n_high], axis=1).ravel()
+    listed = at_hand(ahead(np.stack([starts, stops - n_high], axis=1).ravel(), n))
+    at = on_device(listed).view(np.int64)
+    weights = there.weights.take(at)
+    return LaneBoxes(
+        n=order.n_valid + order.n_missing + n_left_out,
+        n_valid=order.n_valid,
+        q=q,
+        **dict(zip(("weight", "n_low", "n_high"), measures, strict=True)),
+        mean=mean,
+        deviation=deviation,
+        **dict(zip(EXTREMES, extremes, strict=True)),
+        fliers=there.values.take(at),
+        flier_weights=weights if weights.dtype.kind == "i" else weights.astype(np.float64),
+        sides=np.repeat(np.arange(len(n)), n),
+        starts=None,
+        counts=None,
+        most_fliers=rule.max_fliers,
+        n_left_out=n_left_out,
+    )
+
+
+def _listed(
+    order: SortedRuns | GatheredRuns, inner: IntArray, outer: IntArray, most: int
+) -> IntArray:
+    """Count the fliers below and above each box that are listed: `most`, and their ties."""
+    n = np.stack([inner - order.starts, order.stops - outer])
+    side, run = np.nonzero(n > most)
+    if most and len(run):
+        starts, stops = order.starts[run], order.stops[run]
+        last = order.elements(np.where(side, stops - most, starts + most - 1))
+        behind = order.find(run, last, side == 0)
+        n[side, run] = np.where(side, stops - behind, behind - starts)
+    return n if most else 0 * n
+
+
 def sorted_runs(
     chunks: Sequence[Accompanied], dtype: np.dtype[Any], n_groups: int
 ) -> SortedRuns | None:
@@ -263,13 +268,13 @@ def sorted_runs(
     None for weights so different that their running sums need too many digits.
     Scratch: 24 bytes for each element, and with weights as many more.
     """
-    (values, codes, keeps), given = _columns(chunks, dtype), None
+    (values, codes, keeps), given = columns_of(chunks, dtype), None
     kind, size = np.dtype(values.dtype), values.size
     unit, shift, n_limbs = 0, 0, 0
     if chunks[0].weights is not None:
-        given = _given(chunks, values, keeps)
+        given = weights_of(chunks, values, keeps)
         codes, unit, n_bits = in_bands(given, codes, n_groups)
-        n_limbs = _limbs(n_bits, size)
+        n_limbs = limbs_for(n_bits, size)
         if n_limbs > MOST_LIMBS:
             return None
         shift = max(size - 1, 1).bit_length()
@@ -297,141 +302,12 @@ def sorted_runs(
     return SortedRuns(kind, *counts, keys.taken(slice(n)), ordered, running)
 
 
-def quantiles_of_groups(
-    chunks: Sequence[Accompanied], dtype: np.dtype[Any], n_groups: int, wanted: WantedQuantiles
-) -> Lanes | None:
-    """Find weighted quantiles of each group by guessed brackets; see `reference.runs`.
-
-    Reads elements, weights and labels once, the last two twice, and sorts a sample and the elements
-    in the brackets. None if that would not pay, or fails.
-
-    Scratch: 4 bytes for each element, and 24 for each that is sorted.
-    """
-    found = _near_shares(chunks, dtype, n_groups, wanted)
-    try:
-        return None if found is None else picked(found, wanted)
-    except LookupError:  # a guess was wrong
-        return None
-
-
-def _near_shares(
-    chunks: Sequence[Accompanied], dtype: np.dtype[Any], n_groups: int, wanted: WantedQuantiles
-) -> GatheredRuns | None:
-    """Gather the elements of groups in guessed brackets; see `quantiles_of_groups`."""
-    n, n_q = sum(chunk.size for chunk in chunks), len(wanted.q)
-    least = WORTH_GUESSING + n_groups * n_q * WORTH_OF_SHARE
-    size, expected = sample_size(n, max(n_groups, 1), n_q)
-    is_worth = n * max(dtype.itemsize, 4) >= least and size + expected <= n // 2
-    if not (n_q and n_groups and is_worth):
-        return None
-    values, codes, keeps = _columns(chunks, dtype)
-    given, is_mean = _given(chunks, values, keeps), wanted.method == TYPE_7
-    numbers, unit, n_bits = in_bands(given, codes, n_groups)
-    part, n_digits = (values, numbers), -(-n_bits // DIGIT)
-    if n_digits > MOST_DIGITS or not fits_shared(values.dtype, n_groups, 2 * n_q, n_digits):
-        return None
-    sample = keys_of([part], n_groups, size / n, none=BANDS * n_groups)
-    order, (_, weights) = sample.order(), drawn_from(given, len(sample))
-    about = n_groups, wanted.q, size / n * is_mean
-    brackets = guess_by_weight(sample.taken(order), weights.take(order), *about)
-    if brackets is None:
-        return None
-    room = max(2 * expected, int(FIRST_ROOM * n))
-    tallied = weighed_tally(part, given.weights, unit, n_digits, brackets, room)
-    if tallied is None or is_mean and tallied[2].any():  # missing elements have weights, too
-        return None
-    counts, sums, n_missing, candidates, weights = tallied
-    squares: ExactSums | None = ExactSums.zeros(n_missing.shape)
-    if is_mean:
-        squares = squares_by_group(given.weights, numbers, n_groups, unit + n_bits)
-    if squares is None:
-        return None
-    there = _gathered(candidates, weights, counts[:, 0] * brackets.wanted, unit, n_bits)
-    found = GatheredRuns(brackets, counts, sums, squares, n_missing, 0 * n_missing, there)
-    is_none = found.n_valid + n_missing == 0
-    return replace(found, n_idle=_idle(numbers, n_groups)) if is_none.any() else found
-
-
-def _gathered(keys: Keys, weights: Array, n: IntArray, unit: int, n_bits: int) -> SortedRuns:
-    """Sort elements that were gathered, with their cells as numbers; `n` are in each cell."""
-    order, size, none = keys.order(), len(keys), 0 * n
-    given = AsRead(keys.keys, weights, None, size)
-    _, ordered, whole = in_order(given, order, 0, unit, _limbs(n_bits, size))
-    running = Wholes(unit, [limb[None] for limb in whole]).running()
-    return SortedRuns(keys.dtype, n, none, none, none, keys.taken(order), ordered, running)
-
-
-def _idle(numbers: Array, n_groups: int) -> IntArray:
-    """Count the valid elements of weight 0 of each group, by numbers of `in_bands`."""
-    counts = cupy.bincount(numbers + 1, minlength=BANDS * n_groups + 1)
-    return np.asarray(counts[2 * n_groups + 1 : 3 * n_groups + 1].get())
-
-
-def boxes_of_groups(
-    chunks: Sequence[Accompanied],
-    dtype: np.dtype[Any],
-    n_groups: int,
-    question: LaneOrder,
-    rule: Rule,
-) -> LaneBoxes | None:
-    """Compute the box of each group by guessed brackets; see `reference.runs.boxes_of_groups`.
-
-    Reads elements and codes twice, and sorts a sample, the elements near the quartiles, and those
-    beyond the fences. None if that would not pay, or fails.
-    """
-    parts, n_left_out = [], np.zeros(n_groups, np.int64)
-    for chunk in chunks:
-        if chunk.weights is not None or not n_groups:
-            return None
-        values, codes = _joined([elements_of(chunk.values, dtype)[0]]), _codes(chunk)
-        if chunk.keeps is not None:
-            keeps = _joined([_keeps(chunk)])
-            n_left_out += value_counts([(keeps.view(np.uint8), codes)], n_groups, 2)[:, 0]
-            codes = masked_codes(codes, keeps)
-        parts.append((values, codes))
-    shared = most_shared(cupy.cuda.Device().id)
-    way = source.group_sums(np.dtype(parts[0][0].dtype), n_groups, shared)
-    if way is None:
-        return None
-    tops = cupy.empty(n_groups, np.int32)
-    wait = gathered_ahead(parts, n_groups, np.array(rule.q), rule.whis, tops)
-    if wait is None:
-        return None
-    first = _n_bytes(n_groups)
-    result = cupy.zeros(first + 8 * n_groups * N_SUMS, np.uint8)
-    sums = result[first:].view(np.uint64)
-    start_moments_of_groups(parts, n_groups, tops, sums, way)
-    found = wait()
-    if found is None:
-        return None
-    about, n_missing, candidates = found
-    n_valid, kind = about.n_valid, candidates.dtype
-    # The device has added up meanwhile; sorting waits for it.
-    runs = SortedRuns(
-        kind, n_valid, n_missing, n_left_out, 0 * n_valid, candidates.ordered(), None, None
-    )
-    last = max(n_valid.sum() - 1, 0)
-
-    def places_of(ranks: IntArray) -> IntArray | None:
-        return about.places(np.minimum(ranks, last))
-
-    drawn = _drawn(runs, question, rule, about.edges, places_of, result)
-    if drawn is None:
-        return None
-    columns, host = drawn
-    if not about.holds(columns["n_low"], columns["n_high"]):
-        return None
-    digits = host[first:].view(np.int64).reshape(n_groups, N_SUMS)
-    mean, deviation = rounded_moments(digits, n_valid + n_missing)
-    return LaneBoxes(**columns, mean=mean, deviation=deviation)
-
-
-def _n_bytes(n_runs: int) -> int:
-    """Return the size of the result of `_drawn`."""
+def bytes_of_boxes(n_runs: int) -> int:
+    """Return the size of the result of `draw`."""
     return FACTS.itemsize + n_runs * RUN_BOX.itemsize
 
 
-def _drawn(
+def draw(
     runs: SortedRuns,
     question: LaneOrder,
     rule: Rule,
@@ -442,9 +318,9 @@ def _drawn(
     """Draw the box of each run; see `boxes_of_runs`. The host waits once.
 
     The keys of a run lie between two `edges`, and ranks among the elements of all runs at
-    `places_of` them. `result` is zero before, and has at least `_n_bytes`. Returns the columns of
-    `LaneBoxes` but for moments, and the result on the host. Returns None for integers that are too
-    wide, and without the places of all ranks.
+    `places_of` them. `result` is zero before, and has at least `bytes_of_boxes`. Returns columns
+    of `LaneBoxes` but for moments, and the result on the host; or None for integers that are
+    too wide, and without the places of all ranks.
     """
     wanted = question.wanted_of_lanes(np.maximum(runs.n_valid, 1))
     places = places_of(np.stack([wanted.lower, wanted.upper]) + runs.starts)
@@ -464,7 +340,7 @@ def _drawn(
     facts = host[: FACTS.itemsize].view(FACTS)[0]
     if facts["flags"]["too_wide"]:
         return None
-    found = host[FACTS.itemsize : _n_bytes(n_runs)].view(RUN_BOX)
+    found = host[FACTS.itemsize : bytes_of_boxes(n_runs)].view(RUN_BOX)
     word = np.dtype(f"u{dtype.itemsize}")
     columns = {name: found[name].astype(word).view(dtype) for name in EXTREMES}
     columns |= {"n_low": found["n_low"], "n_high": found["n_high"], "q": found["q"].T}
@@ -475,20 +351,20 @@ def _drawn(
     return columns | listed | n | {"n_left_out": n_left_out}, host
 
 
-def _columns(chunks: Sequence[Accompanied], dtype: np.dtype[Any]) -> tuple[Array, Array, Any]:
+def columns_of(chunks: Sequence[Accompanied], dtype: np.dtype[Any]) -> tuple[Array, Array, Any]:
     """Join the elements of chunks, their groups, and masks if there are any."""
-    values = _joined([elements_of(chunk.values, dtype)[0] for chunk in chunks])
+    values = joined([elements_of(chunk.values, dtype)[0] for chunk in chunks])
     is_masked = any(chunk.keeps is not None for chunk in chunks)
-    keeps = _joined([_keeps(chunk) for chunk in chunks]) if is_masked else None
-    return values, _joined([_codes(chunk) for chunk in chunks]), keeps
+    keeps = joined([keeps_of(chunk) for chunk in chunks]) if is_masked else None
+    return values, joined([codes_of(chunk) for chunk in chunks]), keeps
 
 
-def _given(chunks: Sequence[Accompanied], values: Array, keeps: Array | None) -> AsRead:
+def weights_of(chunks: Sequence[Accompanied], values: Array, keeps: Array | None) -> AsRead:
     """Join the weights of chunks."""
-    return AsRead.of(values, _joined([_weights(chunk) for chunk in chunks]), keeps)
+    return AsRead.of(values, joined([_weights(chunk) for chunk in chunks]), keeps)
 
 
-def _limbs(n_bits: int, n: int) -> int:
+def limbs_for(n_bits: int, n: int) -> int:
     """Return how many numbers of 8 bytes sums of `n` weights of so many bits need.
 
     Sums of whole numbers fit int64, or those of their digits of 32 bits do.
@@ -496,17 +372,17 @@ def _limbs(n_bits: int, n: int) -> int:
     return 1 if n_bits + n.bit_length() < 63 else -(-n_bits // DIGIT)
 
 
-def _joined(arrays: Sequence[Array]) -> Array:
+def joined(arrays: Sequence[Array]) -> Array:
     return cupy.ascontiguousarray(arrays[0]) if len(arrays) == 1 else cupy.concatenate(arrays)
 
 
-def _codes(chunk: Accompanied) -> Array:
+def codes_of(chunk: Accompanied) -> Array:
     if chunk.labels is None:
         return cupy.zeros(chunk.size, np.int32)
     return as_codes(chunk.labels.reshape(-1), chunk.values)
 
 
-def _keeps(chunk: Accompanied) -> Array:
+def keeps_of(chunk: Accompanied) -> Array:
     return cupy.ones(chunk.size, bool) if chunk.keeps is None else chunk.keeps.reshape(-1)
 
 

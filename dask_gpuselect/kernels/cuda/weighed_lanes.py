@@ -29,7 +29,8 @@ from dask_gpuselect.kernels.cuda.lane_stack import (
     parts_in_three,
 )
 from dask_gpuselect.kernels.cuda.launch import Array, blocks_at_once, launch, most_shared, on_device
-from dask_gpuselect.kernels.cuda.runs import quantiles_of_groups, sorted_runs
+from dask_gpuselect.kernels.cuda.near import quantiles_of_groups
+from dask_gpuselect.kernels.cuda.runs import sorted_runs
 from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths import lane_weights

@@ -22,29 +22,3 @@ def sorted_runs(*_: Any, **__: Any) -> None:
     n_groups : int
         Number of groups.
     """
-
-
-def quantiles_of_groups(*_: Any, **__: Any) -> None:
-    """Find weighted quantiles of each group, as `Lanes`; None where sorting all is as fast.
-
-    Parameters
-    ----------
-    chunks, dtype, n_groups
-        As for `sorted_runs`.
-    wanted : WantedQuantiles
-        Quantiles and method.
-    """
-
-
-def boxes_of_groups(*_: Any, **__: Any) -> None:
-    """Compute the box of each group, as `LaneBoxes`; None where sorting all elements is as fast.
-
-    Parameters
-    ----------
-    chunks, dtype, n_groups
-        As for `sorted_runs`.
-    question : LaneOrder
-        How the quantiles of `rule` follow from elements.
-    rule : Rule
-        How boxes are drawn.
-    """

@@ -1,0 +1,316 @@
+"""Quantiles and boxes of groups of CuPy chunks, from the elements near guessed answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.cuda import source
+from dask_gpuselect.kernels.cuda.groups import (
+    FIRST_ROOM,
+    Keys,
+    fits_shared,
+    gathered_ahead,
+    keys_of,
+    value_counts,
+    weighed_tally,
+)
+from dask_gpuselect.kernels.cuda.labels import masked_codes
+from dask_gpuselect.kernels.cuda.launch import Array, most_shared, on_device
+from dask_gpuselect.kernels.cuda.moments import (
+    N_SUMS,
+    rounded_moments,
+    squares_by_group,
+    start_moments_of_groups,
+)
+from dask_gpuselect.kernels.cuda.runs import (
+    BANDS,
+    SortedRuns,
+    bytes_of_boxes,
+    codes_of,
+    columns_of,
+    draw,
+    joined,
+    keeps_of,
+    limbs_for,
+    weighted_boxes,
+    weights_of,
+)
+from dask_gpuselect.kernels.cuda.weighing import (
+    AsRead,
+    drawn_from,
+    in_bands,
+    in_order,
+    moments_of,
+)
+from dask_gpuselect.kernels.reference.selection import elements_of
+from dask_gpuselect.maths.boxes import Rule
+from dask_gpuselect.maths.cuts import Brackets, IntArray
+from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Wholes
+from dask_gpuselect.maths.group_guess import sample_size
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
+from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
+from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles
+from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.ragged import guess_slots
+from dask_gpuselect.maths.runs import GatheredRuns, picked, places_inside
+from dask_gpuselect.maths.sizes import PILOT_SIGMA
+
+MOST_DIGITS = 3  # of weights that are summed by groups in shared memory
+# Bytes of weighted elements, and more for each quantile of each group, with fewer of which sorting
+# is as fast. On an H200, medians of 2**25 float32 by 18 groups take 4.8 ms guessed and 5.7 sorted,
+# of 2**28 10 and 47; nine quantiles of 2**26 by 300 groups take 14 both ways.
+WORTH_GUESSING = 3 << 25
+WORTH_OF_SHARE = 3 << 14
+
+
+def quantiles_of_groups(
+    chunks: Sequence[Accompanied], dtype: np.dtype[Any], n_groups: int, wanted: WantedQuantiles
+) -> Lanes | None:
+    """Find weighted quantiles of each group by guessed brackets; see `reference.runs`.
+
+    Reads elements, weights and labels once, the last two twice, and sorts a sample and the elements
+    in the brackets. None if that would not pay, or fails.
+
+    Scratch: 4 bytes for each element, and 24 for each that is sorted.
+    """
+    found = _near_shares(chunks, dtype, n_groups, wanted)
+    try:
+        return None if found is None else picked(found.order, wanted)
+    except LookupError:  # a guess was wrong
+        return None
+
+
+class _Near(NamedTuple):
+    """Elements of groups in guessed brackets, and all weighted elements with their numbers."""
+
+    order: GatheredRuns
+    given: AsRead
+    numbers: Array  # as of `in_bands`
+
+
+def _near_shares(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    n_groups: int,
+    wanted: WantedQuantiles,
+    rule: Rule | None = None,
+) -> _Near | None:
+    """Gather the elements of groups in guessed brackets; see `quantiles_of_groups`.
+
+    With a `rule`, those beyond its fences as well.
+    """
+    n, n_q = sum(chunk.size for chunk in chunks), len(wanted.q)
+    least = WORTH_GUESSING + n_groups * n_q * WORTH_OF_SHARE
+    size, expected = sample_size(n, max(n_groups, 1), n_q)
+    is_worth = n * max(dtype.itemsize, 4) >= least and size + expected <= n // 2
+    if not (n_q and n_groups and is_worth):
+        return None
+    values, codes, keeps = columns_of(chunks, dtype)
+    given, is_mean = weights_of(chunks, values, keeps), wanted.method == TYPE_7
+    numbers, unit, n_bits = in_bands(given, codes, n_groups)
+    part, n_digits = (values, numbers), -(-n_bits // DIGIT)
+    n_ends = 2 * n_q + (0 if rule is None else 2)
+    if n_digits > MOST_DIGITS or not fits_shared(values.dtype, n_groups, n_ends, n_digits):
+        return None
+    sample = keys_of([part], n_groups, size / n, none=BANDS * n_groups)
+    order, (_, weights) = sample.order(), drawn_from(given, len(sample))
+    about = n_groups, wanted.q, size / n * is_mean, rule
+    brackets = guess_by_weight(sample.taken(order), weights.take(order), *about)
+    if brackets is None:
+        return None
+    room = max(2 * expected, int(FIRST_ROOM * n))
+    tallied = weighed_tally(part, given.weights, unit, n_digits, brackets, room)
+    if tallied is None or is_mean and tallied[2].any():  # missing elements have weights, too
+        return None
+    counts, sums, n_missing, candidates, weights = tallied
+    squares: ExactSums | None = ExactSums.zeros(n_missing.shape)
+    if is_mean:
+        squares = squares_by_group(given.weights, numbers, n_groups, unit + n_bits)
+    if squares is None:
+        return None
+    there = _gathered(candidates, weights, counts[:, 0] * brackets.wanted, unit, n_bits)
+    found = GatheredRuns(brackets, counts, sums, squares, n_missing, 0 * n_missing, there)
+    if not (found.n_valid + n_missing).all():
+        found = replace(found, n_idle=_in_bands(numbers, n_groups)[2])
+    return _Near(found, given, numbers)
+
+
+def _gathered(keys: Keys, weights: Array, n: IntArray, unit: int, n_bits: int) -> SortedRuns:
+    """Sort elements that were gathered, with their cells as numbers; `n` are in each cell."""
+    order, size, none = keys.order(), len(keys), 0 * n
+    given = AsRead(keys.keys, weights, None, size)
+    _, ordered, whole = in_order(given, order, 0, unit, limbs_for(n_bits, size))
+    running = Wholes(unit, [limb[None] for limb in whole]).running()
+    return SortedRuns(keys.dtype, n, none, none, none, keys.taken(order), ordered, running)
+
+
+def _in_bands(numbers: Array, n_groups: int) -> IntArray:
+    """Count the elements of each band and group, ``(BANDS, n_groups)``; see `in_bands`."""
+    counts = cupy.bincount(numbers + 1, minlength=BANDS * n_groups + 1)
+    return np.asarray(counts[1:].get()).reshape(-1, n_groups)[:BANDS]
+
+
+def _weighted_boxes_of_groups(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    n_groups: int,
+    question: Any,
+    rule: Rule,
+) -> LaneBoxes | None:
+    """Compute the box of each group with weights by guessed brackets; see `boxes_of_groups`.
+
+    Reads what `quantiles_of_groups` does, and all elements and weights twice to add them up.
+    """
+    wanted: WantedQuantiles = question.wanted
+    found = (
+        None
+        if isinstance(rule.whis, tuple)
+        else _near_shares(chunks, dtype, n_groups, wanted, rule)
+    )
+    if found is None:
+        return None
+    order, (values, weights, *_), numbers = found
+    n_valid, n_others = order.n_valid, order.n_missing
+    n_left_out = 0 * n_valid
+    if (n_valid + n_others).sum() < numbers.size:
+        n_left_out = _in_bands(numbers, n_groups)[2:].sum(axis=0)
+    group = cupy.where(numbers < n_groups, numbers, -1) + 1  # 0 for no element to add up
+    places = cupy.argsort(group.astype(np.min_scalar_type(n_groups)))
+    stops = numbers.size - n_valid.sum() + np.cumsum(n_valid)
+
+    def moments(near: NDArray[Any]) -> Moments:
+        return moments_of(values.take(places), weights.take(places), stops - n_valid, stops)
+
+    try:
+        return weighted_boxes(order, n_left_out, question, rule, moments)
+    except LookupError:  # a guess was wrong
+        return None
+
+
+def boxes_of_groups(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    n_groups: int,
+    question: LaneOrder,
+    rule: Rule,
+) -> LaneBoxes | None:
+    """Compute the box of each group by guessed brackets; see `reference.runs.boxes_of_groups`.
+
+    Reads elements and codes twice, and sorts a sample, the elements near the quartiles, and those
+    beyond the fences. None if that would not pay, or fails.
+    """
+    if not n_groups:
+        return None
+    if chunks[0].weights is not None:
+        return _weighted_boxes_of_groups(chunks, dtype, n_groups, question, rule)
+    parts, n_left_out = [], np.zeros(n_groups, np.int64)
+    for chunk in chunks:
+        values, codes = joined([elements_of(chunk.values, dtype)[0]]), codes_of(chunk)
+        if chunk.keeps is not None:
+            keeps = joined([keeps_of(chunk)])
+            n_left_out += value_counts([(keeps.view(np.uint8), codes)], n_groups, 2)[:, 0]
+            codes = masked_codes(codes, keeps)
+        parts.append((values, codes))
+    shared = most_shared(cupy.cuda.Device().id)
+    way = source.group_sums(np.dtype(parts[0][0].dtype), n_groups, shared)
+    if way is None:
+        return None
+    tops = cupy.empty(n_groups, np.int32)
+    wait = gathered_ahead(parts, n_groups, np.array(rule.q), rule.whis, tops)
+    if wait is None:
+        return None
+    first = bytes_of_boxes(n_groups)
+    result = cupy.zeros(first + 8 * n_groups * N_SUMS, np.uint8)
+    sums = result[first:].view(np.uint64)
+    start_moments_of_groups(parts, n_groups, tops, sums, way)
+    found = wait()
+    if found is None:
+        return None
+    about, n_missing, candidates = found
+    n_valid, kind = about.n_valid, candidates.dtype
+    # The device has added up meanwhile; sorting waits for it.
+    runs = SortedRuns(
+        kind, n_valid, n_missing, n_left_out, 0 * n_valid, candidates.ordered(), None, None
+    )
+    last = max(n_valid.sum() - 1, 0)
+
+    def places_of(ranks: IntArray) -> IntArray | None:
+        return about.places(np.minimum(ranks, last))
+
+    drawn = draw(runs, question, rule, about.edges, places_of, result)
+    if drawn is None:
+        return None
+    columns, host = drawn
+    if not about.holds(columns["n_low"], columns["n_high"]):
+        return None
+    digits = host[first:].view(np.int64).reshape(n_groups, N_SUMS)
+    mean, deviation = rounded_moments(digits, n_valid + n_missing)
+    return LaneBoxes(**columns, mean=mean, deviation=deviation)
+
+
+def guess_by_weight(
+    sample: Keys,
+    weights: Array,
+    n_groups: int,
+    q: Sequence[float],
+    rate: float,
+    rule: Rule | None = None,
+) -> Brackets | None:
+    """Bracket the elements at some shares of the weight of each group by a sample in order.
+
+    With a `rate`, the share of all elements that is in the sample, brackets hold the windows of the
+    method "linear". With a `rule`, all elements that may be beyond its fences are wanted, too. None
+    if it has no elements of these groups. See `WeightedSample.places`.
+    """
+    stops = sample.stops(n_groups)
+    if not stops[-1]:
+        return None
+    starts = np.append(np.int64(0), stops[:-1])
+    scaled = weights / weights.max()  # so that no sum overflows
+    upto, squares = (_running(each) for each in (scaled, scaled * scaled))
+    edges = on_device(np.stack([starts, stops])).view(np.int64).reshape(2, n_groups, 1)
+    (begin, end), (first, last) = upto.take(edges), squares.take(edges)
+    share, weight, square = on_device(np.array(q)).view(np.float64), end - begin, last - first
+    width = cupy.minimum(rate * square / (weight**2 + (weight == 0)), 1)
+    share = cupy.stack([share * (1 - width), share * (1 - width) + width])
+    wanted = begin + share * weight
+    below = (squares.take(cupy.searchsorted(upto, wanted)) - first).clip(0, square)
+    doubt = PILOT_SIGMA * cupy.sqrt((1 - share) ** 2 * below + share**2 * (square - below)) + 1
+    ends = cupy.stack([wanted[0] - doubt[0], wanted[1] + doubt[1]])
+    lo, hi = cupy.searchsorted(upto, ends).get().reshape(2, n_groups, -1) - 1
+    lo, hi = np.maximum(lo, starts[:, None]) - 1, np.minimum(hi, stops[:, None])
+    if rule is None:
+        return guess_slots(sample.elements_at, stops, lo.ravel(), hi.ravel())
+    return _with_tails(sample, stops, lo, hi, rule)
+
+
+def _with_tails(sample: Keys, stops: IntArray, lo: IntArray, hi: IntArray, rule: Rule) -> Brackets:
+    """Make brackets from positions in a sample, ``(n_groups, n_q)``; want what is beyond fences.
+
+    The elements of a group are all wanted if the sample has too few, or the fences are in its box.
+    """
+    n = np.diff(stops, prepend=0)
+    places = np.stack([lo, hi]).clip(0, len(sample) - 1)
+    least, most = sample.elements_at(places).astype(np.float64).transpose(0, 2, 1)
+    low, high = rule.fence_bounds(least, most)
+    none = 0 * n
+    runs = SortedRuns(sample.dtype, n, none, none, none, sample, None, None)
+    inner, outer = places_inside(runs, np.stack([low[1], high[0]]))
+    first, last = lo.min(axis=1), hi.max(axis=1)
+    is_around = (stops - n <= first) & (last < stops) & (inner <= first) & (outer > last)
+    lo, hi, tails = lo[is_around], hi[is_around], np.stack([inner, outer - 1])[:, is_around]
+    return guess_slots(sample.elements_at, stops, lo.ravel(), hi.ravel(), tails)
+
+
+def _running(terms: Array) -> Array:
+    """Return 0 and the running sums of an array."""
+    sums = cupy.zeros(terms.size + 1, np.float64)
+    cupy.cumsum(terms, out=sums[1:])
+    return sums
