@@ -177,13 +177,15 @@ def _weighted_boxes_of_groups(
     if found is None:
         return None
     order, (values, weights, *_), numbers = found
-    n_valid, n_others = order.n_valid, order.n_missing
-    n_left_out = 0 * n_valid
-    if (n_valid + n_others).sum() < numbers.size:
-        n_left_out = _in_bands(numbers, n_groups)[2:].sum(axis=0)
-    group = cupy.where(numbers < n_groups, numbers, -1) + 1  # 0 for no element to add up
-    places = cupy.argsort(group.astype(np.min_scalar_type(n_groups)))
-    stops = numbers.size - n_valid.sum() + np.cumsum(n_valid)
+    n_valid, n_left_out = order.n_valid, 0 * order.n_valid
+    if (n_valid + order.n_missing).sum() < numbers.size:
+        codes = joined([codes_of(chunk) for chunk in chunks])
+        is_left_out = (numbers >= 2 * n_groups).view(np.uint8)
+        n_left_out = value_counts([(is_left_out, codes)], n_groups, 2)[:, 1]
+    group = cupy.empty(numbers.size, np.min_scalar_type(n_groups))
+    cupy.minimum(numbers.view(np.uint32), n_groups, out=group, casting="unsafe")
+    places = group.argsort()  # those that are not added up are the last
+    stops = np.cumsum(n_valid)
 
     def moments(near: NDArray[Any]) -> Moments:
         return moments_of(values.take(places), weights.take(places), stops - n_valid, stops)

@@ -42,7 +42,6 @@ from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import GatheredRuns, Runs, picked, places_inside
-from dask_gpuselect.maths.tables import ahead
 
 RUN_BOX = source.record("run_boxes.cu", "RunBox")
 EXTREMES = "least", "most", "low", "high"
@@ -225,8 +224,7 @@ def weighted_boxes(
     mean, deviation = moments(near).mean_and_std()
     n_low, n_high = _listed(order, inner, outer, rule.max_fliers)
     n = np.stack([n_low, n_high], axis=1).ravel()
-    listed = at_hand(ahead(np.stack([starts, stops - n_high], axis=1).ravel(), n))
-    at = on_device(listed).view(np.int64)
+    at = _ahead(at_hand(np.stack([starts, stops - n_high], axis=1).ravel()), n)
     weights = there.weights.take(at)
     return LaneBoxes(
         n=order.n_valid + order.n_missing + n_left_out,
@@ -244,6 +242,14 @@ def weighted_boxes(
         most_fliers=rule.max_fliers,
         n_left_out=n_left_out,
     )
+
+
+def _ahead(first: IntArray, n: IntArray) -> Array:
+    """Return `n` consecutive places from each first one on; see `tables.ahead`."""
+    stops = np.cumsum(n)
+    edges = on_device(np.stack([stops, first - (stops - n)])).view(np.int64).reshape(2, -1)
+    places = cupy.arange(int(stops[-1]))
+    return places + edges[1].take(cupy.searchsorted(edges[0], places, side="right"))
 
 
 def _listed(
