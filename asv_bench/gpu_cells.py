@@ -28,7 +28,7 @@ from typing import Any
 from unittest.mock import patch
 
 import dask_gpuselect as dg
-from dask_gpuselect import groups, robust, sorting
+from dask_gpuselect import groups, robust
 
 LEAST, LONG = 0.5, 20.0  # seconds of a row: at least so many are spent, and no more calls after
 
@@ -197,7 +197,7 @@ def of_skewed() -> Iterator[Row]:
 def of_deviations_and_bins() -> Iterator[Row]:
     x = normal(1 << 28)
     yield "mad of 2^28", partial(robust.mad, x), x.sum
-    yield "256 bins of 2^28", partial(sorting.quantile_bins, x, 256), x.sum
+    yield "256 bins of 2^28", partial(dg.quantile_bins, x, 256), x.sum
 
 
 def of_few_weighted_lanes() -> Iterator[Row]:
@@ -250,7 +250,7 @@ def of_sort() -> Iterator[Row]:
     import dask.array as da
 
     x = normal(1 << 30)
-    lazy = sorting.sort(da.from_array(x, chunks=1 << 26))
+    lazy = dg.sort(da.from_array(x, chunks=1 << 26))
     ask = partial(lazy.compute, scheduler="sync")
     yield "sort of 2^30 in 16 chunks, a read is cupy.sort", ask, partial(cp.sort, x)
 

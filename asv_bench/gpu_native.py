@@ -21,7 +21,7 @@ from typing import Any
 from gpu_cells import evenly, normal, seconds
 
 import dask_gpuselect as dg
-from dask_gpuselect import groups, robust, sorting
+from dask_gpuselect import groups, robust
 from dask_gpuselect.kernels.registry import backend_of
 
 BITS = 24
@@ -75,7 +75,7 @@ class Data:
         return self._asked(robust.mad, "mad")
 
     def bins(self) -> Any:
-        return self._asked(sorting.quantile_bins, "quantile_bins", 256)
+        return self._asked(dg.quantile_bins, "quantile_bins", 256)
 
 
 @contextmanager

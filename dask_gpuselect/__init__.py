@@ -65,20 +65,15 @@ __all__ = [
 
 __version__ = "1.0.0rc1"
 
-_SUBPACKAGES = {
-    "distribution": lambda: import_module("dask_gpuselect.distribution"),
-    "groups": lambda: import_module("dask_gpuselect.groups"),
-    "neighbors": lambda: import_module("dask_gpuselect.neighbors"),
-    "robust": lambda: import_module("dask_gpuselect.robust"),
-    "windows": lambda: import_module("dask_gpuselect.windows"),
-}
+_SUBPACKAGES = ("distribution", "groups", "neighbors", "robust", "windows")
 
 
 def __getattr__(name: str) -> ModuleType:
     if name in _SUBPACKAGES:
-        return _SUBPACKAGES[name]()
+        return import_module(f"{__package__}.{name}")
     homes = [] if name.startswith("_") else [*_SUBPACKAGES]
-    advice = (f": type {__name__}.{h}.{name}" for h in homes if name in _SUBPACKAGES[h]().__all__)
+    modules = (import_module(f"{__package__}.{home}") for home in homes)
+    advice = (f": type {home.__name__}.{name}" for home in modules if name in home.__all__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{next(advice, '')}")
 
 
