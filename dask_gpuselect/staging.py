@@ -136,8 +136,7 @@ def to_gpu(x: DaskArray) -> DaskArray:
     x = entered(x)
     meta = cupy.empty((0,) * x.ndim, dtype)
     name = f"to-gpu-{tokenize(x)}"
-    moved: DaskArray = map_blocks(Step("stage", _stage), x, name=name, dtype=dtype, meta=meta)
-    return moved
+    return map_blocks(Step("stage", _stage), x, name=name, dtype=dtype, meta=meta)
 
 
 def _stage(chunk: Any) -> Any:

@@ -79,7 +79,7 @@ def accompanied(
     token = tokenize(x.name, [array.name for array in arrays], names, nodata)
     taken = [_together_if_small(array, x) for array in arrays]
     pack = partial(_packed, stretched=_stretched(matched), nodata=nodata)
-    result: DaskArray = blockwise(
+    result = blockwise(
         Step("pack", pack, _described(x, matched, nodata)),
         index,
         places_of(x),
@@ -141,7 +141,7 @@ def as_one_lane(x: Any) -> Any:
         replace(each, stretched=tuple(axis + 1 for axis in each.stretched))
         for each in Source.of(x).companions
     )
-    lane: DaskArray = map_blocks(
+    lane = map_blocks(
         Step("pack", operator.itemgetter(None), companions),
         x,
         new_axis=0,
@@ -158,8 +158,7 @@ def as_lazy(x: Any) -> DaskArray:
     if isinstance(x, DaskArray):
         return x
     if not isinstance(x, Accompanied):
-        lazy: DaskArray = from_array(x)
-        return lazy
+        return from_array(x)
     packed: DaskArray = accompanied(from_array(x.values), x.keeps, x.weights, labels=x.labels)
     return packed
 

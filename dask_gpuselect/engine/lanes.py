@@ -107,7 +107,7 @@ def _ask(
         return _in_parts(x, own, plan)
     name = f"{label}-{tokenize(x.name, question, shape)}"
     about = {"question": question, "dtype": x.dtype, "shape": shape, "marked": marked}
-    result: DaskArray = blockwise(
+    return blockwise(
         partial(_answer_column, **about, layer=name),
         shape.labels,
         x,
@@ -120,7 +120,6 @@ def _ask(
         dtype=meta.dtype,
         meta=meta,
     )
-    return result
 
 
 # --- What is read ---------------------------------------------------------------------------------
@@ -161,7 +160,7 @@ def _sources(
 def _part(source: DaskArray, axis: int, i: int, n: int, *, is_own: bool) -> DaskArray:
     """Select part `i` of `n` of every chunk; `is_own` as of `_slab`."""
     sizes = tuple(size * (i + 1) // n - size * i // n for size in source.chunks[axis])
-    part: DaskArray = map_blocks(
+    return map_blocks(
         partial(_slab, axis=axis, i=i, n=n, is_own=is_own),
         source,
         name=f"quantile-{'slab' if is_own else 'share'}-{tokenize(source.name, axis, i, n)}",
@@ -169,7 +168,6 @@ def _part(source: DaskArray, axis: int, i: int, n: int, *, is_own: bool) -> Dask
         dtype=source.dtype,
         meta=source._meta,
     )
-    return part
 
 
 def _slab(chunk: Any, *, axis: int, i: int, n: int, is_own: bool) -> Slab:

@@ -69,7 +69,7 @@ def in_moved_tiles(x: DaskArray, axes: tuple[int, ...], how: Scratch) -> DaskArr
     index = tuple(range(x.ndim))
     kind = x._meta.data if isinstance(x._meta, np.ma.MaskedArray) else x._meta
     pack = partial(_packed, names=[each.name for each in carried.companions], kind=kind)
-    tiles: DaskArray = blockwise(
+    tiles = blockwise(
         Step("pack", pack, carried.companions),
         index,
         *(each for array in (values, *moved) for each in (array, index)),
@@ -83,14 +83,13 @@ def in_moved_tiles(x: DaskArray, axes: tuple[int, ...], how: Scratch) -> DaskArr
 
 def _values(source: DaskArray, carried: Carried, how: Scratch) -> DaskArray:
     """Make an array of the elements of each chunk, without its companions."""
-    values: DaskArray = map_blocks(
+    return map_blocks(
         partial(_values_to_move, carried=carried, name=source.name, how=how),
         source,
         name=f"{source.name}-values-to-move-{tokenize(how)}",
         dtype=source.dtype,
         meta=np.empty((0,) * source.ndim, source.dtype),
     )
-    return values
 
 
 def _values_to_move(chunk: Any, *, carried: Carried, name: str, how: Scratch) -> Any:

@@ -53,10 +53,10 @@ Seed = Hashable
 
 # The arrays of the engine, and what makes them: `dask.array` has others where it has expressions.
 DaskArray = core.Array
-blockwise: Callable[..., Any] = core.blockwise
-elemwise: Callable[..., Any] = core.elemwise
-from_array: Callable[..., Any] = core.from_array
-map_blocks: Callable[..., Any] = core.map_blocks
+blockwise: Callable[..., DaskArray] = core.blockwise
+elemwise: Callable[..., DaskArray] = core.elemwise
+from_array: Callable[..., DaskArray] = core.from_array
+map_blocks: Callable[..., DaskArray] = core.map_blocks
 optimize: Callable[..., Any] = optimization.optimize
 Graph = HighLevelGraph
 
@@ -344,13 +344,12 @@ def _in_one(key: Key, tasks: Mapping[Key, GraphNode]) -> GraphNode:
     """Return the task of a key, with the tasks that it needs nested in it."""
     task = tasks[key]
     inner = {each: _in_one(each, tasks) for each in task.dependencies if each in tasks}
-    joined: GraphNode = nested(task, inner, key)
-    return joined
+    return nested(task, inner, key)
 
 
-def nested(task: GraphNode, inner: dict[Key, Any], key: Key) -> Any:
+def nested(task: GraphNode, inner: dict[Key, Any], key: Key) -> GraphNode:
     """Put tasks in place of those keys of a task; it reads data if one of them does, as in dask."""
-    joined = task.substitute(inner, key=key)
+    joined: GraphNode = task.substitute(inner, key=key)
     if isinstance(joined, Task):
         joined._data_producer = any(each.data_producer for each in (task, *inner.values()))
     return joined

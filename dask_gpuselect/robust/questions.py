@@ -253,7 +253,7 @@ class DeviationQuestion(Question, LaneQuestion):
             meta=meta_from_array(x._meta, dtype=self.dtype),
         )
         unscaled = ask(distances, self.distances, False)
-        deviations: DaskArray = map_blocks(
+        return map_blocks(
             partial(_finished, question=self),
             unscaled,
             median,
@@ -261,7 +261,6 @@ class DeviationQuestion(Question, LaneQuestion):
             dtype=self.dtype,
             meta=unscaled._meta,
         )
-        return deviations
 
 
 @quiet()

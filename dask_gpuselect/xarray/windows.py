@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
 
-from dask_gpuselect.arguments import too_many, unexpected
+from dask_gpuselect.arguments import public
 from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.quantiles.documentation import as_method
 from dask_gpuselect.routing import replaces
@@ -40,27 +40,16 @@ KEEP_ATTRS = inspect.Parameter("keep_attrs", inspect.Parameter.KEYWORD_ONLY, def
 def _statistic(statistic: str, about_it: str) -> Callable[..., Any]:
     """Return the method for a statistic of each window, by its name in `Rolling`."""
 
-    def method(self: ExactRolling, *args: Any, **how: Any) -> Any:
-        if len(args) > len(first):
-            raise too_many(statistic, first, [each for each in own if each not in first])
-        for each in how:
-            if each not in own:
-                raise unexpected(statistic, each)
-        try:
-            about = signature.bind(self, *args, **how).arguments
-        except TypeError as error:
-            raise TypeError(f"{statistic}(): {error}") from None
-        given = {name: about[name] for name in own if name in about}
-        keep_attrs = given.pop("keep_attrs", None)
-        shares = (shares_of(given[name]) for name in first)
-        return self._answered(statistic, keep_attrs, given, *shares)
+    def method(
+        self: ExactRolling, q: Any = None, *, keep_attrs: bool | None = None, **how: Any
+    ) -> Any:
+        shares = None
+        if statistic == "quantile":
+            how["q"], shares = q, shares_of(q)
+        return self._answered(statistic, keep_attrs, how, shares)
 
     every, summary = getattr(Rolling, statistic), f"Return {about_it}."
-    made = as_method(method, every, "ExactRolling", summary, more=[KEEP_ATTRS])
-    signature = inspect.signature(made)
-    own = [*signature.parameters][1:]
-    first = [name for name in own if name == "q"]
-    return made
+    return public()(as_method(method, every, "ExactRolling", summary, more=[KEEP_ATTRS]))
 
 
 class ExactRolling(Advising):

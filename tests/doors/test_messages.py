@@ -274,7 +274,7 @@ MISTAKES: Refusals = {
             lambda: DF.exact.groupby("v").count(1)
         ),
         "mad() takes no further ... scale=, keep_attrs=": lambda: A.exact.rolling(time=3).mad("t"),
-        "quantile(): multiple values": lambda: A.exact.rolling(time=3).quantile(0.5, q=0.5),
+        "quantile() got multiple values": lambda: A.exact.rolling(time=3).quantile(0.5, q=0.5),
         "mad() needs the argument x": lambda: mad(scale=1.0),  # type: ignore[call-overload]
         "type a.median(), a.explain(q) or another": lambda: explain(groupby(X, [0, 1] * 6, 0)),
     },
