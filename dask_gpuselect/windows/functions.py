@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -348,6 +347,19 @@ def _asked(
     is_one = is_scalar or name == "iqr"
     if name == "count":
         return reaches, None, is_one
+    is_spread = name in ("mad", "iqr")
+    if is_spread and source.kind in ("mM" if name == "mad" else "bmM"):
+        raise TypeError(
+            f"{name} needs numbers, not {source}: pass x.astype('int64'), if none is NaT"
+        )
+    result = dtype = result_dtype(source, method, weak_q=is_weak(q), q_dtype=precision_of(q))
+    if name == "iqr" and source.kind == "f" and not method.discrete:
+        dtype = np.dtype(np.float64)  # the difference of its quantiles is rounded once
+    factor = 1.0
+    if is_spread:
+        result = source.newbyteorder("=") if source.kind == "f" else np.dtype(np.float64)
+        about_scale = (NORMAL_MAD, result) if name == "mad" else (NORMAL_IQR, np.dtype(np.float64))
+        factor = scale_factor(scale, *about_scale)
     may_lack = (
         not is_whole
         or isinstance(reaches, RowWindows)
@@ -358,41 +370,11 @@ def _asked(
             if reach != Halo(0, 0, reach.step)
         )
     )
-    question = _question(name, shares, method, source, q, omits=omits, scale=scale)
-    if may_lack and question.result.kind in "bui":
-        question = replace(question, result=np.dtype(np.float64))
-    question = replace(question, least=least, deviates=name == "mad", is_gap=name == "iqr")
-    return reaches, question, is_one
-
-
-def _question(
-    name: str,
-    shares: Any,
-    method: Method,
-    source: np.dtype[Any],
-    q: Any,
-    *,
-    omits: bool,
-    scale: float | str,
-) -> WindowQuestion:
-    """Return the quantiles of a statistic, as if no window lacked elements."""
-    is_spread = name in ("mad", "iqr")
-    if is_spread and source.kind in ("mM" if name == "mad" else "bmM"):
-        raise TypeError(
-            f"{name} needs numbers, not {source}: pass x.astype('int64'), if none is NaT"
-        )
-    how: dict[str, Any] = {"weak_q": is_weak(q), "q_dtype": precision_of(q)}
-    dtype = result_dtype(source, method, **how)
-    if name == "iqr" and source.kind == "f" and not method.discrete:
-        dtype = np.dtype(np.float64)  # the difference of its quantiles is rounded once
-    about = tuple(shares.tolist()), method.name, omits
-    if not is_spread:
-        return WindowQuestion(*about, source, dtype, dtype)
-    result = source.newbyteorder("=") if source.kind == "f" else np.dtype(np.float64)
-    about_scale = (NORMAL_MAD, result) if name == "mad" else (NORMAL_IQR, np.dtype(np.float64))
-    factor = scale_factor(scale, *about_scale)
-    source = dtype if name == "mad" else source
-    return WindowQuestion(*about, source, dtype, result, scale=factor)
+    if may_lack and result.kind in "bui":
+        result = np.dtype(np.float64)
+    about = tuple(shares.tolist()), method.name, omits, dtype if name == "mad" else source, dtype
+    how: dict[str, Any] = {"deviates": name == "mad", "is_gap": name == "iqr", "scale": factor}
+    return reaches, WindowQuestion(*about, result, least=least, **how), is_one
 
 
 # --- Windows along axes ---------------------------------------------------------------------------
