@@ -205,11 +205,8 @@ FILL_ROWS = "fill the masked elements first, or leave out their rows"
 
 def as_dtype(values: NDArray[Any], dtype: np.dtype[Any], *, copy: bool = True) -> NDArray[Any]:
     """Convert selected elements, of `selection_dtype`, back to the dtype of the data."""
-    return (
-        values.view(dtype.newbyteorder("="))
-        if dtype.kind in "bMm"
-        else values.astype(dtype.newbyteorder("="), copy=copy)
-    )
+    native = dtype.newbyteorder("=")
+    return values.view(native) if dtype.kind in "bMm" else values.astype(native, copy=copy)
 
 
 def check_not_masked(array: Any, advice: str = FILL_ELEMENTS, name: str = "") -> None:

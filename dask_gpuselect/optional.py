@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 # The name of each package, and the arguments of `pip install`. They work even if this package was
 # not installed from an index.
 PACKAGES = {
+    "matplotlib": ("matplotlib", "matplotlib"),
     "pandas": ("pandas", "'dask[dataframe]'"),
     "pyarrow": ("PyArrow", "'dask[dataframe]'"),
     "scipy": ("SciPy", "scipy"),
@@ -122,10 +123,8 @@ def needs(package: str, feature: str, *, but: str = "") -> Iterator[None]:
 
 def axes(ax: Any) -> Any:
     """Return the given axes or those of a new figure; raise an ImportError without matplotlib."""
-    try:
+    with needs("matplotlib", "plot"):
         from matplotlib import pyplot
-    except ImportError as error:
-        raise ImportError("plot needs matplotlib: pip install matplotlib") from error
     return pyplot.subplots()[1] if ax is None else ax
 
 

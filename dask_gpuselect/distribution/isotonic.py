@@ -114,14 +114,10 @@ def isotonic_regression(
                 "weights must be positive and finite: leave out the elements whose weights are "
                 "not, as by y[weights > 0]"
             )
-        # Scaled down only as far as a finite sum needs, so that few become 0.
-        weights = (
-            scaled(weights, -max(0, exponent_of(weights) + len(y).bit_length() - 1022))
-            if len(y)
-            else None
-        )
     if len(y) == 0:
         return y
+    if weights is not None:  # scaled down only as far as a finite sum needs, so that few become 0
+        weights = scaled(weights, -max(0, exponent_of(weights) + len(y).bit_length() - 1022))
     if increasing:
         return LOSSES[loss](y, weights)
     return LOSSES[loss](y[::-1], None if weights is None else weights[::-1])[::-1]

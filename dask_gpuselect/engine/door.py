@@ -72,11 +72,8 @@ def entered(
 
 
 def _enter_masked(chunk: Any, declared: tuple[ChunkPlace, tuple[float, ...]], *, check: Any) -> Any:
-    keeps = (
-        None
-        if isinstance(chunk, np.ndarray) and np.ma.getmask(chunk) is np.ma.nomask
-        else ~np.ma.getmaskarray(chunk)
-    )
+    is_whole = isinstance(chunk, np.ndarray) and np.ma.getmask(chunk) is np.ma.nomask
+    keeps = None if is_whole else ~np.ma.getmaskarray(chunk)
     return Accompanied(check(np.ma.getdata(chunk), declared), keeps)
 
 

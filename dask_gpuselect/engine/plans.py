@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
@@ -195,11 +195,13 @@ class Plan:
         return "\n".join(f"{name:{width}}  {text}" for name, text in self.rows.items())
 
     def _repr_html_(self) -> str:
-        rows = (
-            f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>"
-            for name, text in self.rows.items()
-        )
-        return f"<table>{''.join(rows)}</table>"
+        return html_table(self.rows)
+
+
+def html_table(rows: Mapping[str, str]) -> str:
+    """Return a table for notebooks that has a row for each name with its text."""
+    each = (f"<tr><th>{escape(name)}</th><td>{escape(rows[name])}</td></tr>" for name in rows)
+    return f"<table>{''.join(each)}</table>"
 
 
 def _shown_bytes(n: int) -> str:

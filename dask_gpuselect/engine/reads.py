@@ -40,7 +40,7 @@ from dask_gpuselect.engine.source import (
     reached,
     stays_in_place,
 )
-from dask_gpuselect.quiet import outside, quiet
+from dask_gpuselect.quiet import outside, quietly
 
 ChunkPlace = tuple[int, ...]
 """Place of a chunk in the grid of chunks."""
@@ -191,7 +191,7 @@ def each_if_needed(
     needs = {place: _needs(read, refs) for place, read in reads.apart.items()}
     results = [TaskRef((single.name,)) for single in singles]
     takes = [reads.apart, needs, {place: place for place in needs}, *results]
-    run = partial(_run, partial(function, **arguments), wants, instead)
+    run = quietly(partial(_run, partial(function, **arguments), wants, instead))
     tasks = tasks_of_each(run, name, x.numblocks, takes)
     # The layers that read stay out of the graph: with one more consumer, dask would not fuse them.
     resident = [in_place(array) for array in reads.arrays]
@@ -245,7 +245,7 @@ def several_if_needed(
     for i, (places, *more) in enumerate(calls):
         some = tuple(reads.of_places[place] for place in places)
         needs = List(*(List(*map(TaskRef, read.needs)) for read in some))
-        tasks[name, i] = Task((name, i), _run_several, function, some, needs, *more)
+        tasks[name, i] = Task((name, i), quietly(_run_several), function, some, needs, *more)
     resident = Graph.merge(*map(in_place, reads.arrays))
     annotations = next(iter(reads.annotations), None)
     graph, above = merged(*given, graph=resident), {each.name for each in given}
@@ -256,8 +256,7 @@ def several_if_needed(
 def _run_several(
     function: Callable[..., Any], reads: Sequence[Read], values: list[list[Any]], *more: Any
 ) -> Any:
-    with quiet():
-        return function(list(map(Reader, reads, values)), *more)
+    return function(list(map(Reader, reads, values)), *more)
 
 
 def _run(
@@ -269,8 +268,7 @@ def _run(
     place: Any,
     *results: Any,
 ) -> Any:
-    with quiet():
-        return function(Reader(read, values)(), *results, place) if wants(*results) else instead
+    return function(Reader(read, values)(), *results, place) if wants(*results) else instead
 
 
 @dataclass(frozen=True)

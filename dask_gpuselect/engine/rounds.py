@@ -346,28 +346,18 @@ def _gathered(chunk: Any, progress: Progress, place: Any, *, dtype: np.dtype[Any
 
 
 def _resolved(
-    parts: list[Tally | None], *, progress: Progress, question: ElementQuestion, **how: Any
+    parts: list[Tally | None], *, progress: Progress, question: ElementQuestion, strategy: Strategy
 ) -> Resolved | None:
     """Resolve a question from the elements of a strategy; None if any of them is missing."""
-    progress = _with_candidates(parts, progress=progress, **how)
+    elements, tally, n = progress.elements, merge_all(parts), (progress.n_valid, progress.n_missing)
+    if tally is not None:
+        if tally.n_valid != progress.n_valid:
+            raise contradiction()
+        tally = replace(tally, candidates=kernels.ordered(tally.candidates, strategy))
+        ranks = np.unique([[known.first, known.last] for known in progress.gathered])
+        selected = order_statistics(brackets_of(progress.gathered), tally, ranks)
+        elements = elements | dict(zip(ranks.tolist(), selected, strict=True))
     wanted = {rank for each in progress.wanted for rank in (each.known.first, each.known.last)}
-    if not wanted <= progress.elements.keys():
+    if not wanted <= elements.keys():
         return None
-    selected = Selected(progress.n_valid, progress.n_missing, progress.elements)
-    return Resolved(question.answer_by(progress.n_valid, progress.n_missing, selected.at), None)
-
-
-def _with_candidates(
-    parts: list[Tally | None], *, progress: Progress, strategy: Strategy
-) -> Progress:
-    tally = merge_all(parts)
-    if tally is None:
-        return progress
-    wanted = progress.gathered
-    tally = replace(tally, candidates=kernels.ordered(tally.candidates, strategy))
-    ranks = np.unique([[known.first, known.last] for known in wanted])
-    if tally.n_valid != progress.n_valid:
-        raise contradiction()
-    selected = order_statistics(brackets_of(wanted), tally, ranks)
-    elements = progress.elements | dict(zip(ranks.tolist(), selected, strict=True))
-    return replace(progress, elements=elements)
+    return Resolved(question.answer_by(*n, Selected(*n, elements).at), None)

@@ -23,7 +23,7 @@ from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.engine.asking import Asking, ask
 from dask_gpuselect.engine.expressions import as_source, is_lazy_array
 from dask_gpuselect.engine.groups import Grouped, Grouping
-from dask_gpuselect.engine.plans import Plan
+from dask_gpuselect.engine.plans import Plan, html_table
 from dask_gpuselect.groups.counts import LaneCounts
 from dask_gpuselect.groups.labels import (
     as_kind,
@@ -201,10 +201,9 @@ class GroupBy(Advising):
         if not self._grouping.is_lazy:
             names = [str(name) for name in itertools.islice(self.groups, SHOWN)]
             rows["names"] = ", ".join(names) + (", ..." if len(self) > SHOWN else "")
-        cells = (f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
         known = getattr(self._array, "_repr_html_", None)  # NumPy's arrays have none
         shown = known() if known else f"<code>{escape(repr(self._array))}</code>"
-        return f"<table>{''.join(cells)}</table>{shown}"
+        return html_table(rows) + shown
 
     def __len__(self) -> int:
         return len(self.groups)

@@ -190,7 +190,7 @@ class LazyRows:
         self.marks: list[tuple[int, ...] | None] = [None] * x.numblocks[0]
         self.sizes = [-1] * x.numblocks[0]
         if math.isnan(sum(x.chunks[0]) + sum(y.chunks[0])):
-            self.sizes = self.run(_size, _join_sizes)
+            self.sizes = self.run(_size, np.concatenate).tolist()
         else:
             self.sizes = list(x.chunks[0])
 
@@ -249,14 +249,9 @@ def _of_rows(x: Any, y: Any, own: Own, *, function: Callable[..., Any], **argume
     return function(x, y[:, 0], **arguments)
 
 
-def _size(x: Any, y: Any, own: None) -> list[int]:
+def _size(x: Any, y: Any, own: None) -> IntArray:
     """Return the number of rows of a chunk."""
-    return [len(x)]
-
-
-def _join_sizes(parts: list[list[int]]) -> list[int]:
-    """Concatenate the numbers of rows of chunks."""
-    return [size for part in parts for size in part]
+    return np.array([len(x)])
 
 
 # --- One read, of rows that were not read before --------------------------------------------------
