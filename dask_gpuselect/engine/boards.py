@@ -86,7 +86,8 @@ class Board:
     def put(self, chunk: int, cuts: Cuts) -> Guess:
         """Post the cuts of a chunk, by its number, and return the current guess."""
         with self._lock:
-            if self._is_done or chunk in self._cuts_of:
+            is_final = min(self.n_chunks, MOST_SAMPLED) < max(self._next, len(self._cuts_of) + 1)
+            if is_final or chunk in self._cuts_of:
                 return self.guess
             self._cuts_of[chunk] = self._thinned(cuts)
             is_due = len(self._cuts_of) >= self._next and not self._is_guessing
@@ -114,11 +115,6 @@ class Board:
         if not is_alone or not self._are_alike:
             return self.guess
         return ChunkSample(cuts, np.zeros(1, np.int64), self.n_chunks).guess_alone(self.keep)
-
-    @property
-    def _is_done(self) -> bool:
-        """True if the guess is final."""
-        return min(self.n_chunks, MOST_SAMPLED) < max(self._next, len(self._cuts_of) + 1)
 
     def drop_ruler(self, ruler: Ruler) -> None:
         """Stop measuring chunks by a ruler that was too coarse for one of them."""

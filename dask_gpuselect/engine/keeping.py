@@ -176,7 +176,7 @@ def _first_why(reads: Reads, own: Mapping[str, Callable[[], bool]]) -> str:
         # the persisted data of all chunks of its group.
         "chunks are made of persisted data": lambda: reads.take_futures,
         # Tasks that several chunks share would run once for each of these chunks.
-        "chunks share work": lambda: not reads.are_apart,
+        "chunks share work": lambda: bool(reads.shared),
         "tasks that load have different annotations": lambda: len(reads.annotations) > 1,
     }
     return next((why for why, holds in whys.items() if holds()), "")
@@ -275,10 +275,9 @@ def room_for(expected: float) -> int:
     return int(ROOM * expected) + LEAST_ROOM
 
 
-def cuts_of(group: FirstPartial, *, i: int) -> Cuts:
+def cuts_of(group: FirstPartial, *, i: int) -> Any:
     """Return the cuts of the i-th array in a group of chunks."""
-    cuts: Cuts = group.cuts[i]
-    return cuts
+    return group.cuts[i]
 
 
 # --- Load 2 -------------------------------------------------------------------------------------

@@ -185,12 +185,6 @@ class _Lanes:
         return ANSWER_BYTES * self.question.slots.n * self.question.n_answers
 
     @property
-    def block_bytes(self) -> int:
-        """The bytes of a block of the answer: 8 for each number, or more if elements have more."""
-        each = max(8, self.x.dtype.itemsize) * self.question.slots.n * self.question.n_answers
-        return known_bytes(self.n_lanes * each)
-
-    @property
     def takes_passes(self) -> bool:
         """True if columns can be read in passes: by groups, only those with steps of their own."""
         is_grouped = isinstance(self.question, GroupedLanes)
@@ -229,7 +223,9 @@ def plan_lanes(
     plan = _plan_columns(lanes)
     if plan.task_bytes < 0:
         return plan
-    return replace(plan, task_bytes=max(plan.task_bytes, lanes.block_bytes))
+    # A block of the answer has 8 bytes for each number, or more if elements have more.
+    each = max(8, lanes.x.dtype.itemsize) * question.slots.n * question.n_answers
+    return replace(plan, task_bytes=max(plan.task_bytes, known_bytes(lanes.n_lanes * each)))
 
 
 def _plan_columns(lanes: _Lanes) -> LanePlan:

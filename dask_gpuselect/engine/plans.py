@@ -477,8 +477,7 @@ def stays_on_device(arrays: Sequence[DaskArray], questions: Sequence[Question]) 
 
 
 def _copied_bytes(x: DaskArray, question: Question) -> float:
-    n_bytes: float = _root_bytes(x, question)[1]
-    return n_bytes * float(x.size)
+    return _root_bytes(x, question)[1] * float(x.size)
 
 
 def _root_bytes(x: DaskArray, question: Question) -> tuple[int, int]:

@@ -106,11 +106,6 @@ class Reads:
             if n_places[key] > 1 and not isinstance(task, DataNode)
         }
 
-    @property
-    def are_apart(self) -> bool:
-        """True if no task serves several places."""
-        return not self.shared
-
     @cached_property
     def once(self) -> dict[Key, Read]:
         """The tasks that run once for all places: shared ones, and those that read shuffles."""

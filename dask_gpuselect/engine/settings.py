@@ -175,8 +175,7 @@ def n_bytes(name: str, chosen: str | int | None = None) -> int:
     `chosen` serves a setting without a default, because its best value depends on the chunks.
     """
     assert SETTINGS[name][0] is SIZE
-    n: int = _value(name, chosen)
-    return n
+    return int(_value(name, chosen))
 
 
 def directory(name: str) -> str | None:
@@ -192,8 +191,7 @@ def directory(name: str) -> str | None:
 def number(name: str, chosen: int) -> int:
     """Return the setting `dask_gpuselect.<name>`, 1 or more; `chosen` if it is not set."""
     assert SETTINGS[name][0] is NUMBER
-    n: int = _value(name, chosen)
-    return n
+    return int(_value(name, chosen))
 
 
 def _bytes(value: Any) -> int | None:

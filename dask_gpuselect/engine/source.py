@@ -380,15 +380,14 @@ class Source(DaskArray):
         mask = (Companion("keeps", np.dtype(bool)),) if is_masked else ()
         return self.made_by.companions if self.made_by.does == "pack" else mask
 
-    @property
-    def companion_bytes(self) -> int:
-        """Return the bytes of the companions of an element, without labels and broadcast ones."""
-        whole = (each for each in self.companions if not each.stretched)
-        return sum(each.dtype.itemsize for each in whole if each.name != "labels")
-
     def element_bytes(self, dtype: np.dtype[Any] | None = None) -> int:
-        """Return the bytes of an element with its companions, as `dtype` if that is given."""
-        return int((self.dtype if dtype is None else dtype).itemsize) + self.companion_bytes
+        """Return the bytes of an element with its companions, as `dtype` if that is given.
+
+        Labels and companions that are broadcast do not count.
+        """
+        whole = (each for each in self.companions if not each.stretched and each.name != "labels")
+        n_bytes = sum(each.dtype.itemsize for each in whole)
+        return n_bytes + int((self.dtype if dtype is None else dtype).itemsize)
 
     @cached_property
     def is_on_device(self) -> bool:

@@ -40,18 +40,17 @@ class SplitterQuestion(Question):
 
     def starts(self, n: int) -> IntArray:
         """Compute the first ranks of all chunks but the first, among n elements, for this part."""
-        i, n_parts = self.part
-        return np.array_split(self._all_starts(n), n_parts)[i]
-
-    def _all_starts(self, n: int) -> IntArray:
         if self.sizes is None:
-            return np.array([i * n // self.n_chunks for i in range(1, self.n_chunks)], np.int64)
-        if sum(self.sizes) != n:
+            starts = np.array([i * n // self.n_chunks for i in range(1, self.n_chunks)], np.int64)
+        elif sum(self.sizes) != n:
             raise ValueError(
                 f"the shape of the array says {sum(self.sizes)} elements, and its chunks have {n}: "
                 "give the array the right chunks"
             )
-        return np.cumsum(self.sizes[:-1], dtype=np.int64)
+        else:
+            starts = np.cumsum(self.sizes[:-1], dtype=np.int64)
+        i, n_parts = self.part
+        return np.array_split(starts, n_parts)[i]
 
     @property
     def n_answers(self) -> int:

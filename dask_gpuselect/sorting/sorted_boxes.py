@@ -214,19 +214,17 @@ def _is_nan(value: Any) -> bool:
 
 
 def _starts(ends: list[SortedPart]) -> IntArray:
-    """Return the rank of the first element of each chunk, and the number of all elements."""
-    _check_ascending(ends)
-    return np.append(np.int64(0), np.cumsum([each.n for each in ends], dtype=np.int64))
+    """Return the rank of the first element of each chunk, and the number of all elements.
 
-
-def _check_ascending(ends: list[SortedPart]) -> None:
-    """Raise unless the ends of the chunks ascend."""
+    Raise unless the ends of the chunks ascend.
+    """
     filled = [each for each in ends if each.n or each.n_nan]
     for one, other in pairwise(filled):
         if other.n and (one.n_nan or one.last > other.first):
             raise ValueError(
                 "ordered is not sorted, because the ends of its chunks do not ascend: pass sort(x)"
             )
+    return np.append(np.int64(0), np.cumsum([each.n for each in ends], dtype=np.int64))
 
 
 def _wanted(starts: IntArray, q: tuple[float, ...]) -> Ranks:

@@ -106,15 +106,12 @@ class LinearBins:
         first, last = self.lo, self.hi + 1
         while first < last:
             middle = (first + last) // 2
-            if self._bin(middle) >= i:
+            place = (VALUE.coordinate(middle, self.dtype) - self.start) * self.slope
+            if min(int(place), self.n_bins - 1) >= i:
                 last = middle
             else:
                 first = middle + 1
         return first
-
-    def _bin(self, key: int) -> int:
-        place = (VALUE.coordinate(key, self.dtype) - self.start) * self.slope
-        return min(int(place), self.n_bins - 1)
 
 
 @dataclass(frozen=True)

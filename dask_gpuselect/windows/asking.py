@@ -17,7 +17,7 @@ from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.kernels.radix import check_kind
 from dask_gpuselect.maths.windows import Frame, RowWindows
-from dask_gpuselect.windows.questions import WindowQuestion, answer_windows
+from dask_gpuselect.windows.questions import WindowQuestion, answer_windows, form_of
 
 # Each element beyond the ends has an index in the graph, and each turn at an end a slice of each
 # chunk. With three chunks of 20 elements, 10^6 took 15 s, and 10^8 all memory.
@@ -111,17 +111,9 @@ def _windows(
                 f"along axis {axis}: pass a window of at most {max(n, FARTHEST)}, or for rolling "
                 "boundary=None"
             )
-    new_axes = () if is_one or question is None else (question.n_answers,)
-    result = np.dtype(np.int64) if question is None else question.result
-    windows: Callable[[Any], Any] = partial(
-        answer_windows,
-        frame=frame_of(reaches, footprint),
-        question=question,
-        dtype=dtype,
-        result=result,
-        new_axes=new_axes,
-    )
-    return windows, result, new_axes
+    how: dict[str, Any] = {"question": question, "dtype": dtype, "is_one": is_one}
+    windows = partial(answer_windows, frame=frame_of(reaches, footprint), **how)
+    return windows, *form_of(question, is_one=is_one)
 
 
 def _plan(x: DaskArray, reaches: Sequence[Halo], answer_bytes: int) -> Plan:

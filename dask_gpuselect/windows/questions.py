@@ -75,14 +75,17 @@ def _gap(pair: Any) -> Any:
     return namespace(pair).asarray(gap)
 
 
+def form_of(
+    question: WindowQuestion | None, *, is_one: bool
+) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Return the dtype of answers, and the size of their axis for several quantiles, if any."""
+    if question is None:
+        return np.dtype(np.int64), ()
+    return question.result, () if is_one else (question.n_answers,)
+
+
 def answer_windows(
-    chunk: Any,
-    *,
-    frame: Frame,
-    question: WindowQuestion | None,
-    dtype: np.dtype[Any],
-    result: np.dtype[Any],
-    new_axes: tuple[int, ...],
+    chunk: Any, *, frame: Frame, question: WindowQuestion | None, dtype: np.dtype[Any], is_one: bool
 ) -> Any:
     """Answer all windows of a padded chunk.
 
@@ -92,15 +95,16 @@ def answer_windows(
     frame : Frame
     question : WindowQuestion or None
         None asks how many valid elements there are.
-    dtype, result : dtype
-        Of the elements, and of the answers.
-    new_axes : tuple of int
-        Size of the axis for several quantiles, if there is one.
+    dtype : dtype
+        Of the elements.
+    is_one : bool
+        Whether answers have no axis for several quantiles.
     """
     shape = frame.shape(tuple(chunk.shape))
     if 0 in shape:
+        result, new_axes = form_of(question, is_one=is_one)
         return like(np.empty((*new_axes, *shape), result), values_of(chunk))
     if question is None:
         return kernels.windows.valid_counts(chunk, frame)
     answers = kernels.answer_windows(chunk, dtype, frame, question)
-    return answers if new_axes else answers[0]
+    return answers[0] if is_one else answers

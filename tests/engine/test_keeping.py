@@ -130,8 +130,8 @@ def test_layers_show_that_chunks_share_no_work(monkeypatch: pytest.MonkeyPatch) 
     assert not any(layer.is_materialized() for layer in made.dask.layers.values())
     for way in (reads.stays_in_place, lambda _: False):
         monkeypatch.setattr(reads, "stays_in_place", way)
-        assert all(Reads(*each).are_apart for each in apart)
-        assert not any(Reads(*each).are_apart for each in shares)
+        assert not any(Reads(*each).shared for each in apart)
+        assert all(Reads(*each).shared for each in shares)
 
 
 # --- Where it is kept ---------------------------------------------------------------------------
