@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import concatenate, is_array, like, namespace, to_host, usual
 from dask_gpuselect.engine.door import entered
-from dask_gpuselect.engine.graphs import in_one_place, places_of, tasks_of_each
+from dask_gpuselect.engine.graphs import in_one_place, packed_by, places_of, tasks_of_each
 from dask_gpuselect.engine.source import (
     Companion,
     DaskArray,
     Source,
     Step,
-    blockwise,
     extended,
     from_array,
     itself,
@@ -75,24 +74,11 @@ def accompanied(
     x = Source.of(x)
     matched = {name: _matched(array, x, name) for name, array in companions.items()}
     arrays = list(matched.values())
-    index = tuple(range(x.ndim))
     token = tokenize(x.name, [array.name for array in arrays], names, nodata)
     taken = [_together_if_small(array, x) for array in arrays]
     pack = partial(_packed, stretched=_stretched(matched), nodata=nodata)
-    result = blockwise(
-        Step("pack", pack, _described(x, matched, nodata)),
-        index,
-        places_of(x),
-        index,
-        x,
-        index,
-        *(each for array in taken for each in (array, index[: array.ndim])),
-        name=f"with-companions-{token}",
-        align_arrays=False,
-        dtype=x.dtype,
-        meta=x._meta,
-    )
-    return Source.of(DaskArray(result.dask, result.name, x.chunks, meta=x._meta))
+    step, grids = Step("pack", pack, _described(x, matched, nodata)), [places_of(x), x, *taken]
+    return Source.of(packed_by(step, x, grids, f"with-companions-{token}", x.chunks))
 
 
 # The names of arguments, as fields of `Accompanied`.

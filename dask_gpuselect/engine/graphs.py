@@ -39,6 +39,7 @@ from dask_gpuselect.engine.source import (
     steps_of,
     without_turn,
 )
+from dask_gpuselect.engine.source import blockwise as array_blockwise
 from dask_gpuselect.quiet import quietly
 
 MERGE_EVERY = 32  # parts that a merge takes; dask's default of 4 makes three times as many tasks
@@ -202,6 +203,18 @@ def _taken(each: Any, place: tuple[int, ...]) -> Any:
 def places_of(x: DaskArray) -> ArrayBlockIdDep:
     """Return the place of each block in the grid, as an argument of `dask.array.blockwise`."""
     return ArrayBlockIdDep(x.chunks)
+
+
+def packed_by(
+    pack: Step, x: DaskArray, grids: Sequence[Any], name: str, chunks: tuple[Any, ...]
+) -> DaskArray:
+    """Pack the blocks of several grids at each place to one chunk of an array like `x`."""
+    index = tuple(range(x.ndim))
+    pairs = itertools.chain.from_iterable((each, index[: len(each.numblocks)]) for each in grids)
+    made = array_blockwise(
+        pack, index, *pairs, name=name, align_arrays=False, dtype=x.dtype, meta=x._meta
+    )
+    return DaskArray(made.dask, name, chunks, meta=x._meta)
 
 
 # --- A check of every chunk ---------------------------------------------------------------------

@@ -24,6 +24,7 @@ from dask_gpuselect.arrays import in_kind, to_host
 from dask_gpuselect.engine.columns import first_load
 from dask_gpuselect.engine.graphs import (
     is_on_a_worker,
+    packed_by,
     worker_directory,
     worker_memory,
     workers_here,
@@ -43,7 +44,6 @@ from dask_gpuselect.engine.source import (
     Step,
     Task,
     TaskRef,
-    blockwise,
     extended,
     map_blocks,
 )
@@ -66,19 +66,11 @@ def in_moved_tiles(x: DaskArray, axes: tuple[int, ...], how: Scratch) -> DaskArr
     chunks = tuple(tuple(cut.stop - cut.start for _, cut in each) for each in cuts)
     values = _moved(_values(source, carried, how), chunks, how)
     moved = [_moved(_companion(source, carried, c), chunks, how) for c in carried.companions]
-    index = tuple(range(x.ndim))
     kind = x._meta.data if isinstance(x._meta, np.ma.MaskedArray) else x._meta
     pack = partial(_packed, names=[each.name for each in carried.companions], kind=kind)
-    tiles = blockwise(
-        Step("pack", pack, carried.companions),
-        index,
-        *(each for array in (values, *moved) for each in (array, index)),
-        name=f"{source.name}-moved-{tokenize(axes, how)}",
-        align_arrays=False,
-        dtype=x.dtype,
-        meta=x._meta,
-    )
-    return DaskArray(tiles.dask, tiles.name, chunks, meta=x._meta)
+    step = Step("pack", pack, carried.companions)
+    name = f"{source.name}-moved-{tokenize(axes, how)}"
+    return packed_by(step, x, [values, *moved], name, chunks)
 
 
 def _values(source: DaskArray, carried: Carried, how: Scratch) -> DaskArray:
