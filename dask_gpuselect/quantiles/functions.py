@@ -301,8 +301,7 @@ def quantile() -> None:
     IndexError
         For an empty array: at the call if its size is known, else while computing. For integers
         that are all left out, with a method that chooses an element. Never with `fill_value`.
-    numpy.exceptions.AxisError
-        At the call, for an axis that does not exist.
+    {numpy.exceptions.AxisError}
     {ChunksChangedError}
     {MemoryError}
 

@@ -103,8 +103,7 @@ def mad() -> None:
     ValueError
         At the call, for a scale that is not positive and finite in the dtype of the result; for a
         ``dask_gpuselect.column-limit`` that is too small for any plan.
-    numpy.exceptions.AxisError
-        At the call, for an axis that does not exist.
+    {numpy.exceptions.AxisError}
     {ChunksChangedError}
     {MemoryError}
 
@@ -296,8 +295,7 @@ def iqr() -> None:
         small for any plan.
     IndexError
         For an empty array: at the call if its size is known, else while computing.
-    numpy.exceptions.AxisError
-        At the call, for an axis that does not exist.
+    {numpy.exceptions.AxisError}
     {ChunksChangedError}
     {MemoryError}
 

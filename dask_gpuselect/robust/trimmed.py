@@ -108,8 +108,7 @@ def trimmed_mean() -> None:
     ValueError
         At the call, for a `proportiontocut` outside [0, 0.5); for a
         ``dask_gpuselect.column-limit`` that is too small for any plan.
-    numpy.exceptions.AxisError
-        At the call, for an axis that does not exist.
+    {numpy.exceptions.AxisError}
     {ChunksChangedError}
     {MemoryError}
 
