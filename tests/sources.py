@@ -161,6 +161,11 @@ def changing(
     return blocks.map_blocks(read, dtype=np.float64, meta=np.empty(0), chunks=unknown)
 
 
+def lazily(array: NDArray[Any], chunks: Any) -> da.Array:
+    """An array that tasks make."""
+    return da.from_array(array, chunks=chunks).map_blocks(np.copy)
+
+
 def die_once(block: Any, flag: str) -> Any:
     """End the process that is the first to have a chunk."""
     try:

@@ -23,7 +23,7 @@ from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import mad
 from tests.limits import configured
 from tests.matrix.laws import same
-from tests.sources import Source, die_once
+from tests.sources import Source, die_once, lazily
 from tests.spies import DEADLINE, wait_until
 
 SHAPE = N, ROWS, COLUMNS = 48, 6, 5
@@ -48,11 +48,6 @@ def quietly() -> Iterator[None]:
 
 def limited(to: int = WHOLE // 3, **more: Any) -> Any:
     return configured(**{"column_limit": to, "scratch_reads": 2} | more)
-
-
-def lazily(array: NDArray[Any], chunks: Any) -> da.Array:
-    """An array that tasks make."""
-    return da.from_array(array, chunks=chunks).map_blocks(np.copy)
 
 
 # --- One load, whatever is asked ------------------------------------------------------------------
@@ -114,9 +109,12 @@ def test_masked_chunks_of_which_the_first_have_no_mask(cluster_here: Any) -> Non
     np.testing.assert_array_equal(result, np.median(days[: N // 2], axis=0))
 
 
-def test_questions_together_share_their_load(cluster: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("made", [(1, 6, 5), (N, 1, 5)])
+def test_questions_together_share_their_load(made: Any, cluster: Any, tmp_path: Path) -> None:
+    """Also of chunks that a shuffle made."""
     source = Source(SHAPE, log=tmp_path / "loads")
-    x = source.lazy((1, 6, 5))
+    x = source.lazy(made).rechunk((1, 6, 5), method="p2p")
+    x.__dask_graph__()  # the expressions of dask itself have no such rechunk, and say so here
     with limited():
         results = dask.compute(median(x, axis=0), quantile(x, [0.1, 0.2, 0.3], axis=0), mad(x, 0))
     assert set(source.loads.values()) == {1}
@@ -141,16 +139,6 @@ def test_an_answer_is_a_source_and_can_be_computed_again(cluster: Any, tmp_path:
 
 def n_tasks(dask_scheduler: Any) -> int:
     return len(dask_scheduler.tasks)
-
-
-def test_chunks_that_a_shuffle_made(cluster: Any, tmp_path: Path) -> None:
-    source = Source(SHAPE, log=tmp_path / "loads")
-    x = source.lazy((N, 1, 5)).rechunk((1, 6, 5), method="p2p")
-    x.__dask_graph__()  # the expressions of dask itself have no such rechunk, and say so here
-    with limited():
-        result = median(x, axis=0).compute()
-    assert set(source.loads.values()) == {1}
-    np.testing.assert_array_equal(result, np.median(source.whole(), axis=0))
 
 
 # --- When, and how much ---------------------------------------------------------------------------

@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 from dask._task_spec import Alias
 from dask.order import order
-from numpy.typing import NDArray
 
 from dask_gpuselect import explain, median, quantile
 from dask_gpuselect.engine import scratch, spill
@@ -29,7 +28,7 @@ from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import mad
 from tests.backends import CUPY
 from tests.limits import configured, peak_of
-from tests.sources import Source
+from tests.sources import Source, lazily
 from tests.spies import DEADLINE, noted
 
 N, ROWS, COLUMNS = 120, 9, 7
@@ -78,11 +77,6 @@ def planned(plan_name: str, to: int | str = LIMIT, **more: Any) -> Iterator[None
 MASK = (np.arange(N)[:, None, None] % 5 > 0) & np.ones((1, ROWS, COLUMNS), bool)
 ROUGH = np.arange(N * ROWS * COLUMNS).reshape(N, ROWS, COLUMNS) % 11 + 1.0
 OF_EACH = np.arange(N * ROWS * COLUMNS).reshape(N, ROWS, COLUMNS) % 5
-
-
-def lazily(array: NDArray[Any], chunks: Any) -> da.Array:
-    """An array that tasks make."""
-    return da.from_array(array, chunks=chunks).map_blocks(np.copy)
 
 
 CHUNKS = {"maps": (1, ROWS, COLUMNS), "parts of maps": (5, 4, 3), "rows": (N, 1, 2)}
