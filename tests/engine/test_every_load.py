@@ -183,8 +183,7 @@ NOT_OF_CHUNKS -= {"groupby", "SplineDerivative"}
 # Of plain arrays.
 NOT_OF_CHUNKS |= {"EmpiricalDistribution", "EstimatedDistribution", "isotonic_regression"}
 NOT_OF_CHUNKS |= {"MonotoneQuadraticSpline", "MonotoneRationalSpline"}
-PUBLIC = ("", ".boxplot", ".distribution", ".groups", ".neighbors", ".quantiles")
-PUBLIC += (".robust", ".sorting", ".windows")
+PUBLIC = ("", ".distribution", ".groups", ".neighbors", ".robust", ".windows")
 
 
 def test_no_function_is_forgotten() -> None:
