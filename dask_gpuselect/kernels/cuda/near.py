@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cuda import source
@@ -47,7 +46,7 @@ from dask_gpuselect.kernels.cuda.weighing import (
     drawn_from,
     in_bands,
     in_order,
-    moments_of,
+    moments_of_groups_ahead,
 )
 from dask_gpuselect.kernels.reference.selection import elements_of
 from dask_gpuselect.maths.boxes import Rule
@@ -57,7 +56,6 @@ from dask_gpuselect.maths.group_guess import sample_size
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
 from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles
-from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ragged import guess_slots
 from dask_gpuselect.maths.runs import GatheredRuns, picked, places_inside
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
@@ -166,32 +164,25 @@ def _weighted_boxes_of_groups(
 ) -> LaneBoxes | None:
     """Compute the box of each group with weights by guessed brackets; see `boxes_of_groups`.
 
-    Reads what `quantiles_of_groups` does, and all elements and weights twice to add them up.
+    Reads what `quantiles_of_groups` does, and elements, weights and labels once more to sum them.
     """
     wanted: WantedQuantiles = question.wanted
-    found = (
-        None
-        if isinstance(rule.whis, tuple)
-        else _near_shares(chunks, dtype, n_groups, wanted, rule)
-    )
+    if isinstance(rule.whis, tuple):
+        return None
+    found = _near_shares(chunks, dtype, n_groups, wanted, rule)
     if found is None:
         return None
-    order, (values, weights, *_), numbers = found
+    order, given, numbers = found
+    moments = moments_of_groups_ahead(given, numbers, n_groups)
+    if moments is None:
+        return None
     n_valid, n_left_out = order.n_valid, 0 * order.n_valid
     if (n_valid + order.n_missing).sum() < numbers.size:
         codes = joined([codes_of(chunk) for chunk in chunks])
         is_left_out = (numbers >= 2 * n_groups).view(np.uint8)
         n_left_out = value_counts([(is_left_out, codes)], n_groups, 2)[:, 1]
-    group = cupy.empty(numbers.size, np.min_scalar_type(n_groups))
-    cupy.minimum(numbers.view(np.uint32), n_groups, out=group, casting="unsafe")
-    places = group.argsort()  # those that are not added up are the last
-    stops = np.cumsum(n_valid)
-
-    def moments(near: NDArray[Any]) -> Moments:
-        return moments_of(values.take(places), weights.take(places), stops - n_valid, stops)
-
     try:
-        return weighted_boxes(order, n_left_out, question, rule, moments)
+        return weighted_boxes(order, n_left_out, question, rule, lambda _: moments())
     except LookupError:  # a guess was wrong
         return None
 

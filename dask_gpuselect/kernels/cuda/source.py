@@ -314,6 +314,20 @@ def add_memory() -> int:
     return 8 * len(SUMS) * ADD_DIGITS * (ADD_THREADS + 1)
 
 
+def weighed_sums(item: int, n_groups: int, shared: int) -> tuple[int, int] | None:
+    """Choose the elements of a tile of `weigh_groups`, and its bytes of shared memory.
+
+    An element and its weight have `item` bytes. None for groups so many that half a block's memory
+    has no room for them and a tile: at least two blocks run side by side.
+    """
+    step, fixed = 8 * ADD_THREADS, add_memory() + 8 * (n_groups + 1)
+    most = (shared // 2 - STATIC - fixed) // (item * step)
+    if most < 1:
+        return None
+    tile = step * min(most, max(-(-n_groups * 32 // step), 4))
+    return tile, fixed + item * tile
+
+
 def groups_memory(
     dtype: np.dtype[Any], n_groups: int, n_ends: int, steps: int, n_limbs: int = 0
 ) -> int:

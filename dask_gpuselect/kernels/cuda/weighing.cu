@@ -431,23 +431,14 @@ __device__ __forceinline__ int first_digit(int end, int point, int n_digits) {
     return min(max((end - 1 + 32 * point) / 32 - ADD_DIGITS + 2, 0), n_digits - ADD_DIGITS - 1);
 }
 
-// Sum exactly the weights of n elements between two others, their products with the elements and, if
-// wanted, with the squares of the elements. Only finite elements are summed; the numbers of inf and
-// -inf are counted. Missing elements and those of weight 0 are left out. `tables` has the digits of the
-// sums, one after the other, then the numbers of inf and -inf, and flags of invalid weights.
-//
-// Each block looks at a few elements to choose the digits that its threads add up by themselves.
-__device__ __forceinline__ void add_products(
-    const Word* values, const Held* weights, const Keep* keeps, i64 n, const Value* sides, bool has_squares,
-    u64* tables
-) {
-    extern __shared__ __align__(16) unsigned char scratch[];
-    constexpr int T = ADD_THREADS, EACH = ADD_DIGITS, N_SUMS = 3;
-    u64 *digits = (u64*)scratch, *own = digits + threadIdx.x, *all = digits + N_SUMS * EACH * T;
-    u64* products = tables + TOTAL_DIGITS;
-    u64* squares = products + SQUARE_DIGITS;
-    u64* counts = squares + CUBE_DIGITS;
-    constexpr int NONE = -(1 << 20);
+// The lowest digits that threads have by themselves of the sums of weights, of products, and of squares.
+struct FirstDigits {
+    int weights, products, squares;
+};
+
+// Choose these digits by a few of n elements; by a whole block.
+__device__ __forceinline__ FirstDigits first_digits(const Word* values, const Held* weights, i64 n) {
+    constexpr int T = ADD_THREADS, NONE = -(1 << 20);
     __shared__ int ends[2];  // behind the highest bits of the largest weight and element
     if (threadIdx.x < 2) ends[threadIdx.x] = NONE;
     __syncthreads();
@@ -463,38 +454,86 @@ __device__ __forceinline__ void add_products(
     }
     __syncthreads();
     int end = ends[0] == NONE ? 0 : ends[0], step = ends[1] == NONE ? 0 : ends[1];
-    int first = first_digit(end, TOTAL_POINT, TOTAL_DIGITS);
-    int first_of_products = first_digit(end + step, SQUARE_POINT, SQUARE_DIGITS);
-    int first_of_squares = first_digit(end + 2 * step, CUBE_POINT, CUBE_DIGITS);
+    return {
+        first_digit(end, TOTAL_POINT, TOTAL_DIGITS), first_digit(end + step, SQUARE_POINT, SQUARE_DIGITS),
+        first_digit(end + 2 * step, CUBE_POINT, CUBE_DIGITS)};
+}
+
+// What a thread has counted: elements that are inf and -inf, and flags of invalid weights.
+struct Others {
+    u32 n_high, n_low, faults;
+};
+
+__device__ __forceinline__ void add_others(const Others& others, u64* counts) {
+    if (others.n_high) atomicAdd(counts, (u64)others.n_high);
+    if (others.n_low) atomicAdd(counts + 1, (u64)others.n_low);
+    if (others.faults) atomicOr(counts + 2, (u64)others.faults);
+}
+
+constexpr int N_SUMS = 3, TABLE = TOTAL_DIGITS + SQUARE_DIGITS + CUBE_DIGITS + 3;
+
+// Add a weight and its products with an element and, if wanted, with its square to the `own` digits of a
+// thread, or to those of a table if it is far larger or smaller. Leave out missing elements, those of weight
+// 0 and, with two `sides`, those that are not between them.
+__device__ __forceinline__ void add_weighed(
+    Word word, Held held, const Value* sides, bool has_squares, const FirstDigits& firsts, u64* own, u64* table,
+    Others& others
+) {
+    constexpr int STEP = ADD_DIGITS * ADD_THREADS;
+    Value value = value_of(word);
+    Weighed weight = weighed(held);
+    others.faults |= weight.faults;
+    if (!weight.digits || is_missing(value)) return;
+    if (sides && !(is_less_than(sides[0], value) && is_less_than(value, sides[1]))) return;
+    Whole element = whole_of(value);
+    if (is_special(word)) {
+        others.n_high += !element.is_negative;
+        others.n_low += element.is_negative;
+        return;
+    }
+    // The digits of a float64 with no more bits than a float32 end with zeros.
+    constexpr int ZEROS = KIND == FLOATING && OF_VALUE == 1 ? 29 : 0;
+    int place = element.begin - 32 * TOTAL_POINT + ZEROS;
+    u32 size[OF_VALUE], once[OF_WEIGHT], twice[OF_WEIGHT + OF_VALUE], thrice[OF_WEIGHT + 2 * OF_VALUE];
+    limbs_of(element.size >> ZEROS, size);
+    limbs_of(weight.digits, once);
+    multiply(once, size, twice);
+    int begin = weight.place + place + 32 * SQUARE_POINT;
+    u64 *products = table + TOTAL_DIGITS, *squares = products + SQUARE_DIGITS;
+    add_limbs(twice, element.is_negative, begin, firsts.products, own + STEP, products);
+    if (!has_squares) return;
+    add_limbs(once, false, weight.place + 32 * TOTAL_POINT, firsts.weights, own, table);
+    multiply(twice, size, thrice);
+    begin = weight.place + 2 * place + 32 * CUBE_POINT;
+    add_limbs(thrice, false, begin, firsts.squares, own + 2 * STEP, squares);
+}
+
+// Return where a table has the digits of a sum from the first that threads have on.
+__device__ __forceinline__ u64* digits_in(u64* table, int sum, const FirstDigits& firsts) {
+    if (sum == 0) return table + firsts.weights;
+    u64* products = table + TOTAL_DIGITS;
+    return sum == 1 ? products + firsts.products : products + SQUARE_DIGITS + firsts.squares;
+}
+
+// Sum exactly the weights of n elements between two others, their products with the elements and, if
+// wanted, with the squares of the elements. Only finite elements are summed; the numbers of inf and
+// -inf are counted. Missing elements and those of weight 0 are left out. `table` has the digits of the
+// sums, one after the other, then the numbers of inf and -inf, and flags of invalid weights.
+//
+// Each block looks at a few elements to choose the digits that its threads add up by themselves.
+__device__ __forceinline__ void add_products(
+    const Word* values, const Held* weights, const Keep* keeps, i64 n, const Value* sides, bool has_squares,
+    u64* table
+) {
+    extern __shared__ __align__(16) unsigned char scratch[];
+    constexpr int T = ADD_THREADS, EACH = ADD_DIGITS;
+    u64 *digits = (u64*)scratch, *own = digits + threadIdx.x, *all = digits + N_SUMS * EACH * T;
+    FirstDigits firsts = first_digits(values, weights, n);
     for (int i = 0; i < N_SUMS * EACH; ++i) own[i * T] = 0;
-    u32 n_high = 0, n_low = 0, faults = 0;
+    Others others = {0, 0, 0};
     for (i64 i = threadIdx.x; i < n; i += T) {
         if (KEEPS && !keeps[i]) continue;
-        Value value = value_of(values[i]);
-        Weighed weight = weighed(weights[i]);
-        faults |= weight.faults;
-        if (!weight.digits || is_missing(value)) continue;
-        if (sides && !(is_less_than(sides[0], value) && is_less_than(value, sides[1]))) continue;
-        Whole element = whole_of(value);
-        if (is_special(values[i])) {
-            n_high += !element.is_negative;
-            n_low += element.is_negative;
-            continue;
-        }
-        // The digits of a float64 with no more bits than a float32 end with zeros.
-        constexpr int ZEROS = KIND == FLOATING && OF_VALUE == 1 ? 29 : 0;
-        int place = element.begin - 32 * TOTAL_POINT + ZEROS;
-        u32 size[OF_VALUE], once[OF_WEIGHT], twice[OF_WEIGHT + OF_VALUE], thrice[OF_WEIGHT + 2 * OF_VALUE];
-        limbs_of(element.size >> ZEROS, size);
-        limbs_of(weight.digits, once);
-        multiply(once, size, twice);
-        int begin = weight.place + place + 32 * SQUARE_POINT;
-        add_limbs(twice, element.is_negative, begin, first_of_products, own + EACH * T, products);
-        if (!has_squares) continue;
-        add_limbs(once, false, weight.place + 32 * TOTAL_POINT, first, own, tables);
-        multiply(twice, size, thrice);
-        begin = weight.place + 2 * place + 32 * CUBE_POINT;
-        add_limbs(thrice, false, begin, first_of_squares, own + 2 * EACH * T, squares);
+        add_weighed(values[i], weights[i], sides, has_squares, firsts, own, table, others);
     }
     __syncthreads();
     for (int i = threadIdx.x / 32; i < N_SUMS * EACH; i += T / 32) {
@@ -506,19 +545,17 @@ __device__ __forceinline__ void add_products(
     __syncthreads();
     if (threadIdx.x < N_SUMS) {
         int k = threadIdx.x;
-        u64* table = k == 0 ? tables + first : k == 1 ? products + first_of_products : squares + first_of_squares;
+        u64* its = digits_in(table, k, firsts);
         i64 carry = 0;
         for (int i = 0; i < EACH; ++i) {  // so that the digits of all blocks can be added up
             carry += (i64)all[k * EACH + i];
             u64 part = (u64)carry & 0xffffffffull;
-            if (part) atomicAdd(table + i, part);
+            if (part) atomicAdd(its + i, part);
             carry >>= 32;
         }
-        if (carry) atomicAdd(table + EACH, (u64)carry);
+        if (carry) atomicAdd(its + EACH, (u64)carry);
     }
-    if (n_high) atomicAdd(counts, (u64)n_high);
-    if (n_low) atomicAdd(counts + 1, (u64)n_low);
-    if (faults) atomicOr(counts + 2, (u64)faults);
+    add_others(others, table + TABLE - 3);
 }
 
 // Sum the elements of several parts as `add_products` does, each to a row of `tables`. A part begins at
@@ -528,7 +565,6 @@ extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
     const Word* values, const Held* weights, const Keep* keeps, const i64* start, const i64* upto,
     int n_parts, const Value* sides, u64* tables
 ) {
-    constexpr int TABLE = TOTAL_DIGITS + SQUARE_DIGITS + CUBE_DIGITS + 3;
     for_share(upto, n_parts, [&](int part, i64 first, i64 n) {
         i64 place = start[part] + first;
         const Value* between = sides ? sides + 2 * part : nullptr;
@@ -536,4 +572,90 @@ extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
         add_products(
             values + place, weights + place, KEEPS ? keeps + place : nullptr, n, between, !sides, table);
     });
+}
+
+// Sum the elements of every group below `n_groups`, in any order, each to a row of `tables`; `numbers` are those
+// of the groups, others take no part. A block orders a tile of `size` elements by group, and a warp sums those of
+// a group.
+extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_groups(
+    const Word* values, const Held* weights, const int* numbers, i64 n, int n_groups, int size, u64* tables
+) {
+    constexpr int T = ADD_THREADS, EACH = 4, N = N_SUMS * ADD_DIGITS;
+    extern __shared__ __align__(16) unsigned char scratch[];
+    u64* digits = (u64*)scratch;
+    Held* their_weights = (Held*)(digits + N * T);
+    Word* tile = (Word*)(their_weights + size);
+    u32* left = (u32*)(tile + size);  // elements of each group that have no place yet
+    u32* starts = left + n_groups;
+    const int me = threadIdx.x, lane = me % 32, warp = me / 32;
+    u64 *own = digits + me, *of_warp = digits + 32 * warp;
+    FirstDigits firsts = first_digits(values, weights, n);
+    for (int i = 0; i < N; ++i) own[i * T] = 0;
+    for (i64 start = (i64)blockIdx.x * size; start < n; start += (i64)gridDim.x * size) {
+        const i64 stop = min(start + size, n);
+        auto visit = [&](i64 first, int (&group)[EACH]) {
+#pragma unroll
+            for (int k = 0; k < EACH; ++k) {
+                group[k] = first + k * T < stop ? numbers[first + k * T] : -1;
+                if (group[k] >= n_groups) group[k] = -1;
+            }
+        };
+        for (int i = me; i < n_groups; i += T) left[i] = 0;
+        __syncthreads();
+        for (i64 first = start + me; first < stop; first += T * EACH) {
+            int group[EACH];
+            visit(first, group);
+#pragma unroll
+            for (int k = 0; k < EACH; ++k) {
+                if (group[k] >= 0) atomicAdd(left + group[k], 1u);
+            }
+        }
+        __syncthreads();
+        u32 total = prefix_sum(left, starts, n_groups);
+        if (me == 0) starts[n_groups] = total;
+        for (i64 first = start + me; first < stop; first += T * EACH) {
+            int group[EACH];
+            Word words[EACH];
+            Held held[EACH];
+            visit(first, group);
+#pragma unroll
+            for (int k = 0; k < EACH; ++k) {
+                words[k] = group[k] >= 0 ? values[first + k * T] : Word(0);
+                held[k] = group[k] >= 0 ? weights[first + k * T] : Held(0);
+            }
+#pragma unroll
+            for (int k = 0; k < EACH; ++k) {
+                if (group[k] < 0) continue;
+                u32 at = starts[group[k]] + atomicSub(left + group[k], 1u) - 1;
+                tile[at] = words[k];
+                their_weights[at] = held[k];
+            }
+        }
+        __syncthreads();
+        for (int g = warp; g < n_groups; g += T / 32) {
+            const u32 end = starts[g + 1];
+            if (starts[g] == end) continue;
+            u64* table = tables + (i64)g * TABLE;
+            Others others = {0, 0, 0};
+            for (u32 i = starts[g] + lane; i < end; i += 32) {
+                add_weighed(tile[i], their_weights[i], nullptr, true, firsts, own, table, others);
+            }
+            __syncwarp();
+            // Each thread adds up one digit of all threads of the warp, and clears it.
+            i64 sum = 0;
+            for (int k = 0; lane < N && k < 32; ++k) {
+                u64& digit = of_warp[lane * T + (lane + k) % 32];
+                sum += (i64)digit;
+                digit = 0;
+            }
+            if (sum) {  // in two parts, so that the digits of all blocks can be added up
+                u64* its = digits_in(table, lane / ADD_DIGITS, firsts) + lane % ADD_DIGITS;
+                atomicAdd(its, (u64)sum & 0xffffffffull);
+                if (sum >> 32) atomicAdd(its + 1, (u64)(sum >> 32));
+            }
+            add_others(others, table + TABLE - 3);
+            __syncwarp();
+        }
+        __syncthreads();
+    }
 }

@@ -29,6 +29,7 @@ from dask_gpuselect.kernels.cuda.source import (
     Defined,
     add_memory,
     most_rounded_ends,
+    weighed_sums,
     weighing,
 )
 from dask_gpuselect.kernels.cuda.spans import DeviceCandidates, joined, split
@@ -512,15 +513,44 @@ def _start_moments(
 ) -> Callable[[], Moments]:
     """Start what `moments_of` does; return a function that waits for it."""
     n_parts, upto = len(starts), np.cumsum(np.subtract(stops, starts))
-    sums = cupy.zeros((n_parts, sum(DIGITS_OF) + 3), np.uint64)
+    sums = _tables(n_parts)
     there = on_device(np.stack([starts, upto]).astype(np.int64)).view(np.int64)
     between = None if sides is None else on_device(sides)
     parts = there, there[n_parts:], n_parts, between
     given.launch("weigh_products", *given[:3], *parts, sums, shared=add_memory())
+    return _moments_in(sums)
+
+
+def moments_of_groups_ahead(
+    given: AsRead, numbers: Array, n_groups: int
+) -> Callable[[], Moments] | None:
+    """Start to sum the elements of groups, as `moments_of` does for parts.
+
+    `numbers` are those of the groups, less than `n_groups`; others take no part. Returns a function
+    that waits, or None if shared memory has no room for the groups.
+    """
+    item = given.values.dtype.itemsize + given.weights.dtype.itemsize
+    way = weighed_sums(item, n_groups, most_shared(cupy.cuda.Device().id))
+    if way is None:
+        return None
+    tile, shared = way
+    sums = _tables(n_groups)
+    groups = numbers, given.size, n_groups, tile
+    given.launch("weigh_groups", *given[:2], *groups, sums, shared=shared)
+    return _moments_in(sums)
+
+
+def _tables(n: int) -> Array:
+    """Allocate digits of the sums of parts, and three numbers for each; see `weigh_products`."""
+    return cupy.zeros((n, sum(DIGITS_OF) + 3), np.uint64)
+
+
+def _moments_in(sums: Array) -> Callable[[], Moments]:
+    """Start to copy sums; return a function that waits for them, and raises for invalid weights."""
     wait = copied_ahead(sums.reshape(-1))
 
     def finish() -> Moments:
-        host = wait().view(np.int64).reshape(n_parts, -1)
+        host = wait().view(np.int64).reshape(sums.shape)
         *digits, others = np.split(host, np.cumsum(DIGITS_OF), axis=1)
         _check_faults(int(np.bitwise_or.reduce(others[:, 2])))
         return moments_of_tables(others[:, :2].T, *digits)
