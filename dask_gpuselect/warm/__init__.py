@@ -49,7 +49,9 @@ SUBJECTS: Mapping[str, frozenset[str]] = {
     "quantiles": frozenset({*_ELEMENTS, "groups"}),
     "axis": frozenset({*_LANES, "fingerprints", "moments"}),
     "boxes": frozenset({*_ELEMENTS, *_LANES, "groups"}),
-    "weights": frozenset({*_ELEMENTS, "weighing", "lane_ends", "weighed_lanes", *_SORTED}),
+    "weights": frozenset(
+        {*_ELEMENTS, "weighing", "products", "lane_ends", "weighed_lanes", *_SORTED}
+    ),
     "groups": frozenset({*_ELEMENTS, *_LANES, "groups"}),
     "sorting": frozenset({"ordering", "fingerprints", "word_counts"}),
     "strategies": frozenset({"measures", *_ELEMENTS}),
