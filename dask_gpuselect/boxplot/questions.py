@@ -52,15 +52,16 @@ from dask_gpuselect.maths.boxes import (
 from dask_gpuselect.maths.chunk_sample import most_cached
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, Tally
 from dask_gpuselect.maths.finish import order_statistics
+from dask_gpuselect.maths.host_runs import gathered
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
 from dask_gpuselect.maths.lane_ends import LaneEnds
+from dask_gpuselect.maths.lane_weights import picked
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ragged import Wanted
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.value_counts import ValueCounts
-from dask_gpuselect.maths.weight_finish import InOrder
 from dask_gpuselect.maths.weight_guess import guess_box_brackets, shares_inside
 from dask_gpuselect.maths.weights import check_some_weigh
 from dask_gpuselect.quantiles import weighted
@@ -150,9 +151,9 @@ class BoxQuestion(LaneQuestion, Question):
         if isinstance(about, WeightedQuantiles):
             check_some_weigh(tally)
             tally = replace(tally, n_left_out=tally.n_left_out + tally.n_idle)
-            order = InOrder.of(brackets, tally)
-            tally = order.tally
-            q = self.q_of(about.of_all(order))[:, 0] if tally.n_valid else q
+            tally = tally.in_order()
+            order = gathered(brackets, tally)
+            q = self.q_of(picked(order, about.wanted))[:, 0] if tally.n_valid else q
         elif tally.n_valid:
             elements_at = partial(order_statistics, brackets, tally)
             q = about.answer_by(tally.n_valid, tally.n_missing, elements_at).astype(np.float64)

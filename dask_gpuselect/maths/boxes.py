@@ -34,12 +34,13 @@ from dask_gpuselect.maths.cuts import (
 from dask_gpuselect.maths.envelope import Envelope, tied_inside
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import are_counted, counts_at, order_statistics
+from dask_gpuselect.maths.host_runs import gathered
 from dask_gpuselect.maths.lane_cuts import ElementOrder
 from dask_gpuselect.maths.lane_ends import LaneEnds, Measure, Outermost
 from dask_gpuselect.maths.ranks import METHODS, Ranks, ranks_of
 from dask_gpuselect.maths.sizes import PILOT_SIGMA, pilot_bracket
 from dask_gpuselect.maths.weight_brackets import WeightEnvelope, no_brackets
-from dask_gpuselect.maths.weight_finish import InOrder
+from dask_gpuselect.maths.weight_finish import GatheredRuns
 
 QUARTILES = (0.25, 0.5, 0.75)
 NOTCH = 1.57  # half the width of a notch is this times iqr / sqrt(n) (McGill, Tukey & Larsen 1978)
@@ -521,7 +522,7 @@ def resolve(
     tally: Tally,
     rule: Rule,
     q: NDArray[np.float64],
-    order: InOrder | None = None,
+    order: GatheredRuns | None = None,
 ) -> PartialBox:
     """Find the fliers and whiskers for quantiles `Rule.q`, as far as they were gathered.
 
@@ -542,7 +543,7 @@ def resolve(
         for each, none in zip(inside, nothing, strict=True)
     )
     sides = [Outermost(UNKNOWN, _one(len(e)), e, np.ones(len(e), np.int64)) for e in (low, high)]
-    sides = _with_fliers(sides, numbers, rule, order)
+    sides = _with_fliers(tally, sides, numbers, rule, order)
     measure = tally.weight if tally.weighs else counts[0]
     columns: list[Any] = [*counts, measure, *extremes, *nearest, *sides, UNKNOWN]
     return q, LaneEnds(*columns)
@@ -553,12 +554,16 @@ def _one(value: Any, dtype: Any = np.int64) -> NDArray[Any]:
 
 
 def _with_fliers(
-    sides: Sequence[Outermost], numbers: Sequence[int | None], rule: Rule, order: InOrder | None
+    tally: Tally,
+    sides: Sequence[Outermost],
+    numbers: Sequence[int | None],
+    rule: Rule,
+    order: GatheredRuns | None,
 ) -> list[Outermost]:
     """Measure the elements beyond each fence, and list fliers, where their number is known."""
     measures: Sequence[Measure] = [_one(each or 0) for each in numbers]
     if order is not None:
-        sides, measures = _weighed(order, sides, numbers)
+        sides, measures = _weighed(order, tally, sides, numbers)
     listed = []
     for side, measure, number in zip(sides, measures, numbers, strict=True):
         most = min(number or 0, rule.max_fliers)
@@ -572,13 +577,16 @@ def _with_fliers(
 
 
 def _weighed(
-    order: InOrder, sides: Sequence[Outermost], numbers: Sequence[int | None]
+    order: GatheredRuns,
+    tally: Tally,
+    sides: Sequence[Outermost],
+    numbers: Sequence[int | None],
 ) -> tuple[Sequence[Outermost], Sequence[ExactSums]]:
     """Weigh what is beyond the fences, and the distinct values of both sides if not done yet."""
-    n, is_new = order.tally.n_valid, sides[0].weights is None
+    n, is_new = tally.n_valid, sides[0].weights is None
     ends = np.array([numbers[0] or 0, n - (numbers[1] or 0)])
     sums = order.weights_before(ends)
-    measures = sums[:1], order.tally.weight - sums[1:]
+    measures = sums[:1], tally.weight - sums[1:]
     if not is_new:
         return sides, measures
     (low, n_low), (high, n_high) = (_distinct(each.elements) for each in sides)
@@ -587,7 +595,7 @@ def _weighed(
     stops = starts + np.concatenate([n_low, n_high])
     if k:  # further elements may equal the last value of a side
         last = np.array([low[-1], high[-1]])
-        (_, starts[-1]), (stops[k - 1], _) = counts_at(order.brackets, order.tally, last)
+        (_, starts[-1]), (stops[k - 1], _) = counts_at(order.brackets, tally, last)
     weights = _weights_between(order, starts, stops)
     of_low, of_high = (low, n_low, weights[:k]), (high, n_high, weights[k:])
     return [Outermost(UNKNOWN, _one(len(each[0])), *each) for each in (of_low, of_high)], measures
@@ -606,12 +614,12 @@ def _distinct(elements: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
 DIGITS = 1 << 15
 
 
-def _weights_between(order: InOrder, starts: IntArray, stops: IntArray) -> FloatArray:
+def _weights_between(order: GatheredRuns, starts: IntArray, stops: IntArray) -> FloatArray:
     """Sum the weights between pairs of places, rounded once."""
     sums = order.weights_at(starts)
     # Few extremes are equal, so most of these sums are the weight of one element.
     some = np.flatnonzero((stops - starts > 1) | np.isnan(sums))
-    most = max(DIGITS // max(2 * len(order.tally.weight.in_digits().digits), 1), 1)
+    most = max(DIGITS // max(2 * len(order.before.in_digits().digits), 1), 1)
     for i in range(0, len(some), most):
         own = some[i : i + most]
         before = order.weights_before(np.concatenate([starts[own], stops[own]]))
@@ -676,6 +684,7 @@ def resolve_again(box: PartialBox, brackets: Brackets, tally: Tally, *, rule: Ru
     nearest = zip(("low", "high"), inside, strict=True)
     new: dict[str, Any]
     new = {name: _one(each, ends.low.dtype) for name, each in nearest if each is not None}
-    order = InOrder.of(brackets, tally) if tally.weighs else None
-    low, high = _with_fliers(sides, numbers, rule, order)
+    tally = tally.in_order() if tally.weighs else tally
+    order = gathered(brackets, tally) if tally.weighs else None
+    low, high = _with_fliers(tally, sides, numbers, rule, order)
     return q, replace(ends, **new, beyond_low=low, beyond_high=high)

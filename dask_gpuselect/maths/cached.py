@@ -17,10 +17,11 @@ from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import NO_SUMS, Brackets, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import counts_at, places_among
+from dask_gpuselect.maths.host_runs import gathered
 from dask_gpuselect.maths.ragged import CellTally
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.tables import ahead
-from dask_gpuselect.maths.weight_finish import InOrder
+from dask_gpuselect.maths.weight_finish import GatheredRuns
 
 
 def covers(cached: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
@@ -52,25 +53,28 @@ def covers(cached: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
 @over_slots
 def tally_by(cached: Brackets, tally: Tally, wanted: Brackets) -> Tally:
     """Compute the tally of a chunk at other brackets, which the cached ones must cover."""
-    order = InOrder.of(cached, tally) if tally.weighs else None
-    ordered = (tally if order is None else order.tally).candidates.ordered()
-    below, upto = counts_at(cached, tally, wanted.ends, ordered)
+    tally = tally.in_order()
+    ordered = tally.candidates
+    below, upto = counts_at(cached, tally, wanted.ends)
     places = _places_inside(wanted, ordered)
     # Only these elements move to the host: candidates of a chunk on a GPU are there.
     candidates = Candidates(_with_ties(cached, tally, ordered.elements_at(places), wanted))
     counted = replace(tally, below=below, upto=upto, candidates=candidates)
-    if order is None:
+    if not tally.weighs:
         return counted
+    order = gathered(cached, tally)
     return replace(
         counted,
-        weights=order.tally.weights[places],
+        weights=tally.weights[places],
         weight_below=order.weights_before(below),
         weight_upto=order.weights_before(upto),
         products=_products_by(order, wanted, below, upto),
     )
 
 
-def _products_by(order: InOrder, wanted: Brackets, below: IntArray, upto: IntArray) -> ExactSums:
+def _products_by(
+    order: GatheredRuns, wanted: Brackets, below: IntArray, upto: IntArray
+) -> ExactSums:
     """Add up element times weight in the summed cells of brackets, which are between two ends."""
     if wanted.summed is None:
         return NO_SUMS

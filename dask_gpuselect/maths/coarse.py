@@ -29,11 +29,11 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, merge, totals
 from dask_gpuselect.maths.envelope import Envelope
 from dask_gpuselect.maths.finish import counts_at, places_among
+from dask_gpuselect.maths.host_runs import gathered
 from dask_gpuselect.maths.ragged import Bracketed, CellTally, Wanted, brackets_in_one_order
 from dask_gpuselect.maths.sizes import COARSE_EVERY, LEAST_OF_GROUP
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.weight_brackets import WeightEnvelope
-from dask_gpuselect.maths.weight_finish import InOrder
 from dask_gpuselect.maths.weights import POINT, PRODUCT_UNIT, WEIGHT_UNIT
 
 # How often the limit on large steps is computed anew: if k of K steps are large, the error left is
@@ -159,25 +159,25 @@ def cuts_of_tally(brackets: Brackets, tally: Tally, most: int) -> Cuts:
 
     The candidates that become pivots are evenly spaced.
     """
-    order = InOrder.of(brackets, tally) if tally.weighs else None
-    ordered = (tally if order is None else order.tally).candidates.ordered()
+    tally = tally.in_order()
+    ordered = tally.candidates
     places = _even(len(ordered), max(most // 2, 1) if tally.weighs else most)
-    if len(ordered) and order is not None:
+    if len(ordered) and tally.weighs:
         # The rounding of this sum decides only which pivots are taken.
-        passed = np.cumsum(order.tally.weights / max(order.tally.weights.max(), 1))
+        passed = np.cumsum(tally.weights / max(tally.weights.max(), 1))
         by_weight = np.searchsorted(passed, np.linspace(0, passed[-1], len(places)))
         places = np.union1d(places, np.minimum(by_weight, len(ordered) - 1))
     pivots = np.unique(np.concatenate([brackets.ends, ordered.elements_at(places)]))
     # If a pivot is no element, its counts equal those of its neighbours, which does no harm.
-    below, upto = counts_at(brackets, tally, pivots, ordered)
+    below, upto = counts_at(brackets, tally, pivots)
     cuts = Cuts.of_chunk(pivots, below, upto, tally.n_valid, tally.n_missing)
-    if order is None:
+    if not tally.weighs:
         return cuts
     weight = tally.weight.integers(WEIGHT_UNIT).item()
     square = tally.square.integers(PRODUCT_UNIT).item()
     shift, of_square = (max(each.bit_length() - UNIT_BITS, 0) for each in (weight, square))
-    sums = order.weights_before(np.concatenate([below, upto])).in_units(np.int64(shift - POINT))
-    below, upto = sums.reshape(2, -1)
+    sums = gathered(brackets, tally).weights_before(np.concatenate([below, upto]))
+    below, upto = sums.in_units(np.int64(shift - POINT)).reshape(2, -1)
     squares = math.ldexp(square >> of_square, of_square - 2 * shift)
     return cuts.with_weights(below, upto, weight >> shift, shift - POINT, squares)
 

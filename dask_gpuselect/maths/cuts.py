@@ -413,8 +413,9 @@ class Brackets(Joined):
     @property
     def first_end(self) -> IntArray:
         """Index of the first end of each slot, and the number of all ends."""
-        n_ends = [len(self.ends)] if self.n_ends is None else self.n_ends
-        return np.append(np.int64(0), np.cumsum(n_ends))
+        if self.n_ends is None:
+            return np.array([0, len(self.ends)])
+        return np.append(np.int64(0), np.cumsum(self.n_ends))
 
     @property
     def first_cell(self) -> IntArray:
@@ -552,6 +553,22 @@ class Tally(Arrays):
             others = {"square": ZERO, "products": NO_SUMS} | others
         return cls(upto[:-1:2], upto[1::2], candidates, int(counts.sum()), n_missing, **others)
 
+    def segments(self) -> tuple[IntArray, ExactSums]:
+        """Count the elements in each cell and at the end behind it: ``(n_cells, 2)``.
+
+        Also return the weight before each cell and each of these ends, and of all, in one row.
+        """
+        counts = np.zeros((len(self.below) + 1, 2), np.int64)
+        counts[:, 0] = np.append(self.below, self.n_valid) - np.append(0, self.upto)
+        counts[:-1, 1] = self.upto - self.below
+        if not self.weighs:
+            return counts, NO_SUMS
+        n = len(self.below)
+        order = np.full(2 * n + 3, 2 * n + 1)
+        order[0], order[1:-2:2], order[2:-2:2] = 0, np.arange(1, n + 1), np.arange(n + 1, 2 * n + 1)
+        before = ExactSums.joined([ZERO, self.weight_below, self.weight_upto, self.weight])
+        return counts, before[order]
+
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
         """Merge the tallies of all parts. Candidates move to the host unless there is one part."""
@@ -571,9 +588,11 @@ class Tally(Arrays):
         return self.weights is not None
 
     def in_order(self) -> Self:
-        """Sort the candidates of a tally with weights."""
+        """Sort the candidates, with their weights on the host if there are any."""
+        if not self.weighs:
+            return replace(self, candidates=self.candidates.ordered())
         elements, weights = self.columns()
-        if not (elements[1:] >= elements[:-1]).all():
+        if not (self.candidates.is_ordered or (elements[1:] >= elements[:-1]).all()):
             order = np.argsort(elements, kind="stable")
             elements, weights = elements[order], weights[order]
         candidates = Candidates(elements, is_ordered=True)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from operator import add
+from operator import add, mul
 from typing import Any, Self
 
 import numpy as np
@@ -68,6 +68,10 @@ class ExactSums(Arrays):
         """Add up the products of finite numbers, each to the sum of its group."""
         if not len(group):
             return cls.zeros((n_groups,))
+        if max(len(group), n_groups) <= FEW:
+            sums = np.zeros(n_groups, object)
+            np.add.at(sums, group, reduce(mul, map(whole, factors)))
+            return cls.of_integers(sums, -TOTAL_POINT * len(factors))
         lowest, highest = np.sum([begins(factor) for factor in factors], axis=0).tolist()
         first, last = lowest // DIGIT, highest // DIGIT
         n_digits = last - first + 2 * len(factors) + 1
@@ -179,6 +183,8 @@ class ExactSums(Arrays):
     def __sub__(self, other: Self) -> Self:
         if not len(other.digits):
             return self
+        if self.first == other.first and self.digits.dtype == other.digits.dtype == object:
+            return type(self)(self.first, self.digits - other.digits)
         first, n = _span([self, other])
         if self.is_few:
             return type(self)(first, (self.integers(first) - other.integers(first))[None])
@@ -203,6 +209,13 @@ class ExactSums(Arrays):
             return self.zeros((0,))
         digits = np.add.reduceat(self.wide, begins, axis=1)
         return self.carried(self.first, digits).packed()
+
+    def places_of(self, sums: Self) -> IntArray:
+        """Count the numbers of a one-dimensional table, which ascend, below each of some sums."""
+        if not (self.is_few and sums.is_few):
+            return Wholes.of_sums(self).reach(sums)
+        first, _ = _span([self, sums])
+        return self.integers(first).searchsorted(sums.integers(first))
 
     def at_places(self, places: IntArray, n: int) -> Self:
         """Add up the numbers of a one-dimensional table at each of `n` places."""
@@ -388,6 +401,14 @@ def _whole_numbers(digits: NDArray[Any]) -> NDArray[np.object_]:
         part[:] = [int.from_bytes(each, "little") - least for each in words]
         numbers = (numbers << DIGIT) + part
     return numbers.reshape(digits.shape[1:])
+
+
+def whole(numbers: NDArray[Any], point: int = DIGIT * TOTAL_POINT) -> NDArray[np.object_]:
+    """Convert finite numbers to Python integers, in units of ``2**-point``."""
+    ratios = (each.as_integer_ratio() for each in numbers.tolist())
+    units = np.empty(len(numbers), object)
+    units[:] = [top << (point + 1 - bottom.bit_length()) for top, bottom in ratios]
+    return units
 
 
 def _digits_of(numbers: NDArray[np.object_]) -> IntArray:

@@ -5,32 +5,36 @@ A run is a slot. Its elements may be those of a few chunks, or candidates.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import (
-    ADVICE,
-    Brackets,
-    ChunksChangedError,
-    Cuts,
-    FloatArray,
-    IntArray,
-    totals,
-)
-from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Wholes
+from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally, covered, totals
+from dask_gpuselect.maths.exact_sums import DIGIT, LEAST, ExactSums, Wholes
 from dask_gpuselect.maths.lane_cuts import Lanes
-from dask_gpuselect.maths.lane_weights import WantedQuantiles
+from dask_gpuselect.maths.lane_weights import WantedQuantiles, picked
 from dask_gpuselect.maths.ragged import Bracketed, CellTally
-from dask_gpuselect.maths.runs import GatheredRuns, OrderedRuns, picked
 from dask_gpuselect.maths.tables import ahead, bisected
+from dask_gpuselect.maths.weight_finish import GatheredRuns, OrderedRuns, lost
 from dask_gpuselect.maths.weights import UNITS
 
 WORD = 16  # bits of the numbers by which NumPy sorts without comparing
+# Sums of weights are stored before every so many elements. Between, they are added up where they
+# are wanted.
+BLOCK = 64
+# Blocks that are added up together, and elements that are multiplied together.
+AT_ONCE, STEP = 1 << 10, 1 << 18
+# So few elements are one block: a question about blocks takes dozens of operations on small arrays,
+# and adding up all of these elements as few as one question.
+ONE_BLOCK = 1 << 14
+# Weights that differ by more than this factor are added up one by one, because tables of whole
+# numbers would have many digits.
+FAR = 2.0**128
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +73,45 @@ class HostRuns(OrderedRuns):
         return cls(values.dtype, n_valid, missing, none, idle, values[order], weights[order])
 
     @cached_property
-    def _running(self) -> Wholes:
-        return Wholes.of(self.weights[None]).running()
+    def _least(self) -> float:
+        """The smallest weight."""
+        return float(self.weights.min()) if len(self.weights) else math.inf
 
     @property
     def unit(self) -> int:
-        return self._running.exponent // DIGIT
+        is_whole = self.weights.dtype.kind == "i" or not len(self.weights)
+        # `Wholes` have at most 61 bits below that of the highest bit of the smallest weight.
+        return 0 if is_whole else max(math.frexp(self._least)[1] - 61, LEAST) // DIGIT
+
+    @cached_property
+    def _before(self) -> ExactSums:
+        """The weight before each block, also before the last one, which is not full."""
+        n, is_far = len(self.weights) // BLOCK, self.weights.max(initial=0) / FAR > self._least
+        if not (n and (is_far or len(self.weights) > ONE_BLOCK)):
+            return ExactSums.zeros((1,))
+        own = self.weights[: n * BLOCK]
+        if is_far:
+            return ExactSums.of(np.arange(len(own)) // BLOCK, n, own).running()
+        own = own.reshape(n, BLOCK)
+        pieces = [Wholes.of(own[i : i + AT_ONCE]).sums() for i in range(0, n, AT_ONCE)]
+        return ExactSums.joined(pieces).running()
+
+    @cached_property
+    def _only(self) -> Wholes:
+        """The running sums of all elements, if they are one block."""
+        return Wholes.of(self.weights[None]).running()
+
+    def _in_blocks(self, block: IntArray) -> Iterator[tuple[IntArray, Wholes, IntArray]]:
+        """Compute the running sums of the elements of some blocks, at most `AT_ONCE` at a time.
+
+        Yields which of `block` are done, the running sums, and their rows.
+        """
+        blocks, row = np.unique(block, return_inverse=True)
+        for i in range(0, len(blocks), AT_ONCE):
+            at = BLOCK * blocks[i : i + AT_ONCE, None] + np.arange(BLOCK)
+            own = np.where(at < len(self.weights), self.weights.take(at, mode="clip"), 0)
+            some = np.flatnonzero((row >= i) & (row < i + AT_ONCE))
+            yield some, Wholes.of(own).running(), row[some] - i
 
     def find(self, run: IntArray, values: NDArray[Any], upto: NDArray[np.bool_]) -> IntArray:
         def goes_on(places: IntArray) -> NDArray[np.bool_]:
@@ -89,15 +126,31 @@ class HostRuns(OrderedRuns):
         return self.values[np.minimum(places, len(self.values) - 1)]
 
     def weights_at(self, places: IntArray) -> NDArray[Any]:
-        return self.weights[places]
+        if not len(self.weights):
+            return np.zeros(places.shape)
+        return self.weights[np.minimum(places, len(self.weights) - 1)]
 
     def weights_before(self, places: IntArray) -> ExactSums:
-        if not len(self.values):
+        if not min(len(self.weights), len(places)):
             return ExactSums.zeros(places.shape)
-        return self._running.at(places, np.zeros_like(places))
+        if len(self._before) == 1:
+            return self._only.at(places, np.zeros_like(places))
+        block, n = np.divmod(places, BLOCK)
+        order, pieces = [], []
+        for some, running, row in self._in_blocks(block):
+            order.append(some)
+            pieces.append(running.at(n[some], row))
+        within = ExactSums.joined(pieces)[np.argsort(np.concatenate(order))]
+        return within + self._before[block]
 
     def reach(self, slot: IntArray, sums: ExactSums) -> IntArray:
-        return self._running.reach(sums)
+        if len(self._before) == 1:
+            return self._only.reach(sums)
+        block = self._before[1:].places_of(sums)
+        rest, places = sums - self._before[block], BLOCK * block
+        for some, running, row in self._in_blocks(block):
+            places[some] += running.reach(rest[some], row)
+        return places
 
     def squares_of(self, slot: IntArray) -> ExactSums:
         return self._sums(self.starts, self.stops, self.weights)[slot]
@@ -117,9 +170,21 @@ class HostRuns(OrderedRuns):
     def _sums(self, starts: IntArray, stops: IntArray, factors: NDArray[Any]) -> ExactSums:
         """Sum factor times weight between pairs of places."""
         sizes = np.maximum(stops - starts, 0)
-        at = ahead(starts, sizes)
-        pair = np.repeat(np.arange(len(sizes)), sizes)
-        return ExactSums.of(pair, len(sizes), factors[at], self.weights[at])
+        if sizes.sum() <= STEP:
+            at = ahead(starts, sizes)
+            pair = np.repeat(np.arange(len(sizes)), sizes)
+            return ExactSums.of(pair, len(sizes), factors[at], self.weights[at])
+        # Each element is taken once, a few at a time, and those outside all pairs never.
+        stops, half = starts + sizes, STEP // 2
+        steps = np.arange(starts.min(), stops.max(), half)
+        edges = np.unique(np.concatenate([starts, stops, steps]))
+        some = np.flatnonzero(covered(edges, starts, stops)[1:-1])
+        upto = (edges[some + 1] - edges[some]).cumsum()
+        lots = np.split(some, np.flatnonzero(np.diff(upto // half)) + 1)
+        pieces = [self._sums(edges[each], edges[each + 1], factors) for each in lots]
+        sums = ExactSums.joined(pieces).at_places(some, len(edges)).running()
+        first, last = (edges.searchsorted(each) for each in (starts, stops))
+        return sums[last] - sums[first]
 
 
 # --- Measures of runs -----------------------------------------------------------------------------
@@ -199,6 +264,16 @@ def tally_of_runs(runs: OrderedRuns, brackets: Brackets) -> CellTally:
     )
 
 
+def gathered(brackets: Brackets, tally: Tally) -> GatheredRuns:
+    """Put the elements of a single slot in order, from its tally."""
+    found = GatheredRuns.of_tally(brackets, tally)
+    n = found.counts[:, 0] * brackets.wanted
+    if n.sum() != len(tally.candidates):
+        raise lost()
+    values, weights = tally.in_order().columns()
+    return replace(found, runs=HostRuns(values.dtype, n, 0 * n, 0 * n, 0 * n, values, weights))
+
+
 def order_statistics_by_weight(
     tallies: Sequence[CellTally], about: Bracketed, wanted: WantedQuantiles
 ) -> Lanes:
@@ -215,7 +290,7 @@ def order_statistics_by_weight(
     found = GatheredRuns(
         brackets,
         tally.counts(n_cells),
-        tally.sums(n_cells),
+        tally.sums(n_cells).running(),
         tally.squares.at_places(tally.slots, n_slots),
         about.n_missing,
         totals(tally.slots, tally.n_idle, n_slots),
@@ -223,9 +298,4 @@ def order_statistics_by_weight(
         None if tally.products is None else tally.products.at_places(tally.cells, n_cells),
     )
     about.check(found.n_valid)
-    try:
-        return picked(found, wanted)
-    except LookupError as error:
-        raise ChunksChangedError(
-            f"the data have changed since the first read: {error.args[0]}. {ADVICE}"
-        ) from None
+    return picked(found, wanted)

@@ -32,6 +32,7 @@ from dask_gpuselect.maths.exact_sums import (
     squares_of,
     taken,
 )
+from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
     LaneCuts,
@@ -47,7 +48,13 @@ from dask_gpuselect.maths.lane_cuts import (
 )
 from dask_gpuselect.maths.sorted_lanes import SMALLEST, SortedLanes
 from dask_gpuselect.maths.tables import ahead
-from dask_gpuselect.maths.weight_finish import WeightedOrder, answers
+from dask_gpuselect.maths.weight_finish import (
+    DOUBT,
+    GatheredRuns,
+    OrderedRuns,
+    WeightedOrder,
+    answers,
+)
 from dask_gpuselect.maths.weights import check_some_weigh
 
 TYPE_7: Final = "linear"
@@ -94,6 +101,18 @@ def pick(lanes: SortedLanes, wanted: WantedQuantiles) -> Lanes:
     dtype = wanted.dtype if wanted.method == TYPE_7 else lanes.values.dtype
     lower, upper = np.zeros(shape, dtype), np.zeros(shape, dtype)
     return decided(lanes, wanted, lower, upper, np.zeros(shape, np.bool_))
+
+
+def picked(runs: OrderedRuns | GatheredRuns, wanted: WantedQuantiles) -> Lanes:
+    """Find the elements between which weighted quantiles lie, as `pick` does."""
+    check_some_weigh(runs)
+    dtype = wanted.dtype if wanted.method == TYPE_7 else runs.dtype
+    lower, upper = np.zeros((2, len(runs.n_valid), len(wanted.q)), dtype)
+    some = np.flatnonzero(runs.n_valid)
+    if len(some) and wanted.q:
+        found = answers(runs, some, wanted.q, wanted.method, dtype)
+        lower[some], upper[some] = unsigned_zero(found)
+    return Lanes(lower, upper, runs.n_valid, runs.n_missing)
 
 
 def decided(
@@ -243,10 +262,6 @@ class Items(WeightedOrder):
         row, item = np.divmod(places, self.values.shape[1] + 2)
         is_behind = item > self.gap[row]
         return row, item - is_behind, is_behind
-
-
-DOUBT = 2.0**-40
-"""Bound of the error of a share of the weight that is computed with floats."""
 
 
 def window(q: float, width: FloatArray, doubt: float) -> tuple[FloatArray, FloatArray]:

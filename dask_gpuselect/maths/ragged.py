@@ -25,7 +25,6 @@ from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import (
     ADVICE,
     NO_SUMS,
-    ZERO,
     Arrays,
     Brackets,
     ChunksChangedError,
@@ -257,21 +256,13 @@ class CellTally(Joined):
     @classmethod
     def of_tally(cls, brackets: Brackets, tally: Tally) -> CellTally:
         """Make the tally of a single slot from one of an array."""
-        counts = np.zeros((len(brackets.wanted), 2), np.int64)
-        counts[:, 0] = np.append(tally.below, tally.n_valid) - np.append(0, tally.upto)
-        counts[:-1, 1] = tally.upto - tally.below
+        counts, before = tally.segments()
         candidates = tally.candidates.on_host()
         of_cells = brackets.ends.searchsorted(candidates).astype(np.int32)
         if not tally.weighs:
             return cls.of_counts(counts, candidates, of_cells)
-        upto = ExactSums.joined([tally.weight_below, tally.weight_upto, tally.weight])
-        n, zero = len(brackets.ends), np.zeros(1, np.int64)
-        order = np.append(
-            np.stack([np.arange(n), n + np.arange(n)], axis=1).ravel(), [2 * n, 2 * n]
-        )
-        before = ExactSums.joined([ZERO, upto[order]])
         products = tally.products if brackets.summed is not None else None
-        about = tally.square, zero + tally.n_idle, products
+        about = tally.square, np.array([tally.n_idle], np.int64), products
         gathered = candidates, of_cells, tally.weights
         return cls.of_weights(counts, before[1:] - before[:-1], gathered, *about)
 

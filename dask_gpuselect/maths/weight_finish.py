@@ -9,30 +9,29 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate, pairwise
-from typing import Any, NamedTuple, Self
+from functools import cached_property, partial
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally, covered
-from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Wholes, begins, needs, quotients
-from dask_gpuselect.maths.finish import borders_of, inside
-from dask_gpuselect.maths.weights import POINT, PRODUCT_UNIT, WEIGHT_UNIT
+from dask_gpuselect.maths.cuts import (
+    ADVICE,
+    UNKNOWN,
+    Brackets,
+    ChunksChangedError,
+    FloatArray,
+    IntArray,
+    Tally,
+    covered,
+)
+from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, begins, needs, quotients, whole
+from dask_gpuselect.maths.tables import bisected
+from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT
 
-FEW = 64  # elements that are multiplied as Python integers
-# Sums of the candidates' weights are stored behind every so many of them. Between, they are added
-# up where they are wanted.
-BLOCK = 64
-# Blocks that are added up together.
-AT_ONCE = 1 << 10
-# So few candidates are one block: a question about blocks takes dozens of operations on small
-# arrays, and adding up all of these candidates as few as one question.
-ONE_BLOCK = 1 << 14
-# Weights that differ by more than this factor are added up one by one, because tables of whole
-# numbers would have many digits.
-FAR = 2.0**128
+DOUBT = 2.0**-40
+"""Bound of the error of a share of the weight that is computed with floats."""
+FEW_SHARES = 32  # shares whose Python integers take less time than to reach sums once more
 
 
 class WeightedOrder(ABC):
@@ -73,12 +72,27 @@ class WeightedOrder(ABC):
 
         If `passes`, also those up to which they are exceeded. See `exact_sums.needs`.
         """
-        wanted = needs(self.sums_of(slot)[1], share, self.unit)
-        return self.reach_each(slot, wanted if passes else wanted[:1])
+        before, weight = self.sums_of(slot)
+        if len(slot) <= FEW_SHARES:
+            wanted = needs(weight, share, self.unit)
+            return self.reach_each(slot, before, wanted[: 1 + passes])
+        # A little less and a little more are mostly reached at the same place. Integers of 1,800
+        # shares take 25 ms.
+        ends = map(weight.share_of, (np.maximum(share - DOUBT, 0), np.minimum(share + DOUBT, 1)))
+        first, last = self.reach_each(slot, before, [*ends])
+        places, some = np.stack([first] * (1 + passes)), np.flatnonzero(first != last)
+        if len(some):
+            wanted = needs(weight[some], share[some], self.unit)
+            places[:, some] = self.reach_each(slot[some], before[some], wanted[: 1 + passes])
+        return [*places]
 
-    def reach_each(self, slot: IntArray, sums: Sequence[ExactSums]) -> Sequence[IntArray]:
-        """Find the first places up to which several sums are reached in each slot."""
-        before, _ = self.sums_of(slot)
+    def reach_each(
+        self, slot: IntArray, before: ExactSums, sums: Sequence[ExactSums]
+    ) -> Sequence[IntArray]:
+        """Find the first places up to which several sums are reached in each slot.
+
+        `before` is the weight before the slots.
+        """
         every = ExactSums.joined([each + before for each in sums])
         return [*self.reach(np.tile(slot, len(sums)), every).reshape(len(sums), -1)]
 
@@ -170,7 +184,7 @@ def window_means(
     unit = min(order.unit, squares.first // 2)
     about = windows(weight.integers(unit), squares.integers(2 * unit), q.tolist())
     sums = [ExactSums.of_integers(each, unit) for each in sums_reached(*about)]
-    first, last = order.reach_each(slot, sums)
+    first, last = order.reach_each(slot, before, sums)
     low, high = order.elements(np.concatenate([first, last])).reshape(2, -1)
     with np.errstate(invalid="ignore", over="ignore"):
         means = np.where(low == high, low, low + high).astype(dtype)  # -inf and inf are NaN
@@ -192,262 +206,267 @@ def window_means(
     return means
 
 
-def whole(numbers: NDArray[Any], point: int = POINT) -> NDArray[np.object_]:
-    """Convert finite numbers to Python integers, in units of ``2**-point``."""
-    ratios = (each.as_integer_ratio() for each in numbers.tolist())
-    units = np.empty(len(numbers), object)
-    units[:] = [top << (point + 1 - bottom.bit_length()) for top, bottom in ratios]
-    return units
-
-
-# --- All elements ---------------------------------------------------------------------------------
+# --- Elements in order ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class InOrder(WeightedOrder):
-    """Sorted candidates of the second load and the ends of their brackets, as one slot.
+class OrderedRuns(WeightedOrder):
+    """Runs of sorted elements, on any device; with weights, those of weight above 0.
 
-    Places are ranks. All ranks of elements that equal an end are one place.
+    All that is returned is on the host. Places are among the elements of all runs.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Dtype in which elements are compared.
+    n_valid, n_missing, n_left_out, n_idle : ndarray of int64, shape (n_runs,)
+        Number of elements of each run: sorted ones, NaN, those that are left out, such as masked
+        ones and NaN of weight 0, and valid elements of weight 0.
+    """
+
+    dtype: np.dtype[Any]
+    n_valid: IntArray
+    n_missing: IntArray
+    n_left_out: IntArray
+    n_idle: IntArray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of a table with a row for each run, as far as answers depend on it."""
+        return len(self.n_valid), 0
+
+    @cached_property
+    def stops(self) -> IntArray:
+        """Place behind each run."""
+        return np.cumsum(self.n_valid)
+
+    @cached_property
+    def starts(self) -> IntArray:
+        return self.stops - self.n_valid
+
+    @property
+    @abstractmethod
+    def has_weights(self) -> bool: ...
+
+    def sums_of(self, slot: IntArray) -> tuple[ExactSums, ExactSums]:
+        before, weight = self._totals
+        return before[slot], weight[slot]
+
+    @cached_property
+    def _totals(self) -> tuple[ExactSums, ExactSums]:
+        """The weight before each run, and that of its elements."""
+        n, sums = len(self.stops), self.weights_before(np.concatenate([self.starts, self.stops]))
+        return sums[:n], sums[n:] - sums[:n]
+
+    @abstractmethod
+    def find(self, run: IntArray, values: NDArray[Any], upto: NDArray[np.bool_]) -> IntArray:
+        """Find the places behind the elements of a run below each value, or up to it."""
+
+    @abstractmethod
+    def elements(self, places: IntArray) -> NDArray[Any]:
+        """Return the elements at some places, the last one at places beyond it."""
+
+    @abstractmethod
+    def weights_at(self, places: IntArray) -> NDArray[Any]:
+        """Return the weights of the elements at some places, as float64 or int64."""
+
+
+@dataclass(frozen=True, eq=False)
+class GatheredRuns(WeightedOrder):
+    """Weighted elements of slots, of which those in the wanted cells of brackets are at hand.
+
+    Places are ranks among the elements of all slots. All ranks of elements that equal an end are
+    one place. To ask for an element that is not at hand raises a `ChunksChangedError`.
 
     Parameters
     ----------
     brackets : Brackets
-    tally : Tally
-        Tally of all chunks, at these brackets, with sorted candidates.
-    weights : ndarray, shape (n_blocks, size)
-        Weights of the candidates, and zeros behind them.
-    starts : ndarray of int64, shape (n_cells + 1,)
-        Number of candidates before each cell, and of all.
-    blocks : ExactSums, shape (n_blocks + 1,)
-        Weight of the candidates before each block, and of all; zeros if there is one block.
+    counts : ndarray of int64, shape (n_cells, 2)
+        Number of elements inside each cell, and of those that equal its upper end.
+    before : ExactSums, shape (2 * n_cells + 1,)
+        Weight of the elements before each cell and before its upper end, and of all.
+    squares : ExactSums, shape (n_slots,)
+        Sums of the squares of weights; 0 if nothing asks for them.
+    n_missing, n_idle : ndarray of int64, shape (n_slots,)
+        As in `OrderedRuns`.
+    runs : OrderedRuns
+        The elements at hand, with a run for each cell.
+    of_cells : ExactSums, shape (n_cells,), optional
+        Sums of element times weight in the cells that are `Brackets.summed`.
     """
 
     brackets: Brackets
-    tally: Tally
-    weights: NDArray[Any]
-    starts: IntArray
-    blocks: ExactSums
-
-    @classmethod
-    def of(cls, brackets: Brackets, tally: Tally) -> Self:
-        counts = inside(tally) * brackets.wanted
-        starts = np.append(np.int64(0), counts.cumsum())
-        if starts[-1] != len(tally.candidates):
-            raise _left()
-        tally = tally.in_order()
-        own = tally.weights
-        are_far = len(own) and float(own.max()) / FAR > float(own.min())
-        size = BLOCK if are_far or len(own) > ONE_BLOCK else len(own) + 1
-        weights = np.zeros((len(own) // size + 1, size), own.dtype)
-        weights.reshape(-1)[: len(own)] = own
-        if len(weights) == 1:
-            return cls(brackets, tally, weights, starts, ExactSums.zeros((2,)))
-        if are_far:
-            blocks = [ExactSums.of(np.arange(len(own)) // BLOCK, len(weights), own)]
-        else:
-            pieces = range(0, len(weights), AT_ONCE)
-            blocks = [Wholes.of(weights[i : i + AT_ONCE]).sums() for i in pieces]
-        return cls(brackets, tally, weights, starts, ExactSums.joined(blocks).running())
-
-    @cached_property
-    def cells(self) -> CellWeights:
-        """The weights of the cells, as integers."""
-        return CellWeights.of(self.brackets, self.tally)
-
-    @cached_property
-    def _segments(self) -> tuple[ExactSums, ExactSums]:
-        return self.cells.sums()
-
-    @cached_property
-    def borders(self) -> IntArray:
-        """Ranks at which the cells, and the ends between them, begin: see `finish.borders_of`."""
-        return borders_of(self.tally)
-
-    unit = WEIGHT_UNIT
-
-    def sums_of(self, slot: IntArray) -> tuple[ExactSums, ExactSums]:
-        return ExactSums.zeros(slot.shape), self.tally.weight[slot]
-
-    def squares_of(self, slot: IntArray) -> ExactSums:
-        return self.tally.square[slot]
-
-    def reach(self, slot: IntArray, sums: ExactSums) -> IntArray:
-        """Find the first places up to which sums are reached.
-
-        A place is the last rank of the elements that equal an end.
-
-        Raises
-        ------
-        ChunksChangedError
-            If one of them is not among the candidates: load 2 read other data than load 1.
-        """
-        cell, is_end, among = self.cells.reached(sums.integers(WEIGHT_UNIT))
-        if not (is_end | self.brackets.wanted[cell]).all():
-            raise _left()
-        place = self._reached(among)
-        behind_ends = self.borders[np.minimum(2 * cell + 2, len(self.borders) - 1)]
-        inner = self.borders[2 * cell] + place - self.starts[cell]
-        return np.asarray(np.where(is_end, behind_ends - 1, inner))
-
-    def _reached(self, sums: NDArray[np.object_]) -> IntArray:
-        """Find the candidates up to which all before them reach some sums."""
-        if len(self.weights) == 1:
-            return self._only.reach_whole(sums)
-        block = Wholes.of_sums(self.blocks[1:-1]).reach_whole(sums)
-        rest = sums - self.blocks[block].integers(WEIGHT_UNIT)
-        place = self._running(block).reach_whole(rest, np.arange(len(block)))
-        return np.asarray(self.weights.shape[1] * block + place)
-
-    def elements(self, places: IntArray) -> NDArray[Any]:
-        cell, is_end, place = self._parts(places)
-        elements = np.empty(len(places), self.brackets.ends.dtype)
-        elements[is_end] = self.brackets.ends[cell[is_end]]
-        elements[~is_end] = self.tally.candidates.on_host()[place[~is_end]]
-        return elements
-
-    def weights_at(self, places: IntArray) -> NDArray[np.float64]:
-        """Return the weights of the candidates at some places; NaN at places of ends."""
-        _, is_end, place = self._parts(places)
-        return np.where(is_end, np.nan, self.weights.reshape(-1)[place])
-
-    def weights_before(self, places: IntArray) -> ExactSums:
-        cell, is_end, place = self._parts(places)
-        if len(self.weights) == 1:
-            among = self._only.at(place, np.zeros_like(place))
-        else:
-            block, rest = np.divmod(place, self.weights.shape[1])
-            some, row = np.unique(block, return_inverse=True)
-            among = self.blocks[block] + self._running(some).at(rest, row)
-        segments, gathered = self._segments
-        return segments[2 * cell + is_end] + (among - gathered[cell]).where(~is_end)
-
-    def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
-        cell, is_end, place = self._parts(np.concatenate([starts, stops]))
-        tally, n = self.tally, len(starts)
-        sums = differences(place, self._product_of)
-        segment = 2 * cell + is_end
-        if (segment[:n] == segment[n:]).all():
-            return ExactSums.of_integers(sums, PRODUCT_UNIT)
-        is_unknown = (inside(tally) > 0) & ~self.brackets.needed
-        n_unknown = np.append(np.int64(0), is_unknown.cumsum())[cell + is_end]
-        if (n_unknown[:n] != n_unknown[n:]).any():
-            raise _left()
-        sums += differences(cell, self._product_of_ends)
-        if len(tally.products):
-            cells = tally.products.running().integers(PRODUCT_UNIT)
-            sums += cells[(cell + is_end)[n:]] - cells[(cell + is_end)[:n]]
-        return ExactSums.of_integers(sums, PRODUCT_UNIT)
-
-    def _product_of(self, start: int, stop: int) -> int:
-        """Sum candidate times weight between two places among the candidates."""
-        candidates = self.tally.candidates.on_host()[start:stop]
-        weights = self.tally.weights[start:stop]
-        if stop - start <= FEW:
-            pairs = zip(whole(candidates), whole(weights), strict=True)
-            return sum(element * weight for element, weight in pairs)
-        group = np.zeros(stop - start, np.int64)
-        sums = ExactSums.of(group, 1, candidates, weights).integers(PRODUCT_UNIT)
-        return int(sums[0])
-
-    def _product_of_ends(self, start: int, stop: int) -> int:
-        """Sum some ends times their weights."""
-        below, upto = (
-            each[start:stop].integers(WEIGHT_UNIT)
-            for each in (self.tally.weight_below, self.tally.weight_upto)
-        )
-        return int(((upto - below) * whole(self.brackets.ends[start:stop])).sum())
-
-    def _parts(self, places: IntArray) -> tuple[IntArray, NDArray[np.bool_], IntArray]:
-        """Split places into the cell, whether it is the end behind it, and the candidate.
-
-        The candidate is the first one behind an end, or behind the begin of a cell that was not
-        gathered.
-        """
-        segment = self.borders[1:].searchsorted(places, "right")
-        cell, is_end = segment // 2, segment % 2 == 1
-        is_among = ~is_end & self.brackets.wanted[cell]
-        place = self.starts[cell + is_end] + (places - self.borders[segment]) * is_among
-        return cell, is_end, place
-
-    def _running(self, blocks: IntArray) -> Wholes:
-        """Compute the running sums of the weights in some blocks."""
-        return Wholes.of(self.weights[blocks]).running()
-
-    @cached_property
-    def _only(self) -> Wholes:
-        """The running sums of the weights if there is one block."""
-        return Wholes.of(self.weights).running()
-
-
-class CellWeights(NamedTuple):
-    """Weights of cells as Python integers, in units of ``2**-POINT``.
-
-    Operations on tables of exact sums take 10 to 30 us each, whatever their size, and a question
-    needs dozens of them.
-
-    Parameters
-    ----------
-    starts, stops : ndarray of Python integers
-        Weight of all elements before each cell, and up to its end.
-    gathered : ndarray of Python integers
-        Weight of the candidates before each cell, and of all candidates.
-    """
-
-    starts: NDArray[np.object_]
-    stops: NDArray[np.object_]
-    gathered: NDArray[np.object_]
-
-    @classmethod
-    def of(cls, brackets: Brackets, tally: Tally) -> Self:
-        columns = tally.weight_below, tally.weight_upto, tally.weight
-        below, upto, total = (each.integers(WEIGHT_UNIT) for each in columns)
-        zero = np.zeros(1, object)
-        starts, stops = np.concatenate([zero, upto]), np.concatenate([below, total])
-        own = (stops - starts) * brackets.wanted
-        return cls(starts, stops, np.concatenate([zero, own.cumsum()]))
+    counts: IntArray
+    before: ExactSums
+    squares: ExactSums
+    n_missing: IntArray
+    n_idle: IntArray
+    runs: OrderedRuns
+    of_cells: ExactSums | None = None
 
     @property
-    def total(self) -> int:
-        """Weight of all elements."""
-        return int(self.stops[-1])
+    def dtype(self) -> np.dtype[Any]:
+        return self.brackets.ends.dtype
 
-    def sums(self) -> tuple[ExactSums, ExactSums]:
-        """Return the weight before each segment, a cell or an end, and of all; and `gathered`."""
-        segments = np.stack([self.starts, self.stops], axis=1).ravel()
-        gathered = ExactSums.of_integers(self.gathered, WEIGHT_UNIT)
-        return ExactSums.of_integers(segments, WEIGHT_UNIT), gathered
+    @classmethod
+    def of_tally(cls, brackets: Brackets, tally: Tally) -> Self:
+        """Make the order of a single slot from its tally, without `runs`."""
+        n_missing, n_idle = (np.array([n], np.int64) for n in (tally.n_missing, tally.n_idle))
+        products = tally.products if len(tally.products) else None
+        counts, before = tally.segments()
+        return cls(brackets, counts, before, tally.square, n_missing, n_idle, UNKNOWN, products)
 
-    def reached(
-        self, sums: NDArray[np.object_]
-    ) -> tuple[IntArray, NDArray[np.bool_], NDArray[np.object_]]:
-        """Find the cells in which some sums are reached.
+    @cached_property
+    def n_valid(self) -> IntArray:
+        edges = self._borders[2 * self._first]
+        return edges[1:] - edges[:-1]
 
-        Also return whether that is at the end behind the cell, and not inside it; and up to which
-        weight of the candidates.
-        """
-        # The first cell with an end behind it up to which the sum is reached, or the last one.
-        cell = self.starts[1:].searchsorted(sums)
-        is_end = (sums > self.stops[cell]) & (cell < len(self.starts) - 1)
-        among = self.gathered[cell + is_end] + np.where(is_end, 0, sums - self.starts[cell])
-        return cell, is_end, among
+    @property
+    def unit(self) -> int:
+        return min(self.runs.unit, self.before.first)
+
+    @cached_property
+    def _first(self) -> IntArray:
+        """The first cell of each slot, and the number of all cells."""
+        return self.brackets.first_cell
+
+    @cached_property
+    def _of_slots(self) -> tuple[ExactSums, ExactSums]:
+        """The weight before each slot, and that of its elements."""
+        edges = self.before[2 * self._first]
+        return edges[:-1], edges[1:] - edges[:-1]
+
+    @cached_property
+    def others(self) -> ExactSums:
+        """The weight of the elements before each cell, and of all, that are not at hand."""
+        is_other = np.ones(self.counts.size, np.bool_)
+        is_other[::2] = ~self.brackets.wanted
+        return (self.before[1:] - self.before[:-1]).where(is_other).running()[::2]
+
+    @cached_property
+    def _is_lost(self) -> NDArray[np.bool_]:
+        """Mask of the cells whose elements are not at hand."""
+        return (self.counts[:, 0] > 0) & ~self.brackets.wanted
+
+    @cached_property
+    def _borders(self) -> IntArray:
+        """The first rank of each cell and each end, one behind the other, and the number of all."""
+        borders = np.zeros(self.counts.size + 1, np.int64)
+        self.counts.cumsum(out=borders[1:])
+        return borders
+
+    @property
+    def starts(self) -> IntArray:
+        """Place of the first element of each slot."""
+        return self._borders[2 * self._first[:-1]]
+
+    @property
+    def stops(self) -> IntArray:
+        """Place behind the last element of each slot."""
+        return self._borders[2 * self._first[1:]]
+
+    def find(self, slot: IntArray, values: NDArray[Any], upto: NDArray[np.bool_]) -> IntArray:
+        """Find the places behind the elements of a slot below each value, or up to it."""
+        all_ends, first = self.brackets.ends, self.brackets.first_end
+        end_at: Callable[[IntArray], NDArray[Any]] = partial(all_ends.take, mode="clip")
+        at = bisected(first[slot], first[slot + 1], lambda at: end_at(at) < values)
+        cell, is_end = at + slot, (at < first[slot + 1]) & (end_at(at) == values)
+        if (self._is_lost[cell] & ~is_end).any():
+            raise lost()
+        places: IntArray = self._borders[2 * cell + 1 + (is_end & upto)]
+        some = np.flatnonzero(~is_end)
+        inner = cell[some]
+        there = self.runs.find(inner, values[some], upto[some]) - self.runs.starts[inner]
+        places[some] = self._borders[2 * inner] + there
+        return places
+
+    def at_hand(self, places: IntArray) -> IntArray:
+        """Return the places in `runs` of elements at hand."""
+        return self._parts(places)[2]
+
+    def check_beyond(self, inner: IntArray, outer: IntArray) -> None:
+        """Check that all elements before and behind some places of each slot are at hand."""
+        first, last = self._first[:-1], self._first[1:] - 1
+        is_known = self.brackets.wanted[first] & self.brackets.wanted[last]
+        is_known &= (inner <= self._borders[2 * first + 1]) & (outer >= self._borders[2 * last])
+        if not (is_known | (self.n_valid == 0)).all():
+            raise lost()
+
+    def _parts(self, places: IntArray) -> tuple[IntArray, NDArray[np.bool_], IntArray]:
+        """Split places into the cell, whether it is its end, and the elements at hand before it."""
+        segment = self._borders[1:-1].searchsorted(places, "right")
+        cell, is_end = segment // 2, segment % 2 == 1
+        within = np.minimum(places - self._borders[2 * cell], self.runs.n_valid[cell])
+        return cell, is_end, self.runs.starts[cell] + within
+
+    def sums_of(self, slot: IntArray) -> tuple[ExactSums, ExactSums]:
+        before, weight = self._of_slots
+        return before[slot], weight[slot]
+
+    def squares_of(self, slot: IntArray) -> ExactSums:
+        return self.squares[slot]
+
+    def cells_reached(self, slot: IntArray, sums: ExactSums) -> tuple[IntArray, NDArray[np.bool_]]:
+        """Find the cells in which sums are reached, and whether that is at their end."""
+        segment = np.maximum(self.before[1:-1].places_of(sums), 2 * self._first[slot])
+        return segment // 2, segment % 2 == 1
+
+    def reach(self, slot: IntArray, sums: ExactSums) -> IntArray:
+        cell, is_end = self.cells_reached(slot, sums)
+        places = np.where(is_end, self._borders[2 * cell + 2] - 1, self._borders[2 * cell])
+        some = np.flatnonzero(~is_end & self.brackets.wanted[cell])
+        inner = cell[some]
+        among = sums[some] - self.others[inner]
+        places[some] += self.runs.reach(inner, among) - self.runs.starts[inner]
+        return places
+
+    def elements(self, places: IntArray) -> NDArray[Any]:
+        cell, is_end, inner = self._parts(places)
+        if (self._is_lost[cell] & ~is_end).any():
+            raise lost()
+        elements = np.empty(len(places), self.dtype)
+        elements[is_end] = self.brackets.ends[self.brackets.end_behind(cell[is_end])]
+        elements[~is_end] = self.runs.elements(inner[~is_end])
+        return elements
+
+    def weights_at(self, places: IntArray) -> FloatArray:
+        """Return the weights of the elements at some places; NaN at places of ends."""
+        _, is_end, inner = self._parts(places)
+        return np.where(is_end, np.nan, self.runs.weights_at(inner))
+
+    def weights_before(self, places: IntArray) -> ExactSums:
+        cell, is_end, inner = self._parts(places)
+        within = self.runs.weights_before(np.where(is_end, 0, inner)) + self.others[cell]
+        return self.before[2 * cell + 1].where(is_end) + within.where(~is_end)
+
+    def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
+        cell, is_end, inner = self._parts(np.concatenate([starts, stops]))
+        summed, n = self.brackets.summed, len(starts)
+        is_known = self.brackets.wanted if summed is None else self.brackets.needed
+        n_lost = np.append(0, (self._is_lost & ~is_known).cumsum())[cell + is_end]
+        if (n_lost[:n] != n_lost[n:]).any():
+            raise lost()
+        among = self.runs.products(*inner.reshape(2, -1))
+        segment = 2 * cell + is_end
+        if (segment[:n] == segment[n:]).all():
+            return among
+        is_between = covered(np.arange(self.counts.size), segment[:n], segment[n:])[1:]
+        before = self._products_before(is_between)
+        return among + (before[segment[n:]] - before[segment[:n]])
+
+    def _products_before(self, some: NDArray[np.bool_]) -> ExactSums:
+        """Add up the products of summed cells and of some ends before each cell and each end."""
+        at = np.flatnonzero(some[1::2] & (self.counts[:, 1] > 0))
+        ends = self.brackets.ends[self.brackets.end_behind(at)]
+        weights = self.before[2 * at + 2] - self.before[2 * at + 1]
+        of_ends = whole(ends) * weights.integers(WEIGHT_UNIT)
+        own = ExactSums.of_integers(of_ends, PRODUCT_UNIT).at_places(2 * at + 1, len(some))
+        if self.of_cells is not None:
+            own += self.of_cells.at_places(np.arange(0, len(some), 2), len(some))
+        return own.running()
 
 
-def differences(at: IntArray, sum_of: Callable[[int, int], int]) -> NDArray[np.object_]:
-    """Return the sums between pairs of places, the first and the second half of `at`.
-
-    `sum_of` sums between two places. Each place is summed once, and those outside all pairs never.
-    """
-    first, last = at.reshape(2, -1)
-    cuts = np.unique(at)
-    is_between = covered(cuts, first, last)[1:-1].tolist()
-    pieces = zip(pairwise(cuts.tolist()), is_between, strict=True)
-    own = (sum_of(*piece) if some else 0 for piece, some in pieces)
-    sums = np.array([*accumulate(own, initial=0)], object)
-    totals: NDArray[np.object_] = sums[cuts.searchsorted(last)] - sums[cuts.searchsorted(first)]
-    return totals
-
-
-def _left() -> ChunksChangedError:
+def lost() -> ChunksChangedError:
     return ChunksChangedError(
         "the data have changed since the first read: wanted weights are outside their brackets. "
         f"{ADVICE}"

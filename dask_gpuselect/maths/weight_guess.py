@@ -28,7 +28,7 @@ from dask_gpuselect.maths.envelope import brackets_at
 from dask_gpuselect.maths.exact_sums import ExactSums, whole_needs
 from dask_gpuselect.maths.finish import inside
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
-from dask_gpuselect.maths.weight_finish import CellWeights, sums_reached, windows
+from dask_gpuselect.maths.weight_finish import GatheredRuns, sums_reached, windows
 from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT
 
 FEW_ANSWERS = 20  # most quantiles of which the own weights of a sample leave few candidates
@@ -212,13 +212,16 @@ def shares_inside(
     ChunksChangedError
         If one of the elements is neither a candidate nor an end.
     """
-    cells = CellWeights.of(brackets, tally)
-    cell, is_end, among = cells.reached(wanted_sums(cells.total, tally.square, q, method))
+    order, total = GatheredRuns.of_tally(brackets, tally), tally.weight.integers(WEIGHT_UNIT)
+    sums = ExactSums.of_integers(wanted_sums(total.item(), tally.square, q, method), WEIGHT_UNIT)
+    cell, is_end = order.cells_reached(np.zeros(len(sums), np.int64), sums)
     if not (is_end | brackets.wanted[cell]).all():
         raise ChunksChangedError(
             f"the data have changed between two reads: guessed brackets do not hold. {ADVICE}"
         )
-    shares = (among / max(cells.gathered[-1], 1)).tolist()
+    edges, others = (each.integers(WEIGHT_UNIT) for each in (order.before, order.others))
+    reached = np.where(is_end, edges[2 * cell + 2], sums.integers(WEIGHT_UNIT))
+    shares = ((reached - others[cell + is_end]) / max(edges[-1] - others[-1], 1)).tolist()
     return shares[: len(q)], shares[len(q) :]
 
 
@@ -264,8 +267,8 @@ def refined(
     # All elements between the begin of a gathered cell and an end inside it are candidates.
     gathered = inside(tally) * brackets.wanted
     others = np.append(np.int64(0), tally.upto) - (gathered.cumsum() - gathered)
-    cells = CellWeights.of(brackets, tally)
-    other_weights = cells.starts - cells.gathered[:-1]
+    order = GatheredRuns.of_tally(brackets, tally)
+    other_weights = order.others[:-1].integers(WEIGHT_UNIT)
 
     def merged(was: NDArray[Any], new: NDArray[Any], others: NDArray[Any]) -> NDArray[Any]:
         was, new = np.append(was, 0), np.append(new, 0)

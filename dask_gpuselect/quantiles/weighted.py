@@ -23,22 +23,19 @@ from dask_gpuselect.engine.questions import (
 )
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
-from dask_gpuselect.maths.finish import unsigned_zero
+from dask_gpuselect.maths.host_runs import gathered
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes, join
-from dask_gpuselect.maths.lane_weights import WantedQuantiles
+from dask_gpuselect.maths.lane_weights import WantedQuantiles, picked
 from dask_gpuselect.maths.ranks import METHODS, Method
 from dask_gpuselect.maths.weight_brackets import find_weighted_brackets
-from dask_gpuselect.maths.weight_finish import InOrder, answers
 from dask_gpuselect.maths.weight_guess import guess_share_brackets, shares_inside
 from dask_gpuselect.maths.weights import WEIGHT_BYTES, check_some_weigh
 from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
 
 # Number of candidates that are sorted and added up; more are narrowed first, on their device.
 FEW_CANDIDATES = 1 << 17
-
-ALL: Final = np.zeros(1, np.int64)  # the only slot
 
 WEIGHTED: Final = ("inverted_cdf", "averaged_inverted_cdf", "linear")
 
@@ -125,17 +122,17 @@ class WeightedQuantiles(QuantileFields, Question, LaneQuestion):
         return len(self.q) * (2 if self.method == "linear" else 1)
 
     def resolve(self, brackets: Brackets, tally: Tally) -> Any:
-        check_some_weigh(tally)
-        if self.is_of_slot:
-            return self.of_all(InOrder.of(brackets, tally))
-        # The question without weights has the answer for no elements.
-        plain = self._unweighted()
-        if plain.if_none == "empty" and tally.n_left_out:  # NaN of weight 0
-            plain = replace(plain, if_none="missing")
-        none = plain.answer_if_none(tally.n_valid, tally.n_missing)
-        if none is not None:
-            return none
-        return self.lane_values(self.of_all(InOrder.of(brackets, tally)))[:, 0]
+        if not self.is_of_slot:
+            check_some_weigh(tally)
+            # The question without weights has the answer for no elements.
+            plain = self._unweighted()
+            if plain.if_none == "empty" and tally.n_left_out:  # NaN of weight 0
+                plain = replace(plain, if_none="missing")
+            none = plain.answer_if_none(tally.n_valid, tally.n_missing)
+            if none is not None:
+                return none
+        lanes = picked(gathered(brackets, tally), self.wanted)
+        return lanes if self.is_of_slot else self.lane_values(lanes)[:, 0]
 
     def _unweighted(self, **changes: Any) -> Quantiles:
         """Return the question about the same quantiles without weights."""
@@ -159,16 +156,6 @@ class WeightedQuantiles(QuantileFields, Question, LaneQuestion):
     @property
     def wanted_of_group(self) -> WantedQuantiles:
         return self.wanted
-
-    def of_all(self, order: InOrder) -> Lanes:
-        """Find the elements that give the answers about all elements, as those of one lane."""
-        tally = order.tally
-        dtype = self.dtype if self.method == "linear" else order.brackets.ends.dtype
-        lower = upper = np.zeros(len(self.q), dtype)
-        if tally.n_valid:
-            lower, upper = unsigned_zero(answers(order, ALL, self.q, self.method, dtype)[:, 0])
-        n = (np.array([each], np.int64) for each in (tally.n_valid, tally.n_missing))
-        return Lanes(lower[None], upper[None], *n)
 
     def lane_answer(self, order: Lanes) -> NDArray[Any]:
         """Return the answers of lanes, as `LaneOrder` does."""

@@ -22,9 +22,10 @@ from dask_gpuselect.maths import exact_sums
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts, Tally
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, needs, quotients
 from dask_gpuselect.maths.expected import Expected
+from dask_gpuselect.maths.host_runs import gathered
 from dask_gpuselect.maths.ranks import ranks
 from dask_gpuselect.maths.weight_brackets import find_weighted_brackets
-from dask_gpuselect.maths.weight_finish import InOrder, answers
+from dask_gpuselect.maths.weight_finish import answers
 from dask_gpuselect.maths.weights import POINT, WEIGHT_UNIT
 from tests.data import normal, uniform
 from tests.kernels.test_weighing import UNIT
@@ -33,7 +34,6 @@ from tests.oracle import nearest, rounded
 Chunk = tuple[NDArray[Any], NDArray[Any]]
 METHODS = ("inverted_cdf", "averaged_inverted_cdf", "linear")
 FLOAT = np.dtype(np.float64)
-SLOT = np.zeros(1, np.int64)
 
 
 def cuts_of(chunks: Sequence[Chunk], n_pivots: int) -> Cuts:
@@ -60,7 +60,7 @@ def test_a_weight_that_left_its_bracket_is_noticed() -> None:
         brackets = find_weighted_brackets(cuts, (q,), method)
         tally = tally_of([(values, heavier)], brackets)
         with pytest.raises(ChunksChangedError, match="wanted weights are outside their brackets"):
-            answers(InOrder.of(brackets, tally), SLOT, (q,), method, FLOAT)
+            answers(gathered(brackets, tally), np.arange(1), (q,), method, FLOAT)
 
 
 def test_a_chunk_whose_weight_moves_to_a_pivot_is_named() -> None:
@@ -85,7 +85,7 @@ def test_a_window_that_is_not_summed_is_noticed() -> None:
     unsummed = replace(windows, summed=np.zeros_like(windows.summed))
     tally = tally_of([(values, weights)], unsummed)
     with pytest.raises(ChunksChangedError, match="outside their brackets"):
-        answers(InOrder.of(unsummed, tally), SLOT, (0.1,), "linear", FLOAT)
+        answers(gathered(unsummed, tally), np.arange(1), (0.1,), "linear", FLOAT)
 
 
 # --- Parts ----------------------------------------------------------------------------------------

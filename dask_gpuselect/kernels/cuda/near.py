@@ -50,15 +50,16 @@ from dask_gpuselect.kernels.cuda.weighing import (
 )
 from dask_gpuselect.kernels.reference.selection import elements_of
 from dask_gpuselect.maths.boxes import Rule
-from dask_gpuselect.maths.cuts import Brackets, IntArray
+from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, IntArray
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Wholes
 from dask_gpuselect.maths.group_guess import sample_size
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
-from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles
+from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles, picked
 from dask_gpuselect.maths.ragged import guess_slots
-from dask_gpuselect.maths.runs import GatheredRuns, picked, places_inside
+from dask_gpuselect.maths.runs import places_inside
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
+from dask_gpuselect.maths.weight_finish import GatheredRuns
 
 MOST_DIGITS = 3  # of weights that are summed by groups in shared memory
 # Bytes of weighted elements, and more for each quantile of each group, with fewer of which sorting
@@ -81,7 +82,7 @@ def quantiles_of_groups(
     found = _near_shares(chunks, dtype, n_groups, wanted)
     try:
         return None if found is None else picked(found.order, wanted)
-    except LookupError:  # a guess was wrong
+    except ChunksChangedError:  # a guess was wrong
         return None
 
 
@@ -134,7 +135,7 @@ def _near_shares(
     if squares is None:
         return None
     there = _gathered(candidates, weights, counts[:, 0] * brackets.wanted, unit, n_bits)
-    found = GatheredRuns(brackets, counts, sums, squares, n_missing, 0 * n_missing, there)
+    found = GatheredRuns(brackets, counts, sums.running(), squares, n_missing, 0 * n_missing, there)
     if not (found.n_valid + n_missing).all():
         found = replace(found, n_idle=_in_bands(numbers, n_groups)[2])
     return _Near(found, given, numbers)
@@ -183,7 +184,7 @@ def _weighted_boxes_of_groups(
         n_left_out = value_counts([(is_left_out, codes)], n_groups, 2)[:, 1]
     try:
         return weighted_boxes(order, n_left_out, question, rule, lambda _: moments())
-    except LookupError:  # a guess was wrong
+    except ChunksChangedError:  # a guess was wrong
         return None
 
 

@@ -40,8 +40,10 @@ from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.keys import to_keys
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder
+from dask_gpuselect.maths.lane_weights import picked
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.runs import GatheredRuns, Runs, picked, places_inside
+from dask_gpuselect.maths.runs import Runs, places_inside
+from dask_gpuselect.maths.weight_finish import GatheredRuns
 
 RUN_BOX = source.record("run_boxes.cu", "RunBox")
 EXTREMES = "least", "most", "low", "high"
@@ -196,7 +198,7 @@ def weighted_boxes(
 
     Raises
     ------
-    LookupError
+    ChunksChangedError
         If elements that are wanted were not gathered.
     """
     lanes = picked(order, question.wanted)

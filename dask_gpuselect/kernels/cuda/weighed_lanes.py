@@ -39,8 +39,7 @@ from dask_gpuselect.maths.keys import EXACT_UP_TO, selection_dtype
 from dask_gpuselect.maths.lane_boxes import DRAWS_UP_TO, LaneBoxes
 from dask_gpuselect.maths.lane_cuts import Lanes, join, moved
 from dask_gpuselect.maths.lane_ends import ends_of_sorted
-from dask_gpuselect.maths.lane_weights import WantedQuantiles
-from dask_gpuselect.maths.runs import picked
+from dask_gpuselect.maths.lane_weights import WantedQuantiles, picked
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from dask_gpuselect.maths.weights import NOT_FINITE
 
