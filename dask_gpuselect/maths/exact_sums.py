@@ -326,7 +326,9 @@ class ExactSums(Arrays):
         is_whole = self.digits.dtype == object
         numbers = self.digits[0] if is_whole else _whole_numbers(self.digits)
         shift = DIGIT * (self.first - unit)
-        return numbers << shift if shift and len(self.digits) else numbers
+        if not shift or not len(self.digits):
+            return numbers
+        return numbers << shift if shift > 0 else numbers >> -shift
 
     def in_units(self, unit: IntArray | np.int64) -> IntArray:
         """Return numbers in units of ``2**unit``, rounded down.
@@ -535,12 +537,17 @@ def needs(weight: ExactSums, q: NDArray[np.float64], unit: int) -> tuple[ExactSu
     elements. The share 0 is that of the first element. The share 1 is that of all elements, however
     little the last one weighs, and no sum is beyond it.
     """
-    if len(weight) > 1 and (weight.digits == weight.digits[:, :1]).all() and (q == q[0]).all():
+    if len(weight) > 1 and are_alike(weight, q):
         same = np.zeros(len(weight), np.int64)
         reached, passed = needs(weight[:1], q[:1], unit)
         return reached[same], passed[same]
     least, beyond = whole_needs(weight.integers(unit), q)
     return ExactSums.of_integers(least, unit), ExactSums.of_integers(beyond, unit)
+
+
+def are_alike(weight: ExactSums, q: FloatArray) -> bool:
+    """Return whether all weights are the same, and all shares."""
+    return bool((q == q[0]).all() and (weight.digits == weight.digits[:, :1]).all())
 
 
 def whole_needs(total: Any, q: FloatArray) -> tuple[NDArray[np.object_], NDArray[np.object_]]:

@@ -31,7 +31,7 @@ BLOCK = 64
 AT_ONCE, STEP = 1 << 10, 1 << 18
 # So few elements are one block: a question about blocks takes dozens of operations on small arrays,
 # and adding up all of these elements as few as one question.
-ONE_BLOCK = 1 << 14
+ONE_BLOCK = 1 << 17
 # Weights that differ by more than this factor are added up one by one, because tables of whole
 # numbers would have many digits.
 FAR = 2.0**128
@@ -80,8 +80,7 @@ class HostRuns(OrderedRuns):
     @property
     def unit(self) -> int:
         is_whole = self.weights.dtype.kind == "i" or not len(self.weights)
-        # `Wholes` have at most 61 bits below that of the highest bit of the smallest weight.
-        return 0 if is_whole else max(math.frexp(self._least)[1] - 61, LEAST) // DIGIT
+        return 0 if is_whole else max(math.frexp(self._least)[1] - 53, LEAST) // DIGIT
 
     @cached_property
     def _before(self) -> ExactSums:

@@ -25,7 +25,15 @@ from dask_gpuselect.maths.cuts import (
     Tally,
     covered,
 )
-from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, begins, needs, quotients, whole
+from dask_gpuselect.maths.exact_sums import (
+    DIGIT,
+    ExactSums,
+    are_alike,
+    begins,
+    needs,
+    quotients,
+    whole,
+)
 from dask_gpuselect.maths.tables import bisected
 from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT
 
@@ -73,7 +81,7 @@ class WeightedOrder(ABC):
         If `passes`, also those up to which they are exceeded. See `exact_sums.needs`.
         """
         before, weight = self.sums_of(slot)
-        if len(slot) <= FEW_SHARES:
+        if len(slot) <= FEW_SHARES or are_alike(weight, share):
             wanted = needs(weight, share, self.unit)
             return self.reach_each(slot, before, wanted[: 1 + passes])
         # A little less and a little more are mostly reached at the same place. Integers of 1,800
