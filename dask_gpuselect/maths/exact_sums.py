@@ -324,11 +324,11 @@ class ExactSums(Arrays):
         All numbers must be multiples of the unit.
         """
         is_whole = self.digits.dtype == object
-        numbers = self.digits[0] if is_whole else _whole_numbers(self.digits)
+        numbers: NDArray[np.object_] = self.digits[0] if is_whole else _whole_numbers(self.digits)
         shift = DIGIT * (self.first - unit)
-        if not shift or not len(self.digits):
-            return numbers
-        return numbers << shift if shift > 0 else numbers >> -shift
+        if shift and len(self.digits):
+            numbers = numbers << shift if shift > 0 else numbers >> -shift
+        return numbers
 
     def in_units(self, unit: IntArray | np.int64) -> IntArray:
         """Return numbers in units of ``2**unit``, rounded down.
