@@ -71,7 +71,10 @@ class ExactSums(Arrays):
         if max(len(group), n_groups) <= FEW:
             sums = np.zeros(n_groups, object)
             np.add.at(sums, group, reduce(mul, map(whole, factors)))
-            return cls.of_integers(sums, -TOTAL_POINT * len(factors))
+            bits = int(np.bitwise_or.reduce(sums))
+            spare = max((bits & -bits).bit_length() - 1, 0) // DIGIT  # digits that are 0 in all
+            shorter = [each >> DIGIT * spare for each in sums.tolist()]
+            return cls.of_integers(shorter, spare - TOTAL_POINT * len(factors))
         lowest, highest = np.sum([begins(factor) for factor in factors], axis=0).tolist()
         first, last = lowest // DIGIT, highest // DIGIT
         n_digits = last - first + 2 * len(factors) + 1

@@ -7,9 +7,9 @@ All elements, lanes and groups finish here. They differ only in how their elemen
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -375,10 +375,11 @@ class GatheredRuns(WeightedOrder):
 
     def find(self, slot: IntArray, values: NDArray[Any], upto: NDArray[np.bool_]) -> IntArray:
         """Find the places behind the elements of a slot below each value, or up to it."""
-        all_ends, first = self.brackets.ends, self.brackets.first_end
-        end_at: Callable[[IntArray], NDArray[Any]] = partial(all_ends.take, mode="clip")
-        at = bisected(first[slot], first[slot + 1], lambda at: end_at(at) < values)
-        cell, is_end = at + slot, (at < first[slot + 1]) & (end_at(at) == values)
+        first, last = self.brackets.first_end[slot], self.brackets.first_end[slot + 1]
+        none = np.zeros(1, self.dtype)  # behind all ends, of which there may be none
+        end_at = np.append(self.brackets.ends, none).take
+        at = bisected(first, last, lambda at: end_at(at) < values)
+        cell, is_end = at + slot, (at < last) & (end_at(at) == values)
         if (self._is_lost[cell] & ~is_end).any():
             raise lost()
         places: IntArray = self._borders[2 * cell + 1 + (is_end & upto)]

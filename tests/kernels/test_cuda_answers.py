@@ -306,11 +306,13 @@ def test_a_device_guesses_weighted_answers_of_groups(
         monkeypatch.setattr(f"dask_gpuselect.{each}", 0)
     known = noted(monkeypatch, near.GatheredRuns, "elements", lambda found, *_: found is not None)
     drawn = noted(monkeypatch, near, "weighted_boxes", lambda found, *_: found is not None)
-    beside, data = MASK | {"weights": WEIGHTS[weights]}, ("tied quartiles", *names_of(dtype)[::9])
+    beside = MASK | {"weights": WEIGHTS[weights]}
+    data = ("nan and inf", "tied quartiles", *names_of(dtype)[::9])
     boxes = {f"boxes, {method}": ask for method, ask in by_method(Q).items()}
     for asked, n_lanes in ((in_groups(by_method(Q) | boxes, False), 1), (by_method(Q), 3)):
         compare(
-            Row(asked, (9000,), beside=beside, data=data[: 4 // n_lanes], n_lanes=n_lanes), dtype
+            Row(asked, (700, 9000), beside=beside, data=data[: 4 // n_lanes], n_lanes=n_lanes),
+            dtype,
         )
     is_summed = weights not in ("all magnitudes", "nearly the largest")
     assert any(known) >= is_summed
