@@ -32,14 +32,14 @@ from dask_gpuselect.kernels.cuda.runs import (
     BANDS,
     SortedRuns,
     bytes_of_boxes,
-    codes_of,
-    columns_of,
-    draw,
-    joined,
-    keeps_of,
+    draw_boxes,
+    flat_codes,
+    flat_mask,
+    joined_columns,
+    joined_flat,
     limbs_for,
     weighted_boxes,
-    weights_of,
+    with_weights,
 )
 from dask_gpuselect.kernels.cuda.weighing import (
     AsRead,
@@ -111,8 +111,8 @@ def _near_shares(
     is_worth = n * max(dtype.itemsize, 4) >= least and size + expected <= n // 2
     if not (n_q and n_groups and is_worth):
         return None
-    values, codes, keeps = columns_of(chunks, dtype)
-    given, is_mean = weights_of(chunks, values, keeps), wanted.method == TYPE_7
+    values, codes, keeps = joined_columns(chunks, dtype)
+    given, is_mean = with_weights(chunks, values, keeps), wanted.method == TYPE_7
     numbers, unit, n_bits = in_bands(given, codes, n_groups)
     part, n_digits = (values, numbers), -(-n_bits // DIGIT)
     n_ends = 2 * n_q + (0 if rule is None else 2)
@@ -137,7 +137,7 @@ def _near_shares(
     there = _gathered(candidates, weights, counts[:, 0] * brackets.wanted, unit, n_bits)
     found = GatheredRuns(brackets, counts, sums.running(), squares, n_missing, 0 * n_missing, there)
     if not (found.n_valid + n_missing).all():
-        found = replace(found, n_idle=_in_bands(numbers, n_groups)[2])
+        found = replace(found, n_idle=_count_bands(numbers, n_groups)[2])
     return _Near(found, given, numbers)
 
 
@@ -150,7 +150,7 @@ def _gathered(keys: Keys, weights: Array, n: IntArray, unit: int, n_bits: int) -
     return SortedRuns(keys.dtype, n, none, none, none, keys.taken(order), ordered, running)
 
 
-def _in_bands(numbers: Array, n_groups: int) -> IntArray:
+def _count_bands(numbers: Array, n_groups: int) -> IntArray:
     """Count the elements of each band and group, ``(BANDS, n_groups)``; see `in_bands`."""
     counts = cupy.bincount(numbers + 1, minlength=BANDS * n_groups + 1)
     return np.asarray(counts[1:].get()).reshape(-1, n_groups)[:BANDS]
@@ -179,7 +179,7 @@ def _weighted_boxes_of_groups(
         return None
     n_valid, n_left_out = order.n_valid, 0 * order.n_valid
     if (n_valid + order.n_missing).sum() < numbers.size:
-        codes = joined([codes_of(chunk) for chunk in chunks])
+        codes = joined_flat([flat_codes(chunk) for chunk in chunks])
         is_left_out = (numbers >= 2 * n_groups).view(np.uint8)
         n_left_out = value_counts([(is_left_out, codes)], n_groups, 2)[:, 1]
     try:
@@ -206,9 +206,9 @@ def boxes_of_groups(
         return _weighted_boxes_of_groups(chunks, dtype, n_groups, question, rule)
     parts, n_left_out = [], np.zeros(n_groups, np.int64)
     for chunk in chunks:
-        values, codes = joined([elements_of(chunk.values, dtype)[0]]), codes_of(chunk)
+        values, codes = joined_flat([elements_of(chunk.values, dtype)[0]]), flat_codes(chunk)
         if chunk.keeps is not None:
-            keeps = joined([keeps_of(chunk)])
+            keeps = joined_flat([flat_mask(chunk)])
             n_left_out += value_counts([(keeps.view(np.uint8), codes)], n_groups, 2)[:, 0]
             codes = masked_codes(codes, keeps)
         parts.append((values, codes))
@@ -238,7 +238,7 @@ def boxes_of_groups(
     def places_of(ranks: IntArray) -> IntArray | None:
         return about.places(np.minimum(ranks, last))
 
-    drawn = draw(runs, question, rule, about.edges, places_of, result)
+    drawn = draw_boxes(runs, question, rule, about.edges, places_of, result)
     if drawn is None:
         return None
     columns, host = drawn

@@ -161,7 +161,7 @@ class SortedRuns(Runs):
             return None
         edges = np.stack([self.starts, self.stops])
         result = cupy.zeros(bytes_of_boxes(len(self.stops)), np.uint8)
-        drawn = draw(self, question, rule, edges, lambda ranks: ranks, result)
+        drawn = draw_boxes(self, question, rule, edges, lambda ranks: ranks, result)
         if drawn is None:
             return None
         columns, _ = drawn
@@ -276,11 +276,11 @@ def sorted_runs(
     None for weights so different that their running sums need too many digits.
     Scratch: 24 bytes for each element, and with weights as many more.
     """
-    (values, codes, keeps), given = columns_of(chunks, dtype), None
+    (values, codes, keeps), given = joined_columns(chunks, dtype), None
     kind, size = np.dtype(values.dtype), values.size
     unit, shift, n_limbs = 0, 0, 0
     if chunks[0].weights is not None:
-        given = weights_of(chunks, values, keeps)
+        given = with_weights(chunks, values, keeps)
         codes, unit, n_bits = in_bands(given, codes, n_groups)
         n_limbs = limbs_for(n_bits, size)
         if n_limbs > MOST_LIMBS:
@@ -311,11 +311,11 @@ def sorted_runs(
 
 
 def bytes_of_boxes(n_runs: int) -> int:
-    """Return the size of the result of `draw`."""
+    """Return the size of the result of `draw_boxes`."""
     return FACTS.itemsize + n_runs * RUN_BOX.itemsize
 
 
-def draw(
+def draw_boxes(
     runs: SortedRuns,
     question: LaneOrder,
     rule: Rule,
@@ -359,17 +359,17 @@ def draw(
     return columns | listed | n | {"n_left_out": n_left_out}, host
 
 
-def columns_of(chunks: Sequence[Accompanied], dtype: np.dtype[Any]) -> tuple[Array, Array, Any]:
+def joined_columns(chunks: Sequence[Accompanied], dtype: np.dtype[Any]) -> tuple[Array, Array, Any]:
     """Join the elements of chunks, their groups, and masks if there are any."""
-    values = joined([elements_of(chunk.values, dtype)[0] for chunk in chunks])
+    values = joined_flat([elements_of(chunk.values, dtype)[0] for chunk in chunks])
     is_masked = any(chunk.keeps is not None for chunk in chunks)
-    keeps = joined([keeps_of(chunk) for chunk in chunks]) if is_masked else None
-    return values, joined([codes_of(chunk) for chunk in chunks]), keeps
+    keeps = joined_flat([flat_mask(chunk) for chunk in chunks]) if is_masked else None
+    return values, joined_flat([flat_codes(chunk) for chunk in chunks]), keeps
 
 
-def weights_of(chunks: Sequence[Accompanied], values: Array, keeps: Array | None) -> AsRead:
+def with_weights(chunks: Sequence[Accompanied], values: Array, keeps: Array | None) -> AsRead:
     """Join the weights of chunks."""
-    return AsRead.of(values, joined([_weights(chunk) for chunk in chunks]), keeps)
+    return AsRead.of(values, joined_flat([_weights(chunk) for chunk in chunks]), keeps)
 
 
 def limbs_for(n_bits: int, n: int) -> int:
@@ -380,17 +380,20 @@ def limbs_for(n_bits: int, n: int) -> int:
     return 1 if n_bits + n.bit_length() < 63 else -(-n_bits // DIGIT)
 
 
-def joined(arrays: Sequence[Array]) -> Array:
+def joined_flat(arrays: Sequence[Array]) -> Array:
+    """Join flat arrays in one that is contiguous, without a copy where one is enough."""
     return cupy.ascontiguousarray(arrays[0]) if len(arrays) == 1 else cupy.concatenate(arrays)
 
 
-def codes_of(chunk: Accompanied) -> Array:
+def flat_codes(chunk: Accompanied) -> Array:
+    """Return the group numbers of a chunk, which are 0 if it has no labels."""
     if chunk.labels is None:
         return cupy.zeros(chunk.size, np.int32)
     return as_codes(chunk.labels.reshape(-1), chunk.values)
 
 
-def keeps_of(chunk: Accompanied) -> Array:
+def flat_mask(chunk: Accompanied) -> Array:
+    """Return which elements of a chunk take part."""
     return cupy.ones(chunk.size, bool) if chunk.keeps is None else chunk.keeps.reshape(-1)
 
 
