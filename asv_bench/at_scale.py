@@ -77,7 +77,7 @@ from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.coarse import merged_coarsely
 from dask_gpuselect.maths.cuts import Cuts, Tally
-from dask_gpuselect.maths.ragged import bracket_slots
+from dask_gpuselect.maths.ragged import Wanted, bracket_slots
 from dask_gpuselect.maths.sizes import (
     COARSE_EVERY,
     IN_GROUP_EVERY,
@@ -338,7 +338,7 @@ def _tree_of_groups(model: Model) -> Tree:
     """Each chunk has as many elements of each group, and the formula is of one of them."""
     partials = [_of_groups(model.cuts(i)) for i in range(model.n_chunks)]
     result, most, peak = _tree(model, partials, merged_coarsely, float(GROUPS))
-    own = bracket_slots([result], GROUPS, _median).brackets.by_slot()(0)
+    own = bracket_slots([result], GROUPS, Wanted.of_ranks(_median)).brackets.by_slot()(0)
     share = _in_wanted(model, own.ends, own.wanted)
     return share, most, peak, PIVOT_WORK * COARSE_EVERY * MOST
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -16,7 +16,6 @@ from dask_gpuselect.engine.questions import (
     OF_ROWS,
     Block,
     BlockForm,
-    BySlot,
     Costs,
     InMemory,
     LaneLoad,
@@ -47,6 +46,7 @@ from dask_gpuselect.maths.boxes import (
     narrower_box,
     resolve,
     resolve_again,
+    room_of,
     rungs_of,
 )
 from dask_gpuselect.maths.chunk_sample import most_cached
@@ -54,11 +54,11 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, Tally
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.host_runs import gathered
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
-from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
+from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged, join
 from dask_gpuselect.maths.lane_ends import LaneEnds
 from dask_gpuselect.maths.lane_weights import picked
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.ragged import Wanted
+from dask_gpuselect.maths.ragged import Bracketed, CellTally, InGroups, Wanted
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.value_counts import ValueCounts
@@ -67,6 +67,19 @@ from dask_gpuselect.maths.weights import check_some_weigh
 from dask_gpuselect.quantiles import weighted
 from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quantiles.weighted import WeightedQuantiles
+
+
+@dataclass(frozen=True, eq=False)
+class KnownBoxes(Lanes):
+    """The quantiles of the box of each lane, and its ends where no load need find them.
+
+    Parameters
+    ----------
+    ends : LaneEnds or None
+        Ends of all lanes; None if some are not known.
+    """
+
+    ends: LaneEnds | None = None
 
 
 @dataclass(frozen=True)
@@ -119,7 +132,35 @@ class BoxQuestion(LaneQuestion, Question):
 
     @property
     def wanted_of_group(self) -> Wanted | None:
-        return self.quantiles.wanted_of_group
+        wanted = self.quantiles.wanted_of_group
+        if wanted is None:
+            return None
+        find = partial(self._found, wanted.find)
+        return replace(wanted, find=find, whole=self, is_done=_has_ends)
+
+    def _found(
+        self, find: Callable[..., Lanes], tally: CellTally, about: Bracketed, by: InGroups
+    ) -> Lanes:
+        """Find the quantiles of groups; the boxes, too, if all that these need was gathered."""
+        if not about.is_whole:
+            return find(tally, about, by)
+        n_slots, each, n_valid = len(about.n_valid), [], []
+        for slot, own, some in tally.each(about.brackets, also_empty=True):
+            n_valid.append(some.n_valid)
+            each.append(self.resolve(own, replace(some, n_missing=int(about.n_missing[slot]))))
+        about.check(np.array(n_valid))
+        q, ends = np.stack([q for q, _ in each]), join([ends for _, ends in each])
+        ends_are_known = all(
+            side.measure is not None
+            for _, own in each
+            for side in (own.beyond_low, own.beyond_high)
+        )
+        known = KnownBoxes(q, q, about.n_valid, about.n_missing)
+        if not ends_are_known:
+            return known
+        n_all, moments = tally.sums_of_slots(n_slots)
+        n_left_out = n_all - about.n_valid - about.n_missing
+        return replace(known, ends=replace(ends, n_left_out=n_left_out, moments=moments))
 
     @property
     def measures(self) -> Measures:
@@ -136,8 +177,9 @@ class BoxQuestion(LaneQuestion, Question):
     def n_ranges(self) -> int:
         return self.quantiles.n_ranges + 4  # two fences and two extremes
 
-    def bracket(self, cuts: Cuts) -> Brackets:
-        return bracket_from_cuts(cuts, self.rule)
+    def bracket(self, cuts: Cuts, most: int | None = None) -> Brackets:
+        room = None if most is None else min(room_of(cuts), most // 4)
+        return bracket_from_cuts(cuts, self.rule, room)
 
     def keep(self, cuts: Cuts) -> Brackets:
         # The quartiles are uncertain before the second load, and the fences more so.
@@ -215,21 +257,6 @@ class BoxQuestion(LaneQuestion, Question):
         return self.block([run], self.quantiles.source_dtype, OF_ROWS).reshape(())
 
     @property
-    def by_slot(self) -> BySlot:
-        return BySlot(self, self._together)
-
-    def _together(self, answers: Sequence[Boxes]) -> Boxes:
-        if not answers:
-            return Boxes.without_boxes(self.quantiles.source_dtype)
-        # Columns of integers stay exact beside NaN of slots that have no elements.
-        kinds = [each.min.dtype for each in answers if each.n]
-        some = [each.reshape((1,)) for each in answers]
-        if kinds and kinds[0].kind in "iu":
-            none = dict.fromkeys(("min", "max", "low", "high"), np.zeros(1, kinds[0]))
-            some = [each if each.n.all() else replace(each, **none) for each in some]
-        return Boxes.concatenated(some, 0).without_missing(omits_nan=True)
-
-    @property
     def loads(self) -> LaneLoads:
         loads = replace(self.quantiles.loads, further=self.further, tails=nothing)
         if loads.counts is None:
@@ -239,15 +266,17 @@ class BoxQuestion(LaneQuestion, Question):
 
     @property
     def further(self) -> LaneLoad:
-        merge = partial(LaneEnds.merge, most=self.rule.max_fliers)
+        merge = partial(_merged_ends, most=self.rule.max_fliers)
         functions = self.measure_ends, merge, of_merged(merge, self.boxes_by_ends), self.known
         # Sorting the fliers of more partial results at once takes five times as long.
         return LaneLoad(*functions, "ends", 2, 2 * self.rule.max_fliers)
 
-    def known(self, boxes: Any) -> Lanes:
+    def known(self, found: Lanes) -> KnownBoxes:
         """Return what the load of the ends needs to know of the quantiles."""
-        q = self.q_of(boxes).T
-        return Lanes(q, q, boxes.n_valid, boxes.n_missing)
+        if isinstance(found, KnownBoxes):
+            return found
+        q = self.q_of(found).T
+        return KnownBoxes(q, q, found.n_valid, found.n_missing)
 
     def measure_ends(self, column: ChunkColumn, known: Any) -> LaneEnds:
         """Measure the ends of every lane, when its quantiles are known."""
@@ -255,8 +284,10 @@ class BoxQuestion(LaneQuestion, Question):
         ends: LaneEnds = kernels.lanes.lane_ends(column, bounds, self.rule.max_fliers)
         return ends
 
-    def boxes_by_ends(self, ends: LaneEnds, known: Any) -> Boxes:
-        """Return the box of each lane, from its quantiles and ends."""
+    def boxes_by_ends(self, ends: LaneEnds | None, known: Any) -> Boxes:
+        """Return the box of each lane, from its quantiles and ends, unless these are known."""
+        if ends is None:
+            ends = known.ends
         check_lanes_unchanged([ends], known)
         return self.boxes(known.lower.T, ends)
 
@@ -307,6 +338,14 @@ class BoxQuestion(LaneQuestion, Question):
         """Return the box of each lane."""
         boxes = Boxes.of_lanes(q, ends, self.rule).in_dtype(self.quantiles.source_dtype)
         return boxes.without_missing(omits_nan=self.omits_nan)
+
+
+def _has_ends(known: KnownBoxes) -> bool:
+    return known.ends is not None
+
+
+def _merged_ends(parts: Sequence[Any], most: int) -> LaneEnds | None:
+    return None if parts[0] is None else LaneEnds.merge(parts, most)
 
 
 def _restored(answers: Boxes, block: Block, shape: AnswerAxes) -> Boxes:

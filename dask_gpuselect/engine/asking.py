@@ -32,13 +32,10 @@ from dask_gpuselect.engine.questions import (
     ElementQuestion,
     LaneQuestion,
 )
-from dask_gpuselect.engine.resident import answer_in_memory
 from dask_gpuselect.engine.rounds import ask_rounds
 from dask_gpuselect.engine.search import select_now
-from dask_gpuselect.engine.slots import OfSlots, about_slots, takes_slots, together, together_lazily
 from dask_gpuselect.engine.source import DaskArray, itself, map_blocks
 from dask_gpuselect.kernels.companions import values_of
-from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.strategies import Strategy
 
 
@@ -63,8 +60,6 @@ class Asking:
         Groups of the lanes, if the question is asked of each group.
     is_one_lane : bool
         As for `AnswerAxes`.
-    slots : OfSlots, optional
-        The question about several slots, if each group of all elements is a slot of its own.
     """
 
     array: Any
@@ -75,7 +70,6 @@ class Asking:
     is_scalar: bool = True
     grouping: Grouping | None = None
     is_one_lane: bool = False
-    slots: OfSlots | None = None
 
     @property
     def is_lazy(self) -> bool:
@@ -118,8 +112,6 @@ class Asking:
         new = self.shape.new_axes(self.question.n_answers)
         sizes = tuple(new[label] for label in self.shape.labels)
         kind = self.array._meta if self.is_lazy else values_of(self.array)
-        if self.slots is not None:
-            return Form((), None, kind)
         return Form(() if self.dtype is None else sizes, self.dtype, kind)
 
 
@@ -180,19 +172,9 @@ def ask_each(askings: Sequence[Asking], label: str) -> list[Any]:
 def _ask_lazily(askings: Sequence[Asking], label: str) -> list[Any]:
     lazy = [each if each.is_lazy else replace(each, array=as_lazy(each.array)) for each in askings]
     wholes = [each for each in lazy if each.is_whole]
-    questions = [
-        ArrayQuestion(each.array, each.slots or each.question, each.form, label) for each in wholes
-    ]
-    wholly = map(_whole, wholes, loads.ask_together(questions))
+    questions = [ArrayQuestion(each.array, each.question, each.form, label) for each in wholes]
+    wholly = iter(loads.ask_together(questions))
     return [next(wholly) if each.is_whole else _ask_lanes(each, label) for each in lazy]
-
-
-def _whole(asking: Asking, answer: DaskArray) -> DaskArray:
-    """Return the final answer about all elements, joining the answers of slots if there are any."""
-    slots, grouping = asking.slots, asking.grouping
-    if slots is None or grouping is None:
-        return answer
-    return together_lazily(answer, slots, grouping, asking.shape, asking.dtype, asking.array._meta)
 
 
 def by_group(asking: Asking) -> Asking:
@@ -200,11 +182,6 @@ def by_group(asking: Asking) -> Asking:
     if not isinstance(asking.array, Grouped):
         return asking
     array, grouping = asking.array.array, asking.array.grouping
-    if asking.is_whole and takes_slots(array, asking.question, grouping):
-        grouping = grouping.numbered
-        slots = about_slots(asking.question, grouping)
-        array = accompanied(array, labels=grouping.codes)
-        return replace(asking, array=array, grouping=grouping, slots=slots)
     lanes = lanes_of(asking.question)
     if lanes.composed is not None or not (asking.is_whole and are_stretches(lanes, grouping)):
         grouping = grouping.numbered
@@ -327,8 +304,6 @@ def _ask_lanes(asking: Asking, label: str) -> DaskArray:
 
 def _answer_now(asking: Asking) -> Any:
     array, dtype = asking.array, numpy_dtype(asking.array)
-    if asking.slots is not None:
-        return _answer_slots_now(asking, asking.slots)
     is_object = asking.dtype is None
     if asking.is_whole:
         answer = _answer_only_lane(asking)
@@ -341,15 +316,6 @@ def _answer_now(asking: Asking) -> Any:
     else:
         answer = answer_lanes_now(array, dtype, asking.lanes, asking.shape, is_object=is_object)
     return answer if is_object else in_kind(answer, answer)
-
-
-def _answer_slots_now(asking: Asking, slots: OfSlots) -> Any:
-    grouping = asking.grouping
-    assert grouping is not None
-    each = over_slots(answer_in_memory)
-    answers = each(kernels.apart(asking.array), numpy_dtype(asking.array), slots.of_each)
-    kind = None if asking.dtype is None else values_of(asking.array)
-    return together(answers, grouping.number, question=slots, shape=asking.shape, kind=kind)
 
 
 def _answer_only_lane(asking: Asking) -> Any:

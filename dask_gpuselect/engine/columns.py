@@ -13,7 +13,7 @@ column.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,6 +27,7 @@ from dask_gpuselect.engine.graphs import merge_tree, objects
 from dask_gpuselect.engine.grid import column, columns
 from dask_gpuselect.engine.homes import Homes
 from dask_gpuselect.engine.marks import (
+    NO_MARKS,
     InColumn,
     KnownChunks,
     begun_marks,
@@ -36,6 +37,7 @@ from dask_gpuselect.engine.marks import (
     pieces_of,
 )
 from dask_gpuselect.engine.questions import Block, LaneLoad, LaneQuestion
+from dask_gpuselect.engine.reads import Reader, Reads, several_if_needed
 from dask_gpuselect.engine.source import (
     DaskArray,
     Graph,
@@ -186,6 +188,44 @@ class Columns:
         self._add(name, tasks, source.name, above)
         return Tasks(name, keys)
 
+    def measured_unless(
+        self, is_done: Callable[[Any], bool], measure: Callable[..., Any], name: str, known: Tasks
+    ) -> Tasks:
+        """Apply `measure` as `measured` does; read nothing, and return None, if `known` is enough.
+
+        `is_done` tells that. There is a single column.
+        """
+        (place,), (key,) = self.places, next(iter(known.keys.values()))
+        function = partial(_measured_unless, is_done=is_done, read=self.reading(measure))
+        calls = [(TaskRef(key), i) for i in range(len(self.parts[place]))]
+        given, wants = [objects(self.graph, known.name, ())], partial(_is_wanted, is_done)
+        made = self.read_if_needed(function, name, given, calls, wants)
+        self.graph = made.dask
+        return Tasks(made.name, {place: [(made.name, i) for _, i in calls]})
+
+    def reading(self, measure: Callable[..., Any]) -> Callable[..., KnownChunks]:
+        """Return a function of the chunks of a part, and of what is `known`, that measures them."""
+        about = {"dtype": self.x.dtype, "axes": self.axes, "ordered": self.ordered}
+        return partial(measure_marked, measure=measure, **about)
+
+    def read_if_needed(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        given: Sequence[DaskArray],
+        calls: Iterable[tuple[Any, ...]],
+        wants: Callable[..., bool] | None = None,
+    ) -> DaskArray:
+        """Make a task for each part of the only column, which may read its chunks.
+
+        It calls ``function(readers, *call)``; see `several_if_needed`.
+        """
+        (place,) = self.places
+        chunks = [*column(self.x, self.axes, place)]
+        of_parts = ([chunks[number] for number in part] for part in self.parts[place])
+        each = ((part, *call) for part, call in zip(of_parts, calls, strict=True))
+        return several_if_needed(function, name, Reads(self.x), given, each, wants)
+
     def merge(self, function: Callable[..., Any], partials: Tasks, every: int) -> Tasks:
         """Merge the partial results of each column to at most `every`, by ``function(results)``."""
         function = partial(KnownChunks.merge, function)
@@ -257,7 +297,10 @@ class Columns:
     def place_of(self, place: Place) -> InColumn:
         """Return the places of the chunks of a column, by their numbers in its parts."""
         order = itertools.chain.from_iterable(self.parts[place] if self.homes else ())
-        return InColumn(self.x.numblocks, self.axes, place, tuple(order))
+        own = self.x.numblocks, self.axes, place
+        if not self.ordered and 0 not in self.axes:  # the first axis was added for the only lane
+            own = self.x.numblocks[1:], tuple(axis - 1 for axis in self.axes), place[1:]
+        return InColumn(*own, tuple(order))
 
     def block(self, place: Place) -> Place:
         """Return the shape of the first chunk of a column."""
@@ -294,6 +337,23 @@ def measure_marked(
     column = ChunkColumn(pieces_of(chunks), dtype, axes)
     value = measure(column, brackets, **arguments)
     return KnownChunks(value, begun_marks(chunks, ordered=ordered))
+
+
+def _is_wanted(is_done: Callable[[Any], bool], known: KnownChunks) -> bool:
+    return not is_done(known.value)
+
+
+def _measured_unless(
+    readers: Sequence[Reader],
+    known: KnownChunks,
+    number: int,
+    *,
+    is_done: Callable[[Any], bool],
+    read: Callable[..., KnownChunks],
+) -> KnownChunks:
+    if is_done(known.value):
+        return KnownChunks(None, NO_MARKS if number else known.marks)  # all marks together
+    return read([reader() for reader in readers], known=known)
 
 
 def settled(

@@ -33,7 +33,6 @@ from dask_gpuselect.maths import sizes, weights
 from dask_gpuselect.maths.cuts import Arrays, Cuts, IntArray
 from dask_gpuselect.maths.labels import Codes, Labels, codes_among, union
 from dask_gpuselect.maths.lane_cuts import join, some_lanes
-from dask_gpuselect.maths.lane_weights import WantedQuantiles
 from dask_gpuselect.maths.ragged import CellTally, Wanted, bracket_slots, pivot_counts
 from dask_gpuselect.maths.sizes import pivot_share
 from dask_gpuselect.maths.value_counts import ValueCounts
@@ -169,6 +168,7 @@ class GroupsOfAll(GroupedLanes):
     ) -> Any:
         """Compute the partial result about all groups, `in_runs` if `measure` takes these."""
         chunks, dtype, _ = column
+        in_runs &= chunks[0].weights is None  # the ends of weighted runs have no kernel
         if in_runs and self._takes_runs(chunks) and not self.fill_tables(chunks, dtype):
             assert callable(measure)
             runs = kernels.runs.sorted_runs(chunks, dtype, self.grouping.number)
@@ -234,7 +234,8 @@ class GroupedElements(GroupsOfAll):
 
     @property
     def weighs(self) -> bool:
-        return isinstance(self.of_group.wanted_of_group, WantedQuantiles)
+        wanted = self.of_group.wanted_of_group
+        return wanted is not None and wanted.weighs
 
     @property
     def pivot(self) -> tuple[int, int]:
@@ -271,15 +272,17 @@ class GroupedElements(GroupsOfAll):
             return Named(names, cuts)
         return [Named(None, own) for own in cuts.among(edges)]
 
-    def bracketed(self, partials: Sequence[Named], known: None) -> Named:
-        """Find the brackets of all groups."""
+    def bracketed(
+        self, partials: Sequence[Named], known: None, *, room: tuple[int, int, int] = (0, 0, 0)
+    ) -> Named:
+        """Find the brackets of all groups; `room` is that of `bracket_slots`."""
         names, cuts = renumbered(partials)
-        return Named(names, bracket_slots(cuts, self.n_groups_of(names), self.wanted))
+        return Named(names, bracket_slots(cuts, self.n_groups_of(names), self.wanted, room))
 
     def tally(self, column: ChunkColumn, known: Named, *, edges: tuple[int, ...] | None) -> Any:
         """Compute the tally of some chunks, split by `edges` if given."""
         brackets, chunks = known.value.brackets, coded(column.chunks, known.names)
-        tally = kernels.group_tally(chunks, column.dtype, brackets)
+        tally = kernels.group_tally(chunks, column.dtype, brackets, sums=known.value.is_whole)
         return tally if edges is None else tally.among(brackets, edges)
 
     def order_statistics(self, tallies: Sequence[CellTally], known: Named) -> Named:
@@ -311,11 +314,22 @@ class GroupedElements(GroupsOfAll):
             return function(first, **how)
         return GroupedElements.each(partial(function, first, **how), *others)
 
+    @property
+    def further(self) -> LaneLoad | None:
+        further, wanted = super().further, self.of_group.wanted_of_group
+        if further is None or wanted is None or wanted.is_done is None:
+            return further
+        return replace(further, is_done=partial(_is_done, wanted.is_done))
+
     def measured(
         self, measure: ForGroups, column: ChunkColumn, known: Named, **arguments: Any
     ) -> Any:
         some = column._replace(chunks=coded(column.chunks, known.names))
         return self.numbered(known.names).measured(measure, some, known.value, **arguments)
+
+
+def _is_done(is_done: Callable[[Any], bool], known: Named) -> bool:
+    return is_done(known.value)
 
 
 def renumbered(partials: Sequence[Named]) -> tuple[Labels | None, list[Cuts]]:

@@ -40,7 +40,7 @@ from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.kernels import fingerprints
 from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, unpaired
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray
-from dask_gpuselect.maths.ragged import CellTally, bracket_slots
+from dask_gpuselect.maths.ragged import CellTally, Wanted, bracket_slots
 from dask_gpuselect.maths.sizes import pivot_share
 
 if TYPE_CHECKING:
@@ -205,8 +205,8 @@ class GroupedColumns:
         for i, question in enumerate(self.questions):
             cuts: list[Cuts] = [part.value[i] for part in partials]
             cuts = [replace(c, slots=p[c.slots]) for c, p in zip(cuts, codes, strict=True)]
-            ranks = question.order.lane_ranks
-            brackets.append(bracket_slots(cuts, len(groups.names), ranks))
+            wanted = Wanted.of_ranks(question.order.lane_ranks)
+            brackets.append(bracket_slots(cuts, len(groups.names), wanted))
         return replace(groups, value=tuple(brackets))
 
     def tally(self, column: ChunkColumn, known: tuple[Class, ...]) -> Any:
@@ -234,8 +234,9 @@ class GroupedColumns:
         """Return the groups of a class with answers ``(n_answers, n_groups)`` for each column."""
         answers = []
         for i, question in enumerate(self.questions):
-            tallies, ranks = [part[i] for part in partials], question.order.lane_ranks
-            elements = kernels.order_statistics_of_groups(tallies, known.value[i], ranks)
+            tallies = [part[i] for part in partials]
+            wanted = Wanted.of_ranks(question.order.lane_ranks)
+            elements = kernels.order_statistics_of_groups(tallies, known.value[i], wanted)
             answers.append(question.finished(elements))
         return replace(known, value=tuple(answers))
 

@@ -244,28 +244,28 @@ def _first(
 ) -> FirstPartial:
     assert question.keep is not None
     own = board(board_name, question.keep, math.prod(grid), share)
-    n, slots = values_of(chunk).size, kernels.in_slots(chunk, dtype)
+    n, bound = values_of(chunk).size, kernels.of(chunk, dtype)
     guess = own.guess
     tally: Tally | None = None
     cuts: Cuts | None = None
     if guess.ruler is not None and guess.brackets is not None:
         how = dtype, share, guess.ruler, guess.brackets, room_for(guess.share * n)
-        tally, cuts = kernels.tally_and_cuts(slots, *how) or (None, None)
+        tally, cuts = kernels.tally_and_cuts(bound, *how) or (None, None)
         if tally is not None and cuts is None:
             own.drop_ruler(guess.ruler)
     if cuts is None:
-        cuts = kernels.cuts(slots, dtype=dtype, share=share)
+        cuts = kernels.cuts(bound, dtype=dtype, share=share)
     own.put(int(np.ravel_multi_index(place, grid)), cuts)
     if tally is None:
         guess = own.guess_for(cuts)
         if guess.brackets is not None:
-            tally = kernels.tally(slots, dtype, guess.brackets, room_for(guess.share * n))
+            tally = kernels.tally(bound, dtype, guess.brackets, room_for(guess.share * n))
     cached = None
     if tally is not None and guess.brackets is not None:
         cached = Cached.of(guess.brackets, tally, limits)
     if cached is None:
         return FirstPartial(cuts, None, own)
-    sums = sums_of(slots, cached.brackets, dtype, question.measures.sums)
+    sums = sums_of(bound, cached.brackets, dtype, question.measures.sums)
     marks = marks_of([chunk], ordered=False) if is_marked else NO_MARKS
     return FirstPartial(cuts, replace(cached, sums=sums, marks=marks), own)
 

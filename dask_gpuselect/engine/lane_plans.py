@@ -491,7 +491,7 @@ def _plan_groups(lanes: _Lanes, question: GroupedElements) -> LanePlan:
         gathered, work = narrowing.gathered * n_roots, narrowing.work * n_roots
     else:
         narrowing, n_roots = None, min(n_roots, question.slots.n)
-    loads = _all_loads(question, 2)
+    loads, further = _all_loads(question, 2), question.loads.further
     why = why_groups_twice(Reads(x), len(parts), n_roots, keeps=question.keeps)
     return LanePlan(
         "groups",
@@ -506,6 +506,7 @@ def _plan_groups(lanes: _Lanes, question: GroupedElements) -> LanePlan:
         root_bytes=work // n_roots,
         waiting_bytes=waiting,
         why=why,
+        may_end=further is not None and further.is_done is not None and n_roots == 1,
     )
 
 

@@ -43,8 +43,6 @@ from dask_gpuselect.engine.partials import (
     Gathered,
     Proven,
     Resolved,
-    expected_of,
-    of_chunks,
     sums_of,
 )
 from dask_gpuselect.engine.questions import Question, Summed
@@ -122,7 +120,7 @@ def _bracket_if_any(parts: list[Cuts | None], question: Question) -> Brackets | 
 
 def _expected(group: list[Cuts], brackets: Brackets | None, *, n_chunks: int) -> Expected | None:
     cuts = merge_any(group)
-    return None if brackets is None or cuts is None else expected_of(cuts, brackets, n_chunks)
+    return None if brackets is None or cuts is None else Expected.of(cuts, brackets, n_chunks)
 
 
 def _proven(
@@ -134,7 +132,7 @@ def _proven(
     expected = merge_any(parts)
     if brackets is None or expected is None:
         return None  # a pilot has the answer
-    return Proven(brackets, expected if turns is None else of_chunks(expected, turns), numblocks)
+    return Proven(brackets, expected if turns is None else expected.of_chunks(turns), numblocks)
 
 
 # --- Candidates that wait -------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from dask_gpuselect.engine.questions import ArrayQuestion, Question, Summed
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray, Tally, merge_all, merge_any
 from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.slots import over_slots
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,9 +47,9 @@ class Proven(Arrays):
         The cuts are in the order of the chunks. With `turns`, those of chunk i are at position
         ``turns[i]``.
         """
-        expected = expected_of(cuts, brackets)
+        expected = Expected.of(cuts, brackets)
         if turns is not None:
-            expected = of_chunks(expected, turns)
+            expected = expected.of_chunks(turns)
         return cls(brackets, expected, numblocks)
 
     def tally(
@@ -63,32 +61,23 @@ class Proven(Arrays):
         `ChunksChangedError` names its place.
         """
         tally = kernels.tally_in_place if stays else kernels.tally
-        most = _most_candidates(self.expected, self._chunk(place)[0])
+        most = int(self.expected.most_candidates[self._chunk(place)[0]])
         return self.checked(tally(chunk, dtype, self.brackets, most), place)
 
     def checked(self, tally: Tally | None, place: tuple[int, ...]) -> Tally:
         """Return a chunk's tally after a check that it agrees with the chunk's own cuts."""
         number, name = self._chunk(place)
-        return _checked(self.expected, number, tally, self.brackets, chunk=name)
+        return self.expected.check(number, tally, self.brackets, chunk=name)
 
     def narrower(self, question: Question, cuts: Cuts) -> Proven:
         """Narrow the brackets by the cuts of all chunks at some of the candidates."""
         brackets = question.narrower(self.brackets, cuts)
-        return replace(self, brackets=brackets, expected=of_chunks(self.expected, np.arange(0)))
+        return replace(self, brackets=brackets, expected=self.expected.of_chunks(np.arange(0)))
 
     def _chunk(self, place: tuple[int, ...]) -> tuple[int, str]:
         """Return the number of the chunk at a place, and its name in messages."""
         number = int(np.ravel_multi_index(place, self.numblocks))
         return number, str(tuple(map(int, place)))
-
-
-expected_of, of_chunks = over_slots(Expected.of), over_slots(Expected.of_chunks)
-_checked = over_slots(Expected.check)
-
-
-@over_slots
-def _most_candidates(expected: Expected, i: int) -> int:
-    return int(expected.most_candidates[i])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,9 +179,9 @@ def gathered(
     stays : bool
         True if candidates stay on the chunk's device.
     """
-    slots = kernels.in_slots(chunk, dtype)
-    tally = proven.tally(slots, place, dtype, stays=stays)
-    sums = sums_of(slots, proven.brackets, dtype, summed)
+    bound = kernels.of(chunk, dtype)
+    tally = proven.tally(bound, place, dtype, stays=stays)
+    sums = sums_of(bound, proven.brackets, dtype, summed)
     return Gathered(tally, sums, marks_of([chunk], ordered=False) if is_marked else NO_MARKS)
 
 
@@ -208,6 +197,5 @@ def sums_of(
     """Sum the elements of a chunk that `Measures.sums` selects; return None without it."""
     if summed is None:
         return None
-    near = over_slots(attrgetter("ends"))(brackets)
-    sums: Moments = kernels.moments(chunk, dtype, near, over_slots(summed)(brackets))
+    sums: Moments = kernels.moments(chunk, dtype, brackets.ends, summed(brackets))
     return sums

@@ -40,14 +40,13 @@ from dask_gpuselect.maths.expected import MOST_CHECKED
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
     CANDIDATE_COPIES,
-    LEAST_OF_GROUP,
     PIVOT_BYTES,
     PIVOT_WORK,
     TWO_COUNTS,
     Narrowing,
     fit_one_place,
     pilot_share,
-    pivot_count_of_slots,
+    pivot_count,
     plan_narrowing,
     share_of_one_place,
 )
@@ -108,6 +107,8 @@ class Plan:
         What to set or to rechunk so that each chunk is read once; "" if there is no such advice.
     ends_early : bool
         True if the answer may be found after any read, as by a strategy.
+    may_end : bool
+        True if the answer may need no last read.
     """
 
     name: str
@@ -124,6 +125,7 @@ class Plan:
     disk_bytes: int = field(default=0, kw_only=True)
     advice: str = field(default="", kw_only=True, compare=False)
     ends_early: bool = field(default=False, kw_only=True, compare=False)
+    may_end: bool = field(default=False, kw_only=True, compare=False)
 
     @property
     def reads(self) -> int:
@@ -154,7 +156,7 @@ class Plan:
     def _least_loads(self) -> int:
         if self.ends_early:
             return 1
-        return self.loads - 1 if self.cached_bytes else self.loads
+        return self.loads - bool(self.cached_bytes) - self.may_end
 
     def _loads_in_words(self) -> str:
         if self.ends_early:
@@ -187,6 +189,8 @@ class Plan:
             least = self._least_loads
             often = f"{least} to {self.loads}" if least < self.loads else f"{least}"
             rows["time"] = f"about {often} × x.sum(), if reading dominates"
+        if self.may_end:
+            rows["last read"] = "only if the reads before it leave too much open"
         return rows
 
     def table(self) -> str:
@@ -298,23 +302,11 @@ class ElementPlan(Plan):
     keeping : Keeping or None
         How the first load caches what the second would ask for; None if each chunk takes two loads.
         It is the same for arrays that are loaded together.
-    may_end : bool
-        True if the answer may need no third load.
     """
 
     share: int = field(default=1, kw_only=True, compare=False)
     narrowing: Narrowing | None = field(default=None, kw_only=True, compare=False)
     keeping: Keeping | None = field(default=None, kw_only=True, compare=False)
-    may_end: bool = field(default=False, kw_only=True, compare=False)
-
-    @property
-    def _least_loads(self) -> int:
-        return super()._least_loads - self.may_end
-
-    @property
-    def rows(self) -> dict[str, str]:
-        more = {"last read": "only if the reads before it leave too much open"}
-        return super().rows | (more if self.may_end else {})
 
 
 def plan_each(
@@ -454,11 +446,9 @@ def is_resident(x: DaskArray, question: Question) -> bool:
 def share_of_one_task(x: DaskArray, question: Question) -> int:
     """Return the share of the pivots of a task that answers about all chunks on one device.
 
-    0 if no task can: with many slots, and with more pivots than `root-limit`, or with weights and
-    more bytes to copy than both that limit and `device_limit`.
+    0 if no task can: with more pivots than `root-limit`, or with weights and more bytes to copy
+    than both that limit and `device_limit`.
     """
-    if question.costs.n_slots > 1:
-        return 0
     if question.measures.weights:  # elements and weights are copied together
         fits = _copied_bytes(x, question) <= settings.n_bytes("root-limit")
         fits = fits or x.size * Source.of(x).element_bytes() <= device_limit()
@@ -489,15 +479,8 @@ def _root_bytes(x: DaskArray, question: Question) -> tuple[int, int]:
 
 
 def _pivot_work(question: Question) -> int:
-    """Return the peak bytes of the aggregating task for each pivot; see `sizes.PIVOT_WORK`.
-
-    Slots are answered one after the other, when all their pivots are there as they came and merged.
-    With 18 and 300 slots, 203 and 152 bytes were measured, beside 244 and 225 here.
-    """
-    if not question.measures.weights:
-        return PIVOT_WORK
-    held = 2 * weights.PIVOT_BYTES
-    return held + (weights.PIVOT_WORK - held) // question.costs.n_slots
+    """Return the peak bytes of the aggregating task for each pivot; see `sizes.PIVOT_WORK`."""
+    return weights.PIVOT_WORK if question.measures.weights else PIVOT_WORK
 
 
 def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> tuple[int, int, int]:
@@ -511,9 +494,7 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
     if narrowing is not None:
         times = for_pivot / PIVOT_BYTES
         size = graphs.size_of_groups(x.npartitions, narrowing.groups)
-        pivots = pivot_count_of_slots(
-            math.ceil(_most_elements(x)), narrowing.share, question.costs.n_slots
-        )
+        pivots = pivot_count(math.ceil(_most_elements(x)), narrowing.share)
         of_group = (for_pivot * pivots + OF_CHUNK) * min(size, x.npartitions)
         gathered = max(int(narrowing.gathered * times), of_group)
         work = narrowing.work * _pivot_work(question) // PIVOT_WORK
@@ -521,7 +502,7 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
     pivots = 0
     for alike in itertools.product(*(Counter(sizes).items() for sizes in x.chunks)):
         size, n = math.prod(size for size, _ in alike), math.prod(n for _, n in alike)
-        pivots += n * pivot_count_of_slots(size, question.costs.share, question.costs.n_slots)
+        pivots += n * pivot_count(size, question.costs.share)
     candidates = min(question.costs.candidates(pivots), x.size)
     second = _state_bytes(x, question, pivots) + for_candidate * candidates
     work = max(_pivot_work(question) * pivots, CANDIDATE_COPIES * for_candidate * candidates)
@@ -534,13 +515,13 @@ def _state_bytes(x: DaskArray, question: Question, pivots: float = math.inf) -> 
     They are those in one task, with the bounds of the counts of every chunk. There are so many
     pivots in all.
     """
-    weighs, n_slots = question.measures.weights, question.costs.n_slots
+    weighs = question.measures.weights
     of_slot, of_end = BOUNDS_OF_WEIGHTS if weighs else BOUNDS_OF_COUNTS
     # Weighted elements have pivots at even steps of the weight, too.
     n_ends = int(min(2 * question.n_ranges, pivots * (1 + weighs)))
-    n_checked = min(n_ends, n_slots * max(MOST_CHECKED // max(x.npartitions, 1), 1))
+    n_checked = min(n_ends, max(MOST_CHECKED // max(x.npartitions, 1), 1))
     # The brackets have bounds for every chunk, also for empty ones.
-    bounds = x.npartitions * (min(n_slots, x.size) * of_slot + n_checked * of_end)
+    bounds = x.npartitions * (of_slot + n_checked * of_end)
     of_tally = TWO_COUNTS + OF_SUMS * weighs
     tallies = (graphs.most_merged(x) + 1) * n_ends * of_tally  # and the brackets
     return int(bounds + tallies + _summed_bytes(x, question))
@@ -550,8 +531,7 @@ def _summed_bytes(x: DaskArray, question: Question) -> int:
     """Return the bytes of the exact sums of a second load in one task; 0 if none are wanted."""
     if question.measures.sums is None:
         return 0
-    n_slots = int(min(question.costs.n_slots, x.size))
-    return graphs.most_merged(x) * n_slots * bytes_of_sums(x)
+    return graphs.most_merged(x) * bytes_of_sums(x)
 
 
 def bytes_of_sums(x: DaskArray) -> int:
@@ -597,24 +577,18 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
         If `root-limit` is set to what is no size.
     """
     about, limit, itemsize = _for_root(x, question, among)
-    n_slots = question.costs.n_slots
-    n_pivots = about[0] * pivot_count_of_slots(about[1], question.costs.share, n_slots)
+    n_pivots = about[0] * pivot_count(about[1], question.costs.share)
     candidates = min(question.costs.candidates(n_pivots), math.prod(about))
-    fits = fit_one_place(*about, question.costs.share, limit, n_slots)
+    fits = fit_one_place(*about, question.costs.share, limit)
     if fits and CANDIDATE_COPIES * itemsize * candidates <= limit:
         return None  # returns early: counting a million ranges takes long
-    narrowing = plan_narrowing(
+    return plan_narrowing(
         *about,
         question.n_ranges,
-        n_slots * question.costs.share,
+        question.costs.share,
         itemsize,
         limit,
         is_known_large=True,
         halves=1 + question.measures.weights,
         can_divide=among == 1 and question.costs.stretch is not None,
     )
-    if narrowing is None or n_slots == 1:
-        return narrowing
-    # The slots share the pivots.
-    coarse = max(narrowing.coarse // n_slots, LEAST_OF_GROUP)
-    return replace(narrowing, share=max(narrowing.share // n_slots, 1), coarse=coarse)

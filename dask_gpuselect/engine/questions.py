@@ -88,8 +88,6 @@ class Costs:
     ----------
     share : int
         Number of wanted ranks for each pivot; see `sizes.pivot_count`.
-    n_slots : int
-        Most slots that are answered separately; see `slots.OfSlots`.
     candidates : callable
         ``(n_pivots)``: about how many candidates there are in all, by the number of pivots in all.
     stretch : callable, optional
@@ -98,7 +96,6 @@ class Costs:
 
     share: int
     candidates: Callable[[int], int]
-    n_slots: int = 1
     stretch: Callable[[int, int], Question] | None = None
 
     @classmethod
@@ -181,22 +178,6 @@ class InMemory:
     of_box: Callable[[LaneBoxes], Any] = nothing
 
 
-@dataclass(frozen=True)
-class BySlot:
-    """A question about each of several slots, and how the answers are combined.
-
-    Parameters
-    ----------
-    question : Question
-        The question about one slot.
-    together : callable
-        ``(answers)``: the answers about all slots, an array ``(n_answers, n_slots)``.
-    """
-
-    question: Question
-    together: Callable[[Sequence[Any]], Any]
-
-
 class Question(ABC):
     """A question about all elements of an array.
 
@@ -269,11 +250,6 @@ class Question(ABC):
     def in_memory(self) -> InMemory:
         """Ways to answer about data in memory."""
         return InMemory()
-
-    @property
-    def by_slot(self) -> BySlot | None:
-        """The question about each of several slots; None if that is not supported."""
-        return None
 
 
 def answered(
@@ -435,6 +411,9 @@ class LaneLoad:
         Number of partial results of a further load that one task merges.
     width : int
         Most elements of each lane in a partial result, if that has the tails or fliers of lanes.
+    is_done : callable, optional
+        ``(known)``: whether the results are known already, so that a further load of groups reads
+        nothing, and its partial results are None.
     """
 
     measure: Callable[..., Any]
@@ -445,6 +424,7 @@ class LaneLoad:
     merge_every: int = 0
     width: int = 0
     answers: Callable[..., Any | None] = nothing
+    is_done: Callable[[Any], bool] | None = None
 
     @classmethod
     def of_tails(cls, sizes: TailSizes, order: LaneOrder) -> LaneLoad:
@@ -644,11 +624,11 @@ class LaneQuestion(ABC):
 
     @property
     def wanted_of_group(self) -> Wanted | None:
-        """Order statistics that are wanted of each group of all elements, if two loads find them.
+        """The elements that are wanted of each group of all elements, if two loads find them.
 
         A further load may follow.
         """
-        return self.order.lane_ranks if self.by_order else None
+        return Wanted.of_ranks(self.order.lane_ranks) if self.by_order else None
 
     @property
     @abstractmethod

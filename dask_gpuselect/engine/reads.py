@@ -181,10 +181,9 @@ def each_if_needed(
     """
     x, *_ = reads.arrays
     name = named(label, [*reads.arrays, *singles], arguments)
-    name_once = f"{name}-once"
-    refs = {key: TaskRef((name_once, i)) for i, key in enumerate(reads.once)}
-    needs = {place: _needs(read, refs) for place, read in reads.apart.items()}
     results = [TaskRef((single.name,)) for single in singles]
+    refs, once = _once(name, reads, wants, results)
+    needs = {place: _needs(read, refs) for place, read in reads.apart.items()}
     takes = [reads.apart, needs, {place: place for place in needs}, *results]
     run = quietly(partial(_run, partial(function, **arguments), wants, instead))
     tasks = tasks_of_each(run, name, x.numblocks, takes)
@@ -192,14 +191,35 @@ def each_if_needed(
     resident = [in_place(array) for array in reads.arrays]
     above = {single.name for single in singles}.union(*(graph.layers for graph in resident))
     graph = Graph.merge(*resident, *(single.dask for single in singles))
-    if refs:
-        once = {
-            ref.key: Task(ref.key, _read_if_wanted, wants, read, _needs(read, refs), List(*results))
-            for ref, read in zip(refs.values(), reads.once.values(), strict=True)
-        }
-        graph = extended(graph, name_once, once, above)
-        above = above | {name_once}
-    return objects(extended(graph, name, tasks, above), name, x.numblocks)
+    graph = _with_both(graph, name, once, tasks, above)
+    return objects(graph, name, x.numblocks)
+
+
+def _once(
+    name: str, reads: Reads, wants: Callable[..., bool], results: Sequence[TaskRef]
+) -> tuple[dict[Key, TaskRef], dict[Key, Task]]:
+    """Make the tasks that run once for all places, if the results want that, and refer to them."""
+    refs = {key: TaskRef((f"{name}-once", i)) for i, key in enumerate(reads.once)}
+    tasks = {
+        ref.key: Task(ref.key, _read_if_wanted, wants, read, _needs(read, refs), List(*results))
+        for ref, read in zip(refs.values(), reads.once.values(), strict=True)
+    }
+    return refs, tasks
+
+
+def _with_both(
+    graph: Graph,
+    name: str,
+    once: dict[Key, Task],
+    tasks: dict[Key, Task],
+    above: set[str],
+    annotations: Any = None,
+) -> Graph:
+    """Add a layer of tasks, and before it that of the tasks of `_once`, if there are any."""
+    if once:
+        graph = extended(graph, f"{name}-once", once, above, annotations)
+        above = above | {f"{name}-once"}
+    return extended(graph, name, tasks, above, annotations)
 
 
 def _needs(read: Read, refs: Mapping[Key, TaskRef]) -> List:
@@ -220,6 +240,7 @@ def several_if_needed(
     reads: Reads,
     given: Sequence[DaskArray],
     calls: Iterable[tuple[Any, ...]],
+    wants: Callable[..., bool] | None = None,
 ) -> DaskArray:
     """Make tasks that may read the chunks of several places; return an array of objects.
 
@@ -235,16 +256,23 @@ def several_if_needed(
         Arrays whose results `more` refers to.
     calls : iterable
         For each task the places, and `more`.
+    wants : callable, optional
+        ``(*results)``, by those of `given`, each of one task: true if anything is read. Without it,
+        the places may share no work.
     """
     name, tasks = named(label, given, {}), dict[Key, Task]()
+    refs, once = dict[Key, TaskRef](), dict[Key, Task]()
+    if wants is not None:
+        refs, once = _once(name, reads, wants, [TaskRef((each.name,)) for each in given])
+    of_places = reads.apart if refs else reads.of_places
     for i, (places, *more) in enumerate(calls):
-        some = tuple(reads.of_places[place] for place in places)
-        needs = List(*(List(*map(TaskRef, read.needs)) for read in some))
+        some = tuple(of_places[place] for place in places)
+        needs = List(*(_needs(read, refs) for read in some))
         tasks[name, i] = Task((name, i), quietly(_run_several), function, some, needs, *more)
     resident = Graph.merge(*map(in_place, reads.arrays))
     annotations = next(iter(reads.annotations), None)
     graph, above = merged(*given, graph=resident), {each.name for each in given}
-    graph = extended(graph, name, tasks, above.union(resident.layers), annotations)
+    graph = _with_both(graph, name, once, tasks, above.union(resident.layers), annotations)
     return objects(graph, name, (len(tasks),))
 
 

@@ -40,7 +40,11 @@ def run(
         What two loads before the first stage have found.
     """
     for load, stage in enumerate(stages, 1 if known is None else 3):
-        partials = columns.measured(stage.measure, stage.name, load, known)
+        if stage.is_done is None or known is None:
+            partials = columns.measured(stage.measure, stage.name, load, known)
+        else:
+            how = stage.measure, stage.name, known
+            partials = columns.measured_unless(stage.is_done, *how)
         partials = columns.merge(stage.merge, partials, stage.merge_every)
         if stage is stages[-1]:
             name = f"{request.label}-{token}"

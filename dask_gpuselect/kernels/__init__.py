@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import all_true, is_kind, like, namespace, numpy_dtype, to_host
+from dask_gpuselect.arrays import all_true, is_kind, like, namespace, numpy_dtype, to_host, usual
 from dask_gpuselect.kernels.companions import (
     Accompanied,
     ChunkColumn,
@@ -39,32 +39,18 @@ from dask_gpuselect.kernels.reference.weighing import tally_in_place as tally_on
 from dask_gpuselect.kernels.registry import Backend, backend_for, passing
 from dask_gpuselect.kernels.registry import is_on_device as is_on_device
 from dask_gpuselect.kernels.registry import of as of
-from dask_gpuselect.kernels.slots import apart as apart
-from dask_gpuselect.kernels.slots import each_slot, group_codes, stretches_of_groups
-from dask_gpuselect.kernels.slots import in_slots as in_slots
-from dask_gpuselect.maths import run_slots
+from dask_gpuselect.kernels.stretches import group_codes, stretches_of_groups
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
-from dask_gpuselect.maths.host_runs import (
-    cuts_of_runs,
-    order_statistics_by_weight,
-    tally_of_runs,
-)
+from dask_gpuselect.maths.host_runs import HostRuns, cuts_of_runs, tally_of_runs
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
-from dask_gpuselect.maths.lane_weights import WantedQuantiles
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.ragged import (
-    Bracketed,
-    CellTally,
-    Wanted,
-    order_statistics_of_slots,
-    pivot_counts,
-)
+from dask_gpuselect.maths.ragged import Bracketed, CellTally, Wanted, pivot_counts
 from dask_gpuselect.maths.rulers import Ruler, pivots_inside, ruled_cuts
 from dask_gpuselect.maths.sizes import pivot_count
-from dask_gpuselect.maths.slots import over_slots
+from dask_gpuselect.maths.tables import slices_of
 from dask_gpuselect.maths.windows import Frame, WindowOrder
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Strategy
@@ -115,7 +101,6 @@ def _of_elements(path: str, of_weighted: Callable[..., Any] | None = None) -> Ca
 
 
 @one_way
-@each_slot(run_slots.cuts)
 def cuts(chunk: Any, dtype: np.dtype[Any], share: int) -> Cuts:
     """Measure the cuts of a chunk of any shape, at as many pivots as `sizes.pivot_count` says."""
     bound = of(chunk, dtype)
@@ -169,21 +154,15 @@ def _weighted_tally(bound: Backend, brackets: Brackets, most: int) -> Tally | No
     return replace(tally, square=square, products=products)
 
 
-tally: Callable[..., Tally | None] = one_way(
-    each_slot(run_slots.tally)(_of_elements("selection.tally", _weighted_tally))
-)
+tally: Callable[..., Tally | None] = _of_elements("selection.tally", _weighted_tally)
 """Tally a chunk of any shape at some brackets; None if it has more candidates than a number.
 
 Its arguments are the chunk, its dtype, the brackets and that number.
 """
 
-tally_in_place: Callable[..., Tally | None] = one_way(
-    each_slot(run_slots.tally)(
-        _of_elements(
-            "selection.tally_in_place",
-            lambda bound, *others, **how: bound.weighing.tally_in_place(bound, *others, **how),
-        )
-    )
+tally_in_place: Callable[..., Tally | None] = _of_elements(
+    "selection.tally_in_place",
+    lambda bound, *others, **how: bound.weighing.tally_in_place(bound, *others, **how),
 )
 """Tally a chunk as `tally` does, and leave the candidates on its device.
 
@@ -224,7 +203,6 @@ def _squares(weights: Any, near: NDArray[Any]) -> ExactSums:
 
 
 @one_way
-@over_slots
 def merged(parts: Sequence[Tally], array: Any) -> Tally:
     """Merge the tallies of several parts, for an answer of the kind of `array`.
 
@@ -239,7 +217,6 @@ def merged(parts: Sequence[Tally], array: Any) -> Tally:
 
 
 @one_way
-@each_slot(run_slots.moments)
 def moments(
     chunk: Any, dtype: np.dtype[Any], near: NDArray[Any], cells: NDArray[np.bool_] | None = None
 ) -> Moments:
@@ -467,16 +444,22 @@ def group_cuts(
 
 @one_way
 def group_tally(
-    chunks: Sequence[Accompanied],
-    dtype: np.dtype[Any],
-    brackets: Brackets,
+    chunks: Sequence[Accompanied], dtype: np.dtype[Any], brackets: Brackets, *, sums: bool = False
 ) -> CellTally:
-    """Tally some chunks at the brackets of all groups, with candidates."""
+    """Tally some chunks at the brackets of all groups, with candidates, and with sums if asked."""
     if chunks[0].weights is not None:
-        return _weighed_tally(chunks, dtype, brackets)
-    parts, _ = _in_groups(chunks, dtype, brackets.n_slots)
-    answer: CellTally = backend_for(chunks[0]).groups.tally(parts, brackets)
-    return answer
+        answer, moments_of = _weighed_tally(chunks, dtype, brackets, sums=sums)
+    else:
+        parts, _ = _in_groups(chunks, dtype, brackets.n_slots)
+        groups = backend_for(chunks[0]).groups
+        answer, moments_of = groups.tally(parts, brackets), partial(groups.moments, parts, brackets)
+    if not sums:
+        return answer
+    n_all = np.zeros(brackets.n_slots, np.int64)
+    for chunk in chunks:
+        codes = usual(chunk.labels).reshape(-1)
+        n_all += to_host(namespace(codes).bincount(codes + 1, minlength=len(n_all) + 1))[1:]
+    return answer.with_sums(n_all, moments_of())
 
 
 def _weighed_cuts(
@@ -495,9 +478,9 @@ def _weighed_cuts(
 
 
 def _weighed_tally(
-    chunks: Sequence[Accompanied], dtype: np.dtype[Any], brackets: Brackets
-) -> CellTally:
-    pieces, of_slots = [], brackets.by_slot()
+    chunks: Sequence[Accompanied], dtype: np.dtype[Any], brackets: Brackets, *, sums: bool
+) -> tuple[CellTally, Callable[[], Moments]]:
+    pieces, summed, of_slots = [], [], brackets.by_slot()
     for first, last, given in stretches_of_groups(together(chunks), dtype, brackets.n_slots):
         own = of_slots(first, last)
         if isinstance(given, Accompanied):
@@ -507,7 +490,27 @@ def _weighed_tally(
         else:
             measured = tally_of_runs(given, own)
         pieces.append(measured.moved(first, int(brackets.first_cell[first])))
-    return CellTally.merge(pieces)
+        if sums:
+            summed.append(_sums_of_stretch(given, dtype, own))
+    return CellTally.merge(pieces), partial(Moments.joined, summed)
+
+
+def _sums_of_stretch(given: Any, dtype: np.dtype[Any], brackets: Brackets) -> Moments:
+    """Sum the elements of each group of a stretch exactly."""
+    if isinstance(given, Accompanied):
+        return moments(given, dtype, brackets.ends)
+    if not isinstance(given, HostRuns):
+        of_runs: Moments = given.moments(brackets.ends)
+        return of_runs
+    dtype = given.values.dtype
+    pairs = zip(slices_of(given.n_valid), slices_of(np.diff(brackets.first_end)), strict=True)
+    each = [
+        moments(
+            Accompanied(given.values[own], weights=given.weights[own]), dtype, brackets.ends[near]
+        )
+        for own, near in pairs
+    ]
+    return Moments.joined(each)
 
 
 @one_way
@@ -529,11 +532,8 @@ def order_statistics_of_groups(
     tallies: Sequence[CellTally], about: Bracketed, wanted: Wanted
 ) -> Lanes:
     """Find the wanted elements of all groups from their tallies, one lane per group."""
-    if isinstance(wanted, WantedQuantiles):
-        return order_statistics_by_weight(tallies, about, wanted)
     in_groups = backend_for(about.brackets.ends).groups.in_groups
-    tally = CellTally.merge(tallies).in_one_order(len(about.brackets.wanted), in_groups)
-    return order_statistics_of_slots(about, tally, wanted)
+    return wanted.find(CellTally.merge(tallies), about, in_groups)
 
 
 def _in_groups(

@@ -19,7 +19,7 @@ from dask_gpuselect.kernels.companions import (
 from dask_gpuselect.kernels.compiling import one_way
 from dask_gpuselect.kernels.reference.at_once import rows_of_lanes
 from dask_gpuselect.kernels.registry import backend_for, of
-from dask_gpuselect.kernels.slots import group_codes
+from dask_gpuselect.kernels.stretches import group_codes
 from dask_gpuselect.maths.lane_cuts import join
 from dask_gpuselect.maths.value_counts import ValueCounts
 

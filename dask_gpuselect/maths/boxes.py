@@ -201,12 +201,17 @@ LEAST_ROOM = 1 << 14
 LITTLE = 0.25  # of that room: up to here everything beyond a fence is gathered
 
 
+def room_of(cuts: Cuts) -> int:
+    """Return how many elements may be gathered near a fence, by the number of pivots."""
+    return max(ROOM * len(cuts.pivots), LEAST_ROOM)
+
+
 def bracket_from_cuts(
     cuts: Cuts, rule: Rule, room: int | None = None, most_beyond: float | None = None
 ) -> Brackets:
     """Choose the cells whose elements are gathered for a box, from the cuts of all chunks.
 
-    Up to `room` elements may be gathered near a fence; by default a number for each pivot.
+    Up to `room` elements may be gathered near a fence; by default as `room_of` says.
     `most_beyond` is as for `bracket_box`.
     """
     if not cuts.n_valid.any():
@@ -223,7 +228,7 @@ def bracket_from_cuts(
         # A quantile is between the first and the last element from which it is computed.
         q_lo, q_hi = lo.reshape(len(rule.q), -1)[:, 0], hi.reshape(len(rule.q), -1)[:, -1]
         tied = weights.tied_inside(lo, hi)
-    room = max(ROOM * len(cuts.pivots), LEAST_ROOM) if room is None else room
+    room = room_of(cuts) if room is None else room
     brackets = bracket_box(envelope, rule, q_lo, q_hi, tied, room, (lo, hi), most_beyond)
     return weights.with_sums(brackets, lo, hi, rule.method) if weights else brackets
 

@@ -19,7 +19,6 @@ from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import counts_at, places_among
 from dask_gpuselect.maths.host_runs import gathered
 from dask_gpuselect.maths.ragged import CellTally
-from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.tables import ahead
 from dask_gpuselect.maths.weight_finish import GatheredRuns
 
@@ -50,7 +49,6 @@ def covers(cached: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
     return not ((first < last) | needed)[is_left_out].any()
 
 
-@over_slots
 def tally_by(cached: Brackets, tally: Tally, wanted: Brackets) -> Tally:
     """Compute the tally of a chunk at other brackets, which the cached ones must cover."""
     tally = tally.in_order()
@@ -103,11 +101,13 @@ def cell_tally_by(
             return None
         tallies[number] = tally_by(old, some, own)
     found = CellTally.of_each(wanted, tallies) if tallies else tally.empty
-    if not tally.weighs:
+    if tally.slots is None:
         return found
     # Slots without elements have none of the tallies above, but may have some of weight 0.
-    slots = tally.slots if among is None else among[tally.slots].astype(np.int32)
-    return replace(found, slots=slots, squares=tally.squares, n_idle=tally.n_idle)
+    of_slots = {name: getattr(tally, name) for name in CellTally.OF_SLOTS}
+    if among is not None:
+        of_slots["slots"] = among[tally.slots].astype(np.int32)
+    return replace(found, **of_slots)
 
 
 def _places_inside(wanted: Brackets, candidates: Candidates) -> IntArray:

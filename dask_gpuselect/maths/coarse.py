@@ -30,9 +30,8 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, merge, to
 from dask_gpuselect.maths.envelope import Envelope
 from dask_gpuselect.maths.finish import counts_at, places_among
 from dask_gpuselect.maths.host_runs import gathered
-from dask_gpuselect.maths.ragged import Bracketed, CellTally, Wanted, brackets_in_one_order
+from dask_gpuselect.maths.ragged import Bracketed, CellTally, Wanted
 from dask_gpuselect.maths.sizes import COARSE_EVERY, LEAST_OF_GROUP
-from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.weight_brackets import WeightEnvelope
 from dask_gpuselect.maths.weights import POINT, PRODUCT_UNIT, WEIGHT_UNIT
 
@@ -124,7 +123,6 @@ def _spread(upto: IntArray, n: int, most: int) -> IntArray:
     return np.unique(np.minimum(places, len(upto) - 1))
 
 
-@over_slots
 def merged_coarsely(parts: Sequence[Cuts], most: int, every: int = COARSE_EVERY) -> Cuts:
     """Merge the cuts of many chunks into those of one, few at a time.
 
@@ -153,7 +151,6 @@ def batches(parts: Sequence[Cuts], room: int) -> Iterator[list[Cuts]]:
 # --- Candidates -----------------------------------------------------------------------------------
 
 
-@over_slots
 def cuts_of_tally(brackets: Brackets, tally: Tally, most: int) -> Cuts:
     """Make cuts from a tally: at the ends of the brackets, and at about `most` of the candidates.
 
@@ -236,8 +233,11 @@ def narrower_slots(about: Bracketed, parts: Sequence[Cuts], wanted: Wanted) -> B
     every = [*map(brackets.by_slot(), range(brackets.n_slots))]
     # One by one, because the extremes of a slot may be outside of its brackets, and no pivots.
     for slot, own in cuts.each(np.unique(cuts.slots)):
-        ranges = brackets_in_one_order(own, about.n_valid[slot : slot + 1], wanted)
-        every[slot] = narrower(every[slot], ranges)
+        if about.is_whole:
+            every[slot] = wanted.whole.narrower(every[slot], own)
+        else:
+            ranges = wanted.ranges(own, about.n_valid[slot : slot + 1])
+            every[slot] = narrower(every[slot], ranges)
     return replace(about, brackets=Brackets.of_each(every))
 
 

@@ -6,9 +6,9 @@ A run is a slot. Its elements may be those of a few chunks, or candidates.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
@@ -18,8 +18,9 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tall
 from dask_gpuselect.maths.exact_sums import DIGIT, LEAST, ExactSums, Wholes
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.lane_weights import WantedQuantiles, picked
-from dask_gpuselect.maths.ragged import Bracketed, CellTally
+from dask_gpuselect.maths.ragged import Bracketed, CellTally, Wanted
 from dask_gpuselect.maths.tables import ahead, bisected
+from dask_gpuselect.maths.weight_brackets import find_weighted_brackets
 from dask_gpuselect.maths.weight_finish import GatheredRuns, OrderedRuns, lost
 from dask_gpuselect.maths.weights import UNITS
 
@@ -273,10 +274,20 @@ def gathered(brackets: Brackets, tally: Tally) -> GatheredRuns:
     return replace(found, runs=HostRuns(values.dtype, n, 0 * n, 0 * n, 0 * n, values, weights))
 
 
+def wanted_by_weight(wanted: WantedQuantiles) -> Wanted:
+    """Want weighted quantiles of every slot."""
+    ranges = partial(_ranges_by_weight, wanted)
+    return Wanted(ranges, partial(order_statistics_by_weight, wanted), weighs=True)
+
+
+def _ranges_by_weight(wanted: WantedQuantiles, cuts: Cuts, n_valid: IntArray) -> Brackets:
+    return find_weighted_brackets(cuts, wanted.q, wanted.method)
+
+
 def order_statistics_by_weight(
-    tallies: Sequence[CellTally], about: Bracketed, wanted: WantedQuantiles
+    wanted: WantedQuantiles, tally: CellTally, about: Bracketed, by: Any = None
 ) -> Lanes:
-    """Find the weighted quantiles of every slot from the tallies of all parts, a lane for each.
+    """Find the weighted quantiles of every slot from the tally of all parts, a lane for each.
 
     Raises
     ------
@@ -284,7 +295,7 @@ def order_statistics_by_weight(
         If they lie outside their brackets, or if a slot has another number of elements than by the
         cuts.
     """
-    tally, brackets = CellTally.merge(tallies), about.brackets
+    brackets = about.brackets
     n_cells, n_slots = len(brackets.wanted), brackets.n_slots
     found = GatheredRuns(
         brackets,

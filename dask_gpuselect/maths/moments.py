@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
+from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray, totals
 from dask_gpuselect.maths.exact_sums import (
     DIGIT,
     EVEN_BITS,
@@ -27,6 +27,7 @@ from dask_gpuselect.maths.exact_sums import (
     sum_of,
     two_sum,
 )
+from dask_gpuselect.maths.tables import concatenated
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,8 +86,24 @@ class Moments(Arrays):
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
         """Add up several parts of the same lanes."""
-        columns = ([getattr(part, field.name) for part in parts] for field in fields(cls))
-        return cls(*map(sum_of, columns))
+        return cls(*map(sum_of, zip(*(part.parts() for part in parts), strict=True)))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Concatenate the sums of consecutive lanes."""
+        return cls(*map(concatenated, zip(*(part.parts() for part in parts), strict=True)))
+
+    def __getitem__(self, lanes: Any) -> Self:
+        """Take some lanes."""
+        return type(self)(*(column[lanes] for column in self.parts()))
+
+    def at_places(self, lanes: NDArray[Any], n: int) -> Self:
+        """Add up the sums that belong to the same of `n` lanes."""
+        columns: list[Any] = [
+            totals(lanes, each, n) if isinstance(each, np.ndarray) else each.at_places(lanes, n)
+            for each in self.parts()
+        ]
+        return type(self)(*columns)
 
     def mean_and_std(self) -> tuple[FloatArray, FloatArray]:
         """Round the mean and standard deviation of each lane once.

@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -40,8 +41,7 @@ from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import from_keys, to_keys
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
-from dask_gpuselect.maths.lane_weights import WantedQuantiles
-from dask_gpuselect.maths.weight_brackets import find_weighted_brackets
+from dask_gpuselect.maths.moments import Moments
 
 InGroups = Callable[[Sequence[tuple[Any, Any]], int], tuple[NDArray[Any], IntArray, IntArray]]
 """Function that sorts elements by group and value, from pairs of elements and group numbers.
@@ -66,11 +66,14 @@ class Bracketed(Arrays):
         Brackets of all slots.
     n_valid, n_missing : ndarray of int64, shape (S,)
         Number of valid elements of each slot in all parts, and of NaN or NaT.
+    is_whole : bool
+        True if the brackets are those of `Wanted.whole`, whose answers need sums of all elements.
     """
 
     brackets: Brackets
     n_valid: IntArray
     n_missing: IntArray
+    is_whole: bool = False
 
     def check(self, n_valid: IntArray) -> None:
         """Raise unless the slots have as many elements as by the cuts."""
@@ -110,6 +113,11 @@ class CellTally(Joined):
         Sum of the squares of the weights of each of `slots`; 0 if nothing asked for it.
     n_idle : ndarray of int64, optional
         Number of elements of weight 0 of each of `slots`.
+    n_all : ndarray of int64, optional
+        Number of all elements of each of `slots`, masked ones included. None, as `moments`, at
+        brackets of which nothing asks for sums.
+    moments : Moments, optional
+        Exact sums of the valid elements of each of `slots`.
     """
 
     cells: NDArray[np.int32]
@@ -124,11 +132,13 @@ class CellTally(Joined):
     slots: Any = field(default=None, kw_only=True)
     squares: Any = field(default=None, kw_only=True)
     n_idle: Any = field(default=None, kw_only=True)
+    n_all: Any = field(default=None, kw_only=True)
+    moments: Any = field(default=None, kw_only=True)
 
     OF_CANDIDATES: ClassVar[tuple[str, ...]] = "candidates", "of_cells", "weights"
     """Names of the columns that describe the candidates."""
 
-    OF_SLOTS: ClassVar[tuple[str, ...]] = "slots", "squares", "n_idle"
+    OF_SLOTS: ClassVar[tuple[str, ...]] = "slots", "squares", "n_idle", "n_all", "moments"
     """Names of the columns about slots; all others are about cells, or about candidates."""
 
     @classmethod
@@ -169,6 +179,25 @@ class CellTally(Joined):
             n_idle=n_idle[slots],
         )
 
+    def with_sums(self, n_all: IntArray, moments: Moments) -> Self:
+        """Add the number of all elements of each slot, and their exact sums."""
+        slots, n_slots = np.flatnonzero(n_all), len(n_all)
+        columns: dict[str, Any] = {"n_all": n_all[slots], "moments": moments[slots]}
+        if self.weighs:
+            columns["squares"] = self.squares.at_places(self.slots, n_slots)[slots]
+            columns["n_idle"] = totals(self.slots, self.n_idle, n_slots)[slots]
+        return replace(self, slots=slots.astype(np.int32), **columns)
+
+    def without_sums(self) -> Self:
+        """Leave out what `with_sums` adds."""
+        slots = self.slots if self.weighs else None
+        return replace(self, slots=slots, n_all=None, moments=None)
+
+    def sums_of_slots(self, n_slots: int) -> tuple[IntArray, Moments]:
+        """Return the number of all elements of each slot, and their exact sums."""
+        moments: Moments = self.moments.at_places(self.slots, n_slots)
+        return totals(self.slots, self.n_all, n_slots), moments
+
     @property
     def weighs(self) -> bool:
         """True if the tally has weights."""
@@ -191,7 +220,9 @@ class CellTally(Joined):
         ordered, *_ = by([(self.candidates, self.of_cells)], n_cells)
         return tally_of_cells(self.counts(n_cells), Candidates(ordered, is_ordered=True))
 
-    def each(self, brackets: Brackets) -> Iterator[tuple[int, Brackets, Tally]]:
+    def each(
+        self, brackets: Brackets, *, also_empty: bool = False
+    ) -> Iterator[tuple[int, Brackets, Tally]]:
         """Yield the number of each slot that has elements, its own brackets and its own tally."""
         edges, n_cells = brackets.first_cell, len(brackets.wanted)
         counts, about = self.counts(n_cells), self._about_slots(brackets)
@@ -203,7 +234,7 @@ class CellTally(Joined):
             own = counts[edges[slot] : edges[slot + 1]]
             candidates = Candidates(self.candidates[places])
             tally = tally_of_cells(own, candidates, **about(slot, places))
-            if tally.n_valid:
+            if tally.n_valid or also_empty:
                 yield slot, of_slot(slot), tally
 
     def _about_slots(self, brackets: Brackets) -> Callable[[int, IntArray], dict[str, Any]]:
@@ -334,12 +365,60 @@ def ranks_in_one_order(n_valid: IntArray, ranks: RanksOfLanes) -> tuple[IntArray
     return lower, upper
 
 
-Wanted = RanksOfLanes | WantedQuantiles
-"""Order statistics that are wanted of every slot: two ranks of each answer, or shares of weight."""
+@dataclass(frozen=True)
+class Wanted:
+    """Elements that are wanted of every slot, with the functions that bracket and find them.
+
+    Parameters
+    ----------
+    ranges : callable
+        ``(cuts, n_valid)``: the brackets of some slots, whose elements and pivots follow one
+        another, by their numbers of elements.
+    find : callable
+        ``(tally, about, in_groups)``: the elements that are wanted of every slot, a `Lanes`, from
+        the `CellTally` of all data and the `Bracketed` slots.
+    weighs : bool
+        True if elements have weights.
+    whole : Question, optional
+        A question about all elements of a slot that the elements are wanted for. Where slots are
+        few and large, it brackets and resolves each of them. Its `bracket` also takes the most
+        elements that may be gathered at a place.
+    is_done : callable, optional
+        ``(known)``: whether `find` has found what a further load would find, too.
+    """
+
+    ranges: Callable[[Cuts, IntArray], Brackets]
+    find: Callable[[CellTally, Bracketed, InGroups], Lanes]
+    weighs: bool = False
+    whole: Any = None
+    is_done: Callable[[Any], bool] | None = None
+
+    @classmethod
+    def of_ranks(cls, ranks: RanksOfLanes) -> Self:
+        """Want the elements of two ranks for each answer."""
+        return cls(partial(_ranges_of_ranks, ranks), partial(_elements_of_ranks, ranks))
+
+    def of_slot(self, cuts: Cuts, n_valid: IntArray) -> Brackets:
+        """Bracket what is wanted of a single slot, as long as the cuts of all parts are unknown."""
+        return self.ranges(cuts, n_valid) if self.whole is None else self.whole.keep(cuts)
 
 
-def bracket_slots(parts: Sequence[Cuts], n_slots: int, wanted: Wanted) -> Bracketed:
-    """Bracket the wanted order statistics of every slot.
+def _ranges_of_ranks(ranks: RanksOfLanes, cuts: Cuts, n_valid: IntArray) -> Brackets:
+    places = ranks_in_one_order(n_valid[n_valid > 0], ranks)
+    return find_brackets(cuts, *(each.ravel() for each in places))
+
+
+def _elements_of_ranks(
+    ranks: RanksOfLanes, tally: CellTally, about: Bracketed, by: InGroups
+) -> Lanes:
+    in_order = tally.in_one_order(len(about.brackets.wanted), by)
+    return order_statistics_of_slots(about, in_order, ranks)
+
+
+def bracket_slots(
+    parts: Sequence[Cuts], n_slots: int, wanted: Wanted, room: tuple[int, int, int] = (0, 0, 0)
+) -> Bracketed:
+    """Bracket what is wanted of every slot.
 
     Parameters
     ----------
@@ -347,10 +426,19 @@ def bracket_slots(parts: Sequence[Cuts], n_slots: int, wanted: Wanted) -> Bracke
         Cuts of all data.
     n_slots : int
         Number of slots.
-    wanted : callable or WantedQuantiles
+    wanted : Wanted
+    room : tuple of 3 ints
+        Most slots that `Wanted.whole` may be asked about, least number of elements of a slot on
+        average, and most candidates of all slots.
     """
     cuts = Cuts.merge(parts)
     n_valid, n_missing = cuts.in_slots(n_slots)
+    most, least, n_candidates = room
+    are_large = 0 < n_slots <= most and n_valid.sum() >= n_slots * least
+    if wanted.whole is not None and are_large:
+        own = (some for _, some in cuts.each(np.arange(n_slots)))
+        ranges = [wanted.whole.bracket(some, n_candidates // n_slots) for some in own]
+        return Bracketed(Brackets.of_each(ranges), n_valid, n_missing, is_whole=True)
     edges = _edges(cuts, n_slots)
     pieces = [cuts] if len(edges) == 2 else cuts.among(edges)
     ranges = []
@@ -379,15 +467,7 @@ def _brackets(cuts: Cuts, n_valid: IntArray, wanted: Wanted) -> Brackets:
     assert cuts.slots is not None
     keys, value_of = _composite(np.repeat(cuts.slots, cuts.sizes), cuts.pivots)
     whole = replace(cuts.unpacked(), pivots=keys)
-    return _of_slots(brackets_in_one_order(whole, n_valid, wanted), value_of, len(n_valid))
-
-
-def brackets_in_one_order(cuts: Cuts, n_valid: IntArray, wanted: Wanted) -> Brackets:
-    """Bracket what is wanted of each slot, whose elements and pivots follow one another."""
-    if isinstance(wanted, WantedQuantiles):
-        return find_weighted_brackets(cuts, wanted.q, wanted.method)
-    ranks = ranks_in_one_order(n_valid[n_valid > 0], wanted)
-    return find_brackets(cuts, *(each.ravel() for each in ranks))
+    return _of_slots(wanted.ranges(whole, n_valid), value_of, len(n_valid))
 
 
 def guess_slots(

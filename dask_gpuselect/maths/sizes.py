@@ -48,17 +48,6 @@ def pivot_count(n: int, share: int = 1) -> int:
     return min(n, max(LEAST_PIVOTS, math.isqrt(n * share)))
 
 
-def pivot_count_of_slots(n: int, share: int, n_slots: int) -> int:
-    """Bound the number of pivots of a chunk whose `n` elements are in slots of any sizes.
-
-    A slot has at most the square root of ``size * share + LEAST_PIVOTS**2``, and the sum of square
-    roots is largest for slots of one size.
-    """
-    if n_slots == 1:
-        return pivot_count(n, share)
-    return min(n, math.isqrt(n_slots * (n * share + n_slots * LEAST_PIVOTS**2)))
-
-
 # --- Cuts of very many chunks ---------------------------------------------------------------------
 
 # Peak bytes of the aggregating task for each pivot: the pivot's own, as many of the merged copy,
@@ -125,12 +114,12 @@ class Narrowing:
     lots: int = 0
 
 
-def fit_one_place(n_chunks: int, size: int, share: int, limit: int, n_slots: int = 1) -> bool:
+def fit_one_place(n_chunks: int, size: int, share: int, limit: int) -> bool:
     """Return whether one task may prove brackets with all pivots of all chunks.
 
     Parameters are as in `plan_narrowing`.
     """
-    return PIVOT_WORK * n_chunks * pivot_count_of_slots(size, share, n_slots) <= limit
+    return PIVOT_WORK * n_chunks * pivot_count(size, share) <= limit
 
 
 def share_of_one_place(

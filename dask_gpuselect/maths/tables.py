@@ -61,7 +61,7 @@ def bisected(
     return first
 
 
-def _concatenated(column: Sequence[Any]) -> Any:
+def concatenated(column: Sequence[Any]) -> Any:
     """Concatenate arrays, or tables of exact sums; integers beside floats stay integers."""
     if not isinstance(column[0], np.ndarray):
         return column[0].joined(column)
@@ -107,7 +107,7 @@ class Joined(Arrays):
             return parts[0]
         names = dict.fromkeys(name for part in parts for name in part.by_name())
         columns = {name: [getattr(part, name) for part in parts] for name in names}
-        joined = {name: _concatenated(column) for name, column in columns.items()}
+        joined = {name: concatenated(column) for name, column in columns.items()}
         return replace(parts[0], **joined)  # type: ignore[type-var]
 
     def by_name(self) -> dict[str, Any]:

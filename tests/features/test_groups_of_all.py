@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import ChunksChangedError, describe_boxplot, quantile
-from dask_gpuselect.engine import lane_plans, slots
+from dask_gpuselect import ChunksChangedError, quantile
+from dask_gpuselect.engine import group_loads, lane_plans
 from dask_gpuselect.engine.group_elements import MOST, SPARE, stretches
 from dask_gpuselect.groups import groupby
-from dask_gpuselect.maths.slots import every
+from dask_gpuselect.maths import boxes
 from tests.backends import CUPY, Backend
 from tests.data import normal, uniform
 from tests.matrix.axes import LABELS
-from tests.sources import changing
-from tests.spies import noted
+from tests.matrix.laws import same_computed
+from tests.sources import Source, changing
 
 pytestmark = pytest.mark.any_dask
 
@@ -73,11 +73,8 @@ def test_many_groups_have_several_roots() -> None:
 
 @pytest.mark.parametrize("method", ["inverted_cdf", "averaged_inverted_cdf", "linear"])
 @pytest.mark.parametrize(("n_groups", "small"), [(3, "60 kB"), (500, "1 MB")])
-def test_weighted_groups_take_two_loads(
-    n_groups: int, small: str, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weighted_groups_take_two_loads(n_groups: int, small: str, method: str) -> None:
     """With one root and several, in a tree, and with a cache: the answer is that of one task."""
-    monkeypatch.setitem(slots.LEAST, "stretches", (1 << 40, 0))  # no slots
     n, how = 20_000, {"q": [0.0, 0.3, 1.0], "method": method}
     values, by = normal(n), labels(n_groups, n) + 3
     values[::17], weights = 2.0, np.floor(9 * uniform(n))
@@ -98,6 +95,27 @@ def test_weighted_groups_take_two_loads(
         groupby(x, np.where(np.arange(n) > 5000, by, 0)).quantile(
             **how, weights=da.where(da.arange(n, chunks=3000) > 5000, 0, w)
         ).compute()
+
+
+@pytest.mark.parametrize("loads", [2, 3])
+@pytest.mark.parametrize("weighs", [False, True])
+def test_boxes_of_large_groups_take_two_loads(
+    loads: int, weighs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A third is taken if the fences of some group are too uncertain."""
+    source, by = Source((100_000,)), labels(3, 100_000) + 3
+    values, how = source.values((slice(None),)), {"whis": 0.4, "max_fliers": 9}
+    beside = {"weights": 1 / (uniform(100_000) + 0.01)} if weighs else {}
+    expected = groupby(values, by).describe_boxplot(**how, **beside)
+    if loads == 3:
+        monkeypatch.setattr(boxes, "ROOM", 0)
+        monkeypatch.setattr(boxes, "LEAST_ROOM", 8)
+    monkeypatch.setitem(group_loads.LEAST_WHOLE, "host", 30_000)
+    lazy = {name: da.from_array(each, chunks=12_000) for name, each in beside.items()}
+    with dask.config.set({"dask_gpuselect.column-limit": 10**5, "dask_gpuselect.cache-limit": 0}):
+        grouped = groupby(source.lazy(12_000), da.from_array(by, chunks=12_000))
+        same_computed(grouped.describe_boxplot(**how, **lazy), expected)
+    assert {*source.loads.values()} == {loads}
 
 
 def test_tasks_about_very_many_weighted_groups_are_bounded() -> None:
@@ -133,39 +151,16 @@ def test_fractions_are_told_while_computing() -> None:
     np.testing.assert_array_equal(result.compute(), [1, 4])
 
 
-# --- Few groups of elements that weigh: each as an array of its own -------------------------------
-
-
-def test_a_weighted_group_that_was_not_there_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(slots.LEAST, "table", (0, 0))
+def test_a_chunk_with_a_weighted_group_that_was_not_there_is_named(tmp_path: Path) -> None:
     x = changing(lambda v, load: v - 5 * (load > 1), directory=tmp_path, size=8000)
     x = x.map_blocks(lambda block: block, dtype=x.dtype, chunks=((8000,) * x.npartitions,))
     x, by = da.ones_like(x), x.map_blocks(np.floor).astype(int)
     weights = da.ones(x.size, chunks=x.chunks)
-    answer = groupby(x, by, groups=[-5, 0]).quantile(0.5, method="inverted_cdf", weights=weights)
-    with pytest.raises(ChunksChangedError, match=r"chunk \(3,\) had"):
+    with dask.config.set({"dask_gpuselect.column-limit": "60 kB"}):
+        grouped = groupby(x, by, groups=[-5, 0])
+        answer = grouped.quantile(0.5, method="inverted_cdf", weights=weights)
+    with pytest.raises(ChunksChangedError, match=r"chunk \(3,\)"):
         answer.compute(scheduler="sync")
-
-
-def test_the_plan_bounds_the_cuts_of_small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each group in a chunk has 16 pivots at least, or all of its elements."""
-
-    def size(_: Any, question: slots.OfSlots, cuts: Any) -> int:
-        tables = ((len(c.pivots), c.by_name()) for c in every(cuts))
-        return sum(a.nbytes for n, some in tables for a in some.values() if len(a) == n)
-
-    monkeypatch.setitem(slots.LEAST, "table", (0, 0))
-    sizes = noted(monkeypatch, slots.OfSlots, "bracket", size)
-    x, weights = (da.from_array(each, chunks=250) for each in (normal(N), np.ones(N)))
-    for by in (uniform(N) * 12, np.where(uniform(N) < 0.3, uniform(N) * 40, 0)):
-        grouped = groupby(x, by.astype(int))
-        with dask.config.set({"dask_gpuselect.root-limit": "2 MB"}):
-            plan = grouped.explain(describe_boxplot, weights=weights)
-            grouped.describe_boxplot(weights=weights).compute(scheduler="sync")
-        assert plan.narrowing is None
-        assert sizes[-1] <= plan.gathered_bytes <= 5 * sizes[-1] + 20 * 2208 * int(by.max() + 1)
 
 
 # --- Many groups, as rows of tables ---------------------------------------------------------------

@@ -17,7 +17,7 @@ from dask_gpuselect.kernels.reference import groups as reference
 from dask_gpuselect.kernels.reference import selection
 from dask_gpuselect.maths.cuts import Brackets, Cuts
 from dask_gpuselect.maths.lane_cuts import Lanes
-from dask_gpuselect.maths.ragged import CellTally, bracket_slots
+from dask_gpuselect.maths.ragged import CellTally, Wanted, bracket_slots
 from tests.backends import NUMPY, Backend, kernel_module
 from tests.data import make, normal, uniform
 from tests.kernels.test_kernels import assert_cuts_are_exact, assert_no_cell_is_heavy
@@ -102,7 +102,7 @@ def brackets_of(parts: Parts, n_groups: int, ranks: Any) -> Brackets:
     several = [
         reference.cuts([(a[i::9], b[i::9]) for a, b in parts], n_groups, 1) for i in range(9)
     ]
-    return bracket_slots(several, n_groups, ranks).brackets
+    return bracket_slots(several, n_groups, Wanted.of_ranks(ranks)).brackets
 
 
 @pytest.mark.few(7)

@@ -253,8 +253,8 @@ def laid_out(a: Array, layout: str) -> Array:
 
 class Parts(NamedTuple):
     """How many bytes a task takes that groups all elements, how many pairs of chunks sorts move
-    pieces between without groups of chunks, from how many elements of a chunk on groups that weigh
-    are taken one by one, and how many moving windows are answered together."""
+    pieces between without groups of chunks, from how many elements on each group is asked about
+    alone, and how many moving windows are answered together."""
 
     task: int
     pairs: int

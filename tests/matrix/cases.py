@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 import dask_gpuselect
 from dask_gpuselect.arrays import is_cupy
-from dask_gpuselect.engine import exchange, lane_plans, slots
+from dask_gpuselect.engine import exchange, group_loads, lane_plans
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels import compiling
 from dask_gpuselect.kernels.cpu import windows
@@ -576,7 +576,7 @@ def surroundings(case: Case) -> Iterator[None]:
         patch.multiple(compiling, LARGE=large, PATIENCE=np.inf),
         patch.object(lane_plans, "ONE_TASK", parts.task),
         patch.object(exchange, "PAIRS", parts.pairs),
-        patch.dict(slots.LEAST, table=(parts.slot, 0), tables=(parts.slot >> 4, 0)),
+        patch.dict(group_loads.LEAST_WHOLE, host=parts.slot, device=parts.slot),
         patch.multiple(windows, SLAB=parts.slab, ROWS=parts.slab >> 7),
     ):
         for name, value in axes.SIZES[case.row.get("sizes", "usual")].items():

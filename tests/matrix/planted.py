@@ -146,8 +146,8 @@ ROWS = {
     ),
     "the moments of the last chunk are lost": (
         "maths/moments.py",
-        "[getattr(part, field.name) for part in parts]",
-        "[getattr(part, field.name) for part in [*parts][: max(1, len(parts) - 1)]]",
+        "map(sum_of, zip(*(part.parts() for part in parts), strict=True))",
+        "map(sum_of, zip(*(part.parts() for part in [*parts][: max(1, len(parts) - 1)])))",
     ),
     "tails of lanes with NaN lose their largest element": (
         "maths/tails.py",

@@ -26,6 +26,7 @@ from dask_gpuselect.kernels.cuda.launch import (
     on_device,
     places_in,
 )
+from dask_gpuselect.kernels.cuda.moments import moments_of_runs
 from dask_gpuselect.kernels.cuda.source import (
     STATIC,
     groups_memory,
@@ -39,6 +40,7 @@ from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.group_guess import WIDTH, GatheredGroups, sample_size, shares_of
 from dask_gpuselect.maths.keys import from_keys, to_keys
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
+from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ragged import CellTally, pivot_counts, ranks_in_one_order
 
 Parts = Sequence[tuple[Array, Array]]
@@ -158,6 +160,16 @@ def tally(parts: Parts, brackets: Brackets) -> CellTally:
         counts, _, candidates, _ = _tallied(parts, brackets, n_candidates)
     assert candidates is not None
     return CellTally.of_counts(counts, *candidates.on_host())
+
+
+def moments(parts: Parts, brackets: Brackets) -> Moments:
+    """Sum the valid elements of every group exactly; see `reference.groups.moments`.
+
+    Scratch: 24 bytes for each element.
+    """
+    values, codes = map(cupy.concatenate, zip(*_ready(parts), strict=True))
+    order, sizes = places_in_groups(codes, brackets.n_slots)
+    return moments_of_runs(values[order], np.cumsum(sizes), brackets.ends)
 
 
 def places_in_groups(codes: Array, n_groups: int) -> tuple[Array, IntArray]:
