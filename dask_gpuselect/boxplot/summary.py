@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.boxplot.tables import BOX_COLUMNS, Box, Boxes
+from dask_gpuselect.boxplot.tables import BOX_COLUMNS, Box, Boxes, column_of
 from dask_gpuselect.engine.collection import LazyCollection, tasks_of
 from dask_gpuselect.engine.grid import joined
 from dask_gpuselect.engine.source import DaskArray, merged
@@ -268,15 +268,10 @@ class Boxplot(Advising, LazyCollection):
         computed = self.computed()
         labels = np.empty(len(computed), object)
         labels[:] = computed.labels
-        columns = [table.columns() for table in computed.tables]
-        if len(columns) > 1:
-            columns = [
-                {
-                    name: np.concatenate([c[name].reshape(-1) for c in columns])
-                    for name in columns[0]
-                }
-            ]
-        every = {"label": labels} | columns[0]
+        tables = [table.columns() for table in computed.tables]
+        every = {"label": labels}
+        for name in tables[0]:
+            every[name] = column_of([table[name].reshape(-1) for table in tables])
         return {name: column.reshape(computed.shape) for name, column in every.items()}
 
     def to_dataframe(self) -> Any:

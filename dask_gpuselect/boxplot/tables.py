@@ -108,6 +108,16 @@ def _with_nan(column: NDArray[Any], is_missing: NDArray[np.bool_]) -> NDArray[An
     return copy
 
 
+def column_of(columns: Sequence[NDArray[Any]], axis: int = 0) -> NDArray[Any]:
+    """Concatenate parts of a column, as objects if their common dtype would round integers."""
+    if len(columns) == 1:
+        return columns[0]
+    dtype = np.result_type(*{column.dtype for column in columns})
+    if dtype.kind == "f" and not all(map(are_float64, columns)):
+        columns = [column.astype(object) for column in columns]
+    return np.concatenate(columns, axis)
+
+
 @dataclass(frozen=True, eq=False)
 class Boxes(Arrays):
     """A table of boxes of any shape: one of all elements, or one for every lane, without labels.
@@ -238,7 +248,12 @@ class Boxes(Arrays):
             return ahead(np.ravel((np.cumsum(n).reshape(n.shape) - n).T), np.ravel(n.T))
 
         def whole(columns: Callable[[], list[Any]]) -> NDArray[Any]:
-            return np.concatenate(columns(), axis)
+            column = column_of(columns(), axis)
+            if column.dtype != object:
+                return column
+            is_missing = _is_nan(column)  # and what a part had as floats are integers too
+            there = np.where(is_missing, 0, column).astype(parts("fliers")()[0].dtype)
+            return _with_nan(there, is_missing)
 
         def ragged(columns: Callable[[], list[Any]]) -> NDArray[Any] | None:
             some = [each for each in columns() if each is not None]

@@ -23,12 +23,6 @@ def alone(a: NDArray[Any]) -> list[Box]:
     return [describe_boxplot(lane)[0] for lane in lanes]
 
 
-# --- Loads ----------------------------------------------------------------------------------------
-
-
-# --- The result -----------------------------------------------------------------------------------
-
-
 def test_shapes_labels_and_columns() -> None:
     a = normal(50 * 3 * 4).reshape(50, 3, 4)
     a[:, 0, 0] = 1e6
@@ -69,6 +63,16 @@ def test_several_arrays() -> None:
     for array in (a, da.from_array(a, chunks=5)):
         with pytest.raises(ValueError, match="one label for each box: pass 3, not 2"):
             describe_boxplot(array, 0, labels=["x", "y"])
+
+
+@pytest.mark.parametrize("lanes", [(3,), (1, 2), (2, 1), (1, 1, 1)])
+def test_integers_stay_exact_beside_boxes_of_nothing(lanes: tuple[int, ...]) -> None:
+    """NaN stands for the least of no integer, which float64 has and some integers are not."""
+    a = np.array([[7, 0, 2**60 + 1]])
+    result = describe_boxplot(da.from_array(a, chunks=((1,), lanes)), 0, nodata=0).compute()
+    assert repr(result.to_dict()["min"].tolist()) == f"[7, nan, {2**60 + 1}]"
+    beside_floats = describe_boxplot({"floats": [0.5], "integers": a[0, 2:]}).to_dict()
+    assert beside_floats["max"].tolist() == [0.5, 2**60 + 1]
 
 
 def test_unknown_sizes() -> None:
