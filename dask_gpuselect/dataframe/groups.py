@@ -313,7 +313,8 @@ class ExactFrameGroupBy(Advising):
         Returns
         -------
         Boxplot
-            In the order of the groups.
+            In the order of the groups. Nullable integers stay integers; `n_left_out` counts missing
+            ones.
 
         Raises
         ------
