@@ -128,6 +128,8 @@ def merged_coarsely(parts: Sequence[Cuts], most: int, every: int = COARSE_EVERY)
 
     A merge takes about `every` times as many pivots as it hands on (`most`), or those of two parts.
     """
+    # Parts without a run of any slot have no weights, not even if the others have.
+    parts = [part for part in parts if len(part.sizes)] or parts[:1]
     while True:
         some = [coarsened(merge(batch), most) for batch in batches(parts, every * most)]
         if len(some) == 1:

@@ -31,8 +31,7 @@ N_CHUNKS = 9
 
 def loads(source: Source, n_chunks: int = N_CHUNKS) -> set[int]:
     """The different numbers of loads of its chunks, which expressions may read in other parts."""
-    if da.Array is DaskArray:
-        assert len(source.loads) == n_chunks
+    assert da.Array is not DaskArray or len(source.loads) == n_chunks
     return set(source.loads.values())
 
 

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.any_dask
 
 N = 15_000
 TREE = {"dask_gpuselect.column-limit": "4 kB", "dask_gpuselect.root-limit": 0}
-NOT_KEPT = {"dask_gpuselect.cache-limit": 0}
 
 
 @pytest.fixture(autouse=True)
@@ -47,10 +46,20 @@ def test_few_candidates_come_to_one_place(monkeypatch: pytest.MonkeyPatch) -> No
     x, by = da.from_array(values(), chunks=600), da.from_array(labels(4), chunks=600)
     answers = []
     for limit in (0, "1 GiB"):
-        with dask.config.set(TREE | NOT_KEPT | {"dask_gpuselect.root-limit": limit}):
+        limits = {"dask_gpuselect.cache-limit": 0, "dask_gpuselect.root-limit": limit}
+        with dask.config.set(TREE | limits):
             answers.append(groupby(x, by).median().compute(scheduler="sync"))
     np.testing.assert_array_equal(*answers)
     assert observed[0] < observed[1] / 3
+
+
+def test_lots_of_parts_without_an_element_of_a_group() -> None:
+    by = np.where(np.arange(N) < N // 2, 9, labels(5))
+    x, by, weights = (da.from_array(a, chunks=300) for a in (values(), by, np.ones(N)))
+    with dask.config.set(TREE):
+        groups = groupby(x, by, groups=range(4))
+        both = [groups.quantile(0.3, weights=w, method="inverted_cdf") for w in (None, weights)]
+        np.testing.assert_array_equal(*dask.compute(*both, scheduler="sync"))
 
 
 @pytest.mark.parametrize(("n_groups", "n_chunks"), [(1, 10**4), (1000, 10**4)])
