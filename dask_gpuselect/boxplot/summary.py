@@ -263,7 +263,8 @@ class Boxplot(Advising, LazyCollection):
         Labels and fliers are arrays of objects.
 
         The ends of whiskers of 64-bit integers are exact in `Box`. Here they are float64 if a
-        whisker ends at a quartile.
+        whisker ends at a quartile. A column is of objects if it has integers that float64 would
+        round, and NaN or floats of other boxes.
         """
         computed = self.computed()
         labels = np.empty(len(computed), object)
