@@ -395,10 +395,9 @@ class GatheredRuns(WeightedOrder):
 
     def check_beyond(self, inner: IntArray, outer: IntArray) -> None:
         """Check that all elements before and behind some places of each slot are at hand."""
-        first, last = self._first[:-1], self._first[1:] - 1
-        is_known = self.brackets.wanted[first] & self.brackets.wanted[last]
-        is_known &= (inner <= self._borders[2 * first + 1]) & (outer >= self._borders[2 * last])
-        if not (is_known | (self.n_valid == 0)).all():
+        places = np.stack([self.starts, inner, outer, self.stops])
+        n, n_at_hand = (np.diff(each, axis=0)[::2] for each in (places, self.at_hand(places)))
+        if not np.array_equal(n, n_at_hand):
             raise lost()
 
     def _parts(self, places: IntArray) -> tuple[IntArray, NDArray[np.bool_], IntArray]:

@@ -77,23 +77,48 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_find(
 
 // --- Guessed brackets -----------------------------------------------------------------------------
 
+// Find where a bracket of the weight up to a share begins, before the first element in doubt, or where it ends:
+// counted from the start of a group, whose elements are in a sorted sample up to `stop`. See `groups_guess`. To first
+// order, the share of the sampled weight up to an element has the variance that
+// `maths.weight_guess.WeightedSample.places` tells. One more weight, of 1, is for one element more or less.
+__device__ __forceinline__ i64 place_of_weight(
+    const double* sums, const double* squares, i64 start, i64 stop, double share, double rate, double width, bool ends
+) {
+    double begin = start ? sums[start - 1] : 0.0, before = start ? squares[start - 1] : 0.0;
+    double weight = sums[stop - 1] - begin, square = squares[stop - 1] - before;
+    double window = weight > 0.0 ? fmin(rate * square / (weight * weight), 1.0) : 0.0;
+    share += window * ((ends ? 1.0 : 0.0) - share);
+    auto place_of = [&](double sum) { return first_not(start, stop, [&](i64 at) { return sums[at] < sum; }); };
+    double below = squares[min(place_of(begin + share * weight), stop - 1)] - before, others = square - below;
+    double doubt = width * sqrt((1.0 - share) * (1.0 - share) * below + share * share * fmax(others, 0.0)) + 1.0;
+    return place_of(begin + share * weight + (ends ? doubt : -doubt)) - start - (ends ? 0 : 1);
+}
+
 // By one block for each group: guess brackets of some elements of the group, by a sample of all groups that
 // is sorted by group and value. `shares` are the ranks of these elements, as shares of the group's elements.
 // A bracket reaches `width` standard deviations to either side. A group has two ends for each element,
 // ascending, and they may be equal. If a bracket is open, the largest key stands for its end.
 //
-// For boxes there are two brackets more: of all that is surely beyond a fence or the nearest inside, on each
-// side; and `tops` gets for each group the power of two at which its elements are cut to be summed.
+// With running sums of the sample's weights, of at most 1, and of their squares, shares are those of the weight.
+// Brackets then hold windows of the weight as `maths.weight_finish.window_means` has, if `rate` is the share of all
+// elements that is in the sample, or none if it is 0.
 //
-// Ends are candidates of the cells before them, so that each is behind all others there when these are sorted.
+// For boxes there are two brackets more: of all that is surely beyond a fence or the nearest inside, on each
+// side. One end of each is open. `tops` gets for each group the power of two at which its elements are cut to be
+// summed.
+//
+// Where `taken` is given, ends are candidates of the cells before them, so that each is behind all others there when
+// these are sorted.
 extern "C" __global__ void __launch_bounds__(USUAL_THREADS) groups_guess(
-    const u64* keys, const u32* numbers, i64 n, int n_groups, const double* shares, int n_shares, int width,
-    double whis, int by_quantiles, Key* ends, int* first, unsigned char* wanted, u64* totals, u64* taken, u32* cells,
-    int* tops
+    const u64* keys, const u32* numbers, i64 n, int n_groups, const double* shares, int n_shares, double width,
+    const double* sums, const double* squares, double rate, double whis, int by_quantiles, Key* ends, int* first,
+    unsigned char* wanted, u64* totals, u64* taken, u32* cells, int* tops
 ) {
+    // Small integers have keys of their own size: the kernel that counts takes none for this end otherwise.
+    constexpr Key OPEN = KIND != FLOATING && BITS < 32 ? (Key)(Word)~Word(0) : ~Key(0);
     extern __shared__ u64 memory[];
     __shared__ i64 bounds[2];
-    const int group = blockIdx.x, n_guessed = 2 * n_shares, n_ends = n_guessed + (tops ? 4 : 0);
+    const int group = blockIdx.x, n_guessed = 2 * n_shares, n_ends = n_guessed + (tops ? 2 : 0);
     const int before = group * n_ends;
     Key* own = (Key*)memory;
     int* ranks = (int*)(own + n_ends);  // of the ends; -1 for an open end below
@@ -109,26 +134,29 @@ extern "C" __global__ void __launch_bounds__(USUAL_THREADS) groups_guess(
         double share = shares[i / 2], middle = share * (double)size;
         double reach = width + ceil(width * sqrt(fmax(middle * (1.0 - share), 0.0)));
         i64 place = (i64)(i % 2 ? ceil(middle) + reach : floor(middle) - 1.0 - reach);
-        own[i] = place < 0 || place >= size ? ~Key(0) : (Key)its[place];
+        if (sums && size) place = place_of_weight(sums, squares, bounds[0], bounds[1], share, rate, width, i % 2);
+        own[i] = place < 0 || place >= size ? OPEN : (Key)its[place];
         ranks[i] = place < 0 ? -1 : 0;
     }
     __syncthreads();
     if (tops && threadIdx.x == 0) {
         auto number_of = [](Key key) { return as_double(value_of(word_of(key))); };
         bool is_open = false;  // nothing is known of a quartile
-        for (int i = 0; i < n_guessed; ++i) is_open |= own[i] == ~Key(0);
+        for (int i = 0; i < n_guessed; ++i) is_open |= own[i] == OPEN;
         double first = number_of(own[1]), third = number_of(own[4]), least = whis * fmax(third - first, 0.0);
         double low = fmin(by_quantiles ? number_of(own[7]) : first - least, first);
         double high = fmax(by_quantiles ? number_of(own[8]) : third + least, third);
         i64 below = first_not((i64)0, size, [&](i64 at) { return number_of((Key)its[at]) < low; });
         i64 above = first_not((i64)0, size, [&](i64 at) { return !(number_of((Key)its[at]) > high); }) - 1;
+        // Without candidates at ends, no end may be beyond a fence.
+        if (!taken && !is_open) is_open = (Key)its[below] > own[0] || (Key)its[above] < own[n_guessed - 1];
+        for (int i = 0; i < n_guessed && is_open && !taken; ++i) own[i] = OPEN;
         if (is_open) below = size, above = -1;
         Key* more = own + n_guessed;
-        more[0] = more[3] = ~Key(0);
-        more[1] = below < size ? (Key)its[below] : ~Key(0), more[2] = above >= 0 ? (Key)its[above] : ~Key(0);
-        for (int i = 0; i < 4; ++i) ranks[n_guessed + i] = i == 0 || (i == 2 && above < 0) ? -1 : 0;
+        more[0] = above >= 0 ? (Key)its[above] : OPEN, more[1] = below < size ? (Key)its[below] : OPEN;
+        ranks[n_guessed] = above < 0 ? -1 : 0, ranks[n_guessed + 1] = 0;
         tops[group] = 0;
-        auto number_at = [&](int i) { return own[i] == ~Key(0) ? 0.0 : number_of(own[i]); };
+        auto number_at = [&](int i) { return own[i] == OPEN ? 0.0 : number_of(own[i]); };
         find_top_near(n_ends, number_at, PIECES, tops + group);
     }
     __syncthreads();
@@ -137,23 +165,24 @@ extern "C" __global__ void __launch_bounds__(USUAL_THREADS) groups_guess(
         int rank = 0;
         for (int j = 0; j < n_ends; ++j) rank += own[j] < end || (own[j] == end && j < i);
         ends[before + rank] = end;
+        if (ranks[i] >= 0) ranks[i] = rank;
+        if (!taken) continue;
         u32 cell = before + group + rank;
 #if BITS == 64
         taken[before + rank] = end, cells[before + rank] = cell;
 #else
         taken[before + rank] = (u64)cell << 32 | end;
 #endif
-        if (ranks[i] >= 0) ranks[i] = rank;
     }
     __syncthreads();
     for (int cell = threadIdx.x; cell <= n_ends; cell += USUAL_THREADS) {
-        int depth = 0;  // brackets around the cell
+        int depth = tops != nullptr;  // brackets around the cell
         for (int i = 0; i < n_ends; ++i) depth += ranks[i] < cell ? 1 - 2 * (i % 2) : 0;
         wanted[before + group + cell] = depth > 0;
     }
     if (threadIdx.x) return;
     first[group] = before;
-    if (group + 1 == n_groups) first[n_groups] = before + n_ends, *totals = (u64)(before + n_ends);
+    if (group + 1 == n_groups) first[n_groups] = before + n_ends, *totals = taken ? (u64)(before + n_ends) : 0;
 }
 
 // --- Counting at ends -----------------------------------------------------------------------------

@@ -155,9 +155,9 @@ def tally(parts: Parts, brackets: Brackets) -> CellTally:
     Reads elements and codes once, or twice if more than a quarter of all are candidates.
     """
     parts, n = _ready(parts), sum(values.size for values, _ in parts)
-    counts, _, candidates, n_candidates = _tallied(parts, brackets, int(FIRST_ROOM * n) + 1)
+    counts, candidates, n_candidates = _tallied(parts, brackets, int(FIRST_ROOM * n) + 1)
     if candidates is None:
-        counts, _, candidates, _ = _tallied(parts, brackets, n_candidates)
+        counts, candidates, _ = _tallied(parts, brackets, n_candidates)
     assert candidates is not None
     return CellTally.of_counts(counts, *candidates.on_host())
 
@@ -294,44 +294,124 @@ def gathered_ahead(
     `groups_guess`.
     """
     n, dtype = sum(values.size for values, _ in parts), _dtype(parts)
-    n_ends = 2 * len(shares) + (0 if tops is None else 4)
+    n_ends = 2 * len(shares) + (0 if tops is None else 2)
     size, expected = sample_size(n, n_groups, len(shares))
     room = n_ends * n_groups + min(int(SLACK * expected), n) + 1
     if tops is not None:
         room += int(BEYOND_ROOM * n)
     # With so many groups that the tally's tables exceed shared memory, sorting all is as fast.
-    steps = n_ends.bit_length()
-    how = _memory(groups_memory(dtype, n_groups, n_ends * n_groups, steps), steps)
+    fits = _counting(dtype, n_groups, n_ends * n_groups, n_ends)["shared"]
     is_worth = n * dtype.itemsize >= WORTH_GUESSING + n_groups * WORTH_OF_GROUP
-    if not (n_ends and how["shared"] and is_worth and size + expected <= n // 2):
+    if not (n_ends and fits and is_worth and size + expected <= n // 2):
         return None
     sample = keys_of(parts, n_groups, size / n).ordered()
-    record = _sheet_of(dtype, n_ends * n_groups, n_groups, len(shares))
+    taken = Keys.room(room, dtype)
+    copy = _guessed_ahead(
+        parts, sample, n_groups, shares, (WIDTH, None, None, 0), whis, tops, taken
+    )
+
+    def wait() -> Gathered | None:
+        sheet = copy()
+        n, counts, n_missing = _numbers_in(sheet["totals"], n_groups)
+        if n > room:
+            return None
+        counts, wanted = counts.reshape(n_groups, -1, 2), sheet["wanted"].reshape(n_groups, -1)
+        about = GatheredGroups(np.ascontiguousarray(counts), wanted)
+        return about, n_missing, taken.taken(slice(n))
+
+    return wait
+
+
+def weighed_ahead(
+    part: tuple[Array, Array],
+    weights: Array,
+    unit: int,
+    n_limbs: int,
+    n_groups: int,
+    sample: Keys,
+    shares: NDArray[np.float64],
+    how: tuple[float, Array, Array, float],
+    whis: float | tuple[float, float],
+    tops: Array | None,
+    room: int,
+) -> Callable[[], tuple[Brackets, IntArray, ExactSums, IntArray, Keys, Array] | None]:
+    """Start to count and weigh elements of groups near shares of the weight, and to gather some.
+
+    `part` has elements and their numbers as of `weighing.in_bands`. Weights are multiples of
+    ``2**unit`` of at most `n_limbs` digits of 32 bits; see `fits_shared`. The sample is in order,
+    and `how` tells the width of brackets in standard deviations, running sums of the sample's
+    weights and of their squares, and the rate; see `groups_guess`.
+
+    Returns a function that waits for brackets; the numbers of elements in each cell and of those
+    that equal its upper end, ``(n_cells, 2)``; their weights, ``(2 * n_cells,)``; the number of
+    missing elements of each group; and the candidates in any order, with their cells as numbers,
+    and their weights. Or for None if the candidates exceed `room`.
+    """
+    taken, their_weights = Keys.room(room, sample.dtype), cupy.empty(room, weights.dtype)
+    weighing = weights, unit, n_limbs, their_weights
+    copy = _guessed_ahead([part], sample, n_groups, shares, how, whis, tops, taken, weighing)
+
+    def wait() -> tuple[Brackets, IntArray, ExactSums, IntArray, Keys, Array] | None:
+        sheet = copy()
+        n, counts, n_missing = _numbers_in(sheet["totals"], n_groups)
+        if n > room:
+            return None
+        ends, wanted, digits = sheet["ends"], sheet["wanted"], sheet["sums"].view(np.int64)
+        n_ends = np.full(n_groups, len(ends) // n_groups)
+        brackets = Brackets(from_keys(ends, sample.dtype), wanted, n_ends=n_ends)
+        digits = digits.reshape(n_limbs + 1, 2, -1).transpose(0, 2, 1).reshape(n_limbs + 1, -1)
+        sums = ExactSums.carried(0, digits).shifted(unit)
+        return brackets, counts, sums, n_missing, taken.taken(slice(n)), their_weights[:n]
+
+    return wait
+
+
+def _guessed_ahead(
+    parts: Parts,
+    sample: Keys,
+    n_groups: int,
+    shares: NDArray[np.float64],
+    how: tuple[float, Any, Any, float],
+    whis: float | tuple[float, float],
+    tops: Array | None,
+    taken: Keys,
+    weighing: tuple[Any, ...] = (),
+) -> Callable[[], Any]:
+    """Start `groups_guess` and then `groups_tally`; return a function that waits for their sheet.
+
+    With weights, ends are no candidates.
+    """
+    dtype, each = taken.dtype, 2 * len(shares) + (0 if tops is None else 2)
+    n_ends, n_digits = each * n_groups, weighing[2] + 1 if weighing else 0
+    record = _sheet_of(dtype, n_ends, n_groups, len(shares), n_digits)
     sheet = on_device(shares, record.itemsize - shares.nbytes)
-    at, taken = places_in(sheet, record), Keys.room(room, dtype)
-    given = sample.keys, sample.numbers, len(sample), n_groups, at["shares"], len(shares), WIDTH
+    at = places_in(sheet, record)
+    given = sample.keys, sample.numbers, len(sample), n_groups, at["shares"], len(shares), *how
     fences = (0.0, 1) if isinstance(whis, tuple) else (whis, 0)
-    into = at["ends"], at["first"], at["wanted"], at["totals"], taken.keys, taken.numbers, tops
+    ends = (None, None) if weighing else (taken.keys, taken.numbers)
+    into = at["ends"], at["first"], at["wanted"], at["totals"], *ends, tops
     made: dict[str, Any] = {
-        "shared": n_ends * (key_size(dtype) + 4),
+        "shared": each * (key_size(dtype) + 4),
         "defined": (("PIECES", pieces_of(dtype)),),
     }
     launch(dtype, "groups_guess", *given, *fences, *into, blocks=n_groups, **made)
-    _start_tally(parts, at, (n_groups, n_ends * n_groups), taken, how)
-    start = offsets(record)["wanted"]
-    copy = copied_ahead(sheet[start:])
+    counting = _counting(dtype, n_groups, n_ends, each, n_digits)
+    if weighing:
+        *about, their_weights = weighing
+        weighing = *about, at["sums"], their_weights
+    _start_tally(parts, at, (n_groups, n_ends), taken, counting, weighing)
+    copy = copied_ahead(sheet)
+    return lambda: copy()[: record.itemsize].view(record)[0]
 
-    def wait() -> Gathered | None:
-        host = copy()
-        n_cells, of_sums = (n_ends + 1) * n_groups, offsets(record)["totals"] - start
-        sums, wanted = host[of_sums:].view(np.int64), host[:n_cells].view(np.bool_)
-        if sums[0] > room:
-            return None
-        counts = sums[1:-n_groups].reshape(2, n_groups, -1).transpose(1, 2, 0)
-        about = GatheredGroups(np.ascontiguousarray(counts), wanted.reshape(n_groups, -1))
-        return about, sums[-n_groups:], taken.taken(slice(int(sums[0])))
 
-    return wait
+def _numbers_in(totals: NDArray[np.uint64], n_groups: int) -> tuple[int, IntArray, IntArray]:
+    """Read the totals of `groups_tally`.
+
+    Return the number of candidates; the numbers of elements in each cell and of those that equal
+    its upper end, ``(n_cells, 2)``; and the number of missing elements of each group.
+    """
+    numbers, n = totals.view(np.int64), len(totals) - n_groups
+    return int(numbers[0]), numbers[1:n].reshape(2, -1).T, numbers[n:]
 
 
 def _in_groups(parts: Parts, n_groups: int, rate: float = 1) -> tuple[Keys, IntArray, IntArray]:
@@ -369,84 +449,48 @@ def keys_of(
 
 def fits_shared(dtype: np.dtype[Any], n_groups: int, n_ends: int, n_digits: int) -> bool:
     """Return whether shared memory has room to weigh groups of so many ends, in so many digits."""
-    steps = n_ends.bit_length()
-    n_bytes = groups_memory(dtype, n_groups, n_ends * n_groups, steps, n_digits + 1)
-    return bool(_memory(n_bytes)["shared"])
+    return bool(_counting(dtype, n_groups, n_ends * n_groups, n_ends, n_digits + 1)["shared"])
 
 
-def weighed_tally(
-    part: tuple[Array, Array],
-    weights: Array,
-    unit: int,
-    n_limbs: int,
-    brackets: Brackets,
-    room: int,
-) -> tuple[IntArray, ExactSums, IntArray, Keys, Array] | None:
-    """Count and weigh the elements of groups at brackets, and gather candidates.
-
-    `part` has elements and their numbers as of `weighing.in_bands`. Weights are multiples of
-    ``2**unit`` of at most `n_limbs` digits of 32 bits.
+def _tallied(parts: Parts, brackets: Brackets, room: int) -> tuple[IntArray, Keys | None, int]:
+    """Count elements at brackets, and gather candidates.
 
     Returns the numbers of elements in each cell and of those that equal its upper end, ``(n_cells,
-    2)``; their weights, ``(2 * n_cells,)``; the number of missing elements of each group; and the
-    candidates in any order, with their cells as numbers, and their weights. None if the sums exceed
-    shared memory, or the candidates `room`.
-    """
-    n_sums = 2 * len(brackets.wanted)
-    if not _counting(_dtype([part]), brackets, n_limbs + 1)["shared"]:
-        return None
-    sums = cupy.zeros((n_limbs + 1, n_sums), np.uint64)
-    their_weights = cupy.empty(room, weights.dtype)
-    weighed = weights, unit, n_limbs, sums, their_weights
-    counts, n_missing, candidates, n = _tallied([part], brackets, room, weighed)
-    if candidates is None:
-        return None
-    digits = sums.get().view(np.int64).reshape(n_limbs + 1, 2, -1).transpose(0, 2, 1)
-    exact = ExactSums.carried(0, digits.reshape(n_limbs + 1, n_sums)).shifted(unit)
-    return counts, exact, n_missing, candidates, their_weights[:n]
-
-
-def _tallied(
-    parts: Parts, brackets: Brackets, room: int, weighed: tuple[Any, ...] = ()
-) -> tuple[IntArray, IntArray, Keys | None, int]:
-    """Count elements at brackets, and gather candidates; see `weighed_tally` with weights.
-
-    Returns the numbers of elements in each cell and of those that equal its upper end, ``(n_cells,
-    2)``; the number of missing elements of each group; the candidates in any order, with their
-    cells as numbers, or None if there was no room for all; and the number of candidates.
+    2)``; the candidates in any order, with their cells as numbers, or None if there was no room for
+    all; and the number of candidates.
     """
     dtype, n_groups, n_ends = _dtype(parts), brackets.n_slots, len(brackets.ends)
-    n_cells = n_ends + n_groups
     taken = Keys.room(room, dtype)
     tables = np.zeros((), _sheet_of(dtype, n_ends, n_groups))
     tables["first"], tables["wanted"] = brackets.first_end, brackets.wanted
     tables["ends"] = to_keys(brackets.ends)
     sheet = on_device(tables)
     at = places_in(sheet, tables.dtype)
-    how = _counting(dtype, brackets, weighed[2] + 1 if weighed else 0)
-    _start_tally(parts, at, (n_groups, n_ends), taken, how, weighed)
-    sums = sheet[offsets(tables.dtype)["totals"] :].get().view(np.int64)
-    n_candidates = int(sums[0])
-    counts = sums[1 : 1 + 2 * n_cells].reshape(2, n_cells).T
-    candidates = taken.taken(slice(n_candidates)) if n_candidates <= room else None
-    return counts, sums[1 + 2 * n_cells :], candidates, n_candidates
+    how = _counting(dtype, n_groups, n_ends, int(np.diff(brackets.first_end).max(initial=0)))
+    _start_tally(parts, at, (n_groups, n_ends), taken, how)
+    totals = sheet[offsets(tables.dtype)["totals"] :].get().view(np.uint64)
+    n, counts, _ = _numbers_in(totals, n_groups)
+    return counts, taken.taken(slice(n)) if n <= room else None, n
 
 
-def _counting(dtype: np.dtype[Any], brackets: Brackets, n_digits: int = 0) -> dict[str, Any]:
-    """Return how `groups_tally` is started for brackets; see `_memory`."""
-    # A binary search among the ends of one group takes so many steps.
-    steps = int(np.diff(brackets.first_end).max(initial=0)).bit_length()
-    n_bytes = groups_memory(dtype, brackets.n_slots, len(brackets.ends), steps, n_digits)
-    return _memory(n_bytes, steps)
+def _counting(
+    dtype: np.dtype[Any], n_groups: int, n_ends: int, most: int, n_digits: int = 0
+) -> dict[str, Any]:
+    """Return how `groups_tally` is started for groups of at most `most` ends; see `_memory`."""
+    steps = most.bit_length()  # of a binary search among the ends of one group
+    return _memory(groups_memory(dtype, n_groups, n_ends, steps, n_digits), steps)
 
 
-def _sheet_of(dtype: np.dtype[Any], n_ends: int, n_groups: int, n_shares: int = 0) -> np.dtype[Any]:
+def _sheet_of(
+    dtype: np.dtype[Any], n_ends: int, n_groups: int, n_shares: int = 0, n_digits: int = 0
+) -> np.dtype[Any]:
     """Return the dtype of what `groups_guess` and `groups_tally` read and write."""
     n_cells = n_ends + n_groups
     key = f"u{key_size(dtype)}"  # Key of ``elements.cuh``
     fields: list[Any] = [("shares", np.float64, (n_shares,)), ("ends", key, (n_ends,))]
     fields += [("first", np.int32, (n_groups + 1,)), ("wanted", np.bool_, (n_cells,))]
     fields += [("totals", np.uint64, (1 + 2 * n_cells + n_groups,))]
+    fields += [("sums", np.uint64, (n_digits, 2 * n_cells))]
     return np.dtype(fields, align=True)
 
 

@@ -110,10 +110,12 @@ def start_moments_of_groups(
             launch(dtype, "moments_of_groups", *given, shared=how["shared"], defined=made)
 
 
-def squares_by_group(values: Array, codes: Array, n_groups: int, top: int) -> ExactSums | None:
-    """Sum the squares of the finite elements of each group, which are below ``2**top``.
+def squares_ahead(
+    values: Array, codes: Array, n_groups: int, top: int
+) -> Callable[[], ExactSums] | None:
+    """Start to sum the squares of the finite elements of each group, which are below ``2**top``.
 
-    None if shared memory has no room.
+    Return a function that waits for the sums; None if shared memory has no room.
     """
     way = group_sums(np.dtype(values.dtype), n_groups, most_shared(cupy.cuda.Device().id))
     if way is None:
@@ -122,7 +124,8 @@ def squares_by_group(values: Array, codes: Array, n_groups: int, top: int) -> Ex
     # Sums are exact whatever the cut, but pieces of numbers that are too large or small are not.
     tops = cupy.full(n_groups, top if abs(top) < FARTHEST_TOP else 0, np.int32)
     start_moments_of_groups([(values, codes)], n_groups, tops, sums, way)
-    return moments_of(sums.get().view(np.int64), 0).square
+    wait = copied_ahead(sums.reshape(-1))
+    return lambda: moments_of(wait().view(np.int64).reshape(n_groups, N_SUMS), 0).square
 
 
 def moments_of(sums: IntArray, sizes: IntArray | int) -> Moments:

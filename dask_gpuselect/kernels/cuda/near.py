@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import cupy
@@ -18,14 +20,14 @@ from dask_gpuselect.kernels.cuda.groups import (
     gathered_ahead,
     keys_of,
     value_counts,
-    weighed_tally,
+    weighed_ahead,
 )
 from dask_gpuselect.kernels.cuda.labels import masked_codes
-from dask_gpuselect.kernels.cuda.launch import Array, most_shared, on_device
+from dask_gpuselect.kernels.cuda.launch import Array, most_shared
 from dask_gpuselect.kernels.cuda.moments import (
     N_SUMS,
     rounded_moments,
-    squares_by_group,
+    squares_ahead,
     start_moments_of_groups,
 )
 from dask_gpuselect.kernels.cuda.runs import (
@@ -50,14 +52,13 @@ from dask_gpuselect.kernels.cuda.weighing import (
 )
 from dask_gpuselect.kernels.reference.selection import elements_of
 from dask_gpuselect.maths.boxes import Rule
-from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, IntArray
+from dask_gpuselect.maths.cuts import ChunksChangedError, IntArray
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Wholes
 from dask_gpuselect.maths.group_guess import sample_size
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
 from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles, picked
-from dask_gpuselect.maths.ragged import guess_slots
-from dask_gpuselect.maths.runs import places_inside
+from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
 from dask_gpuselect.maths.weight_finish import GatheredRuns
 
@@ -87,11 +88,11 @@ def quantiles_of_groups(
 
 
 class _Near(NamedTuple):
-    """Elements of groups in guessed brackets, and all weighted elements with their numbers."""
+    """Elements of groups in guessed brackets, and the numbers of all elements."""
 
     order: GatheredRuns
-    given: AsRead
     numbers: Array  # as of `in_bands`
+    moments: Callable[[], Moments] | None  # waits for those of groups
 
 
 def _near_shares(
@@ -103,7 +104,7 @@ def _near_shares(
 ) -> _Near | None:
     """Gather the elements of groups in guessed brackets; see `quantiles_of_groups`.
 
-    With a `rule`, those beyond its fences as well.
+    With a `rule`, also gather those beyond its fences, and start to sum all elements.
     """
     n, n_q = sum(chunk.size for chunk in chunks), len(wanted.q)
     least = WORTH_GUESSING + n_groups * n_q * WORTH_OF_SHARE
@@ -113,32 +114,36 @@ def _near_shares(
         return None
     values, codes, keeps = joined_columns(chunks, dtype)
     given, is_mean = with_weights(chunks, values, keeps), wanted.method == TYPE_7
-    numbers, unit, n_bits = in_bands(given, codes, n_groups)
-    part, n_digits = (values, numbers), -(-n_bits // DIGIT)
-    n_ends = 2 * n_q + (0 if rule is None else 2)
-    if n_digits > MOST_DIGITS or not fits_shared(values.dtype, n_groups, n_ends, n_digits):
-        return None
+    numbers, extent = in_bands(given, codes, n_groups)
+    part = values, numbers
     sample = keys_of([part], n_groups, size / n, none=BANDS * n_groups)
     order, (_, weights) = sample.order(), drawn_from(given, len(sample))
-    about = n_groups, wanted.q, size / n * is_mean, rule
-    brackets = guess_by_weight(sample.taken(order), weights.take(order), *about)
-    if brackets is None:
+    sample, weights = sample.taken(order), weights.take(order)
+    unit, n_bits = extent()
+    n_digits, n_ends = -(-n_bits // DIGIT), 2 * n_q + (0 if rule is None else 2)
+    if n_digits > MOST_DIGITS or not fits_shared(values.dtype, n_groups, n_ends, n_digits):
         return None
-    room = max(2 * expected, int(FIRST_ROOM * n))
-    tallied = weighed_tally(part, given.weights, unit, n_digits, brackets, room)
-    if tallied is None or is_mean and tallied[2].any():  # missing elements have weights, too
-        return None
-    counts, sums, n_missing, candidates, weights = tallied
-    squares: ExactSums | None = ExactSums.zeros(n_missing.shape)
+    scaled = weights * math.ldexp(1, min(-unit - n_bits, 1023))  # so that no sum overflows
+    how = PILOT_SIGMA, cupy.cumsum(scaled), cupy.cumsum(scaled * scaled), size / n * is_mean
+    whis, tops = (0.0, None) if rule is None else (rule.whis, cupy.empty(n_groups, np.int32))
+    about, room = (n_groups, sample, np.array(wanted.q)), max(2 * expected, int(FIRST_ROOM * n))
+    tallied = weighed_ahead(part, given.weights, unit, n_digits, *about, how, whis, tops, room)
+    squares: Callable[[], ExactSums] | None = partial(ExactSums.zeros, (n_groups,))
     if is_mean:
-        squares = squares_by_group(given.weights, numbers, n_groups, unit + n_bits)
-    if squares is None:
+        squares = squares_ahead(given.weights, numbers, n_groups, unit + n_bits)
+    moments = None if rule is None else moments_of_groups_ahead(given, numbers, n_groups)
+    if squares is None or rule is not None and moments is None:
         return None
+    tally = tallied()
+    if tally is None or is_mean and tally[3].any():  # missing elements have weights, too
+        return None
+    brackets, counts, sums, n_missing, candidates, weights = tally
     there = _gathered(candidates, weights, counts[:, 0] * brackets.wanted, unit, n_bits)
-    found = GatheredRuns(brackets, counts, sums.running(), squares, n_missing, 0 * n_missing, there)
+    none = 0 * n_missing
+    found = GatheredRuns(brackets, counts, sums.running(), squares(), n_missing, none, there)
     if not (found.n_valid + n_missing).all():
         found = replace(found, n_idle=_count_bands(numbers, n_groups)[2])
-    return _Near(found, given, numbers)
+    return _Near(found, numbers, moments)
 
 
 def _gathered(keys: Keys, weights: Array, n: IntArray, unit: int, n_bits: int) -> SortedRuns:
@@ -173,10 +178,8 @@ def _weighted_boxes_of_groups(
     found = _near_shares(chunks, dtype, n_groups, wanted, rule)
     if found is None:
         return None
-    order, given, numbers = found
-    moments = moments_of_groups_ahead(given, numbers, n_groups)
-    if moments is None:
-        return None
+    order, numbers, moments = found
+    assert moments is not None
     n_valid, n_left_out = order.n_valid, 0 * order.n_valid
     if (n_valid + order.n_missing).sum() < numbers.size:
         codes = joined_flat([flat_codes(chunk) for chunk in chunks])
@@ -247,64 +250,3 @@ def boxes_of_groups(
     digits = host[first:].view(np.int64).reshape(n_groups, N_SUMS)
     mean, deviation = rounded_moments(digits, n_valid + n_missing)
     return LaneBoxes(**columns, mean=mean, deviation=deviation)
-
-
-def guess_by_weight(
-    sample: Keys,
-    weights: Array,
-    n_groups: int,
-    q: Sequence[float],
-    rate: float,
-    rule: Rule | None = None,
-) -> Brackets | None:
-    """Bracket the elements at some shares of the weight of each group by a sample in order.
-
-    With a `rate`, the share of all elements that is in the sample, brackets hold the windows of the
-    method "linear". With a `rule`, all elements that may be beyond its fences are wanted, too. None
-    if it has no elements of these groups. See `WeightedSample.places`.
-    """
-    stops = sample.stops(n_groups)
-    if not stops[-1]:
-        return None
-    starts = np.append(np.int64(0), stops[:-1])
-    scaled = weights / weights.max()  # so that no sum overflows
-    upto, squares = (_running(each) for each in (scaled, scaled * scaled))
-    edges = on_device(np.stack([starts, stops])).view(np.int64).reshape(2, n_groups, 1)
-    (begin, end), (first, last) = upto.take(edges), squares.take(edges)
-    share, weight, square = on_device(np.array(q)).view(np.float64), end - begin, last - first
-    width = cupy.minimum(rate * square / (weight**2 + (weight == 0)), 1)
-    share = cupy.stack([share * (1 - width), share * (1 - width) + width])
-    wanted = begin + share * weight
-    below = (squares.take(cupy.searchsorted(upto, wanted)) - first).clip(0, square)
-    doubt = PILOT_SIGMA * cupy.sqrt((1 - share) ** 2 * below + share**2 * (square - below)) + 1
-    ends = cupy.stack([wanted[0] - doubt[0], wanted[1] + doubt[1]])
-    lo, hi = cupy.searchsorted(upto, ends).get().reshape(2, n_groups, -1) - 1
-    lo, hi = np.maximum(lo, starts[:, None]) - 1, np.minimum(hi, stops[:, None])
-    if rule is None:
-        return guess_slots(sample.elements_at, stops, lo.ravel(), hi.ravel())
-    return _with_tails(sample, stops, lo, hi, rule)
-
-
-def _with_tails(sample: Keys, stops: IntArray, lo: IntArray, hi: IntArray, rule: Rule) -> Brackets:
-    """Make brackets from positions in a sample, ``(n_groups, n_q)``; want what is beyond fences.
-
-    The elements of a group are all wanted if the sample has too few, or the fences are in its box.
-    """
-    n = np.diff(stops, prepend=0)
-    places = np.stack([lo, hi]).clip(0, len(sample) - 1)
-    least, most = sample.elements_at(places).astype(np.float64).transpose(0, 2, 1)
-    low, high = rule.fence_bounds(least, most)
-    none = 0 * n
-    runs = SortedRuns(sample.dtype, n, none, none, none, sample, None, None)
-    inner, outer = places_inside(runs, np.stack([low[1], high[0]]))
-    first, last = lo.min(axis=1), hi.max(axis=1)
-    is_around = (stops - n <= first) & (last < stops) & (inner <= first) & (outer > last)
-    lo, hi, tails = lo[is_around], hi[is_around], np.stack([inner, outer - 1])[:, is_around]
-    return guess_slots(sample.elements_at, stops, lo.ravel(), hi.ravel(), tails)
-
-
-def _running(terms: Array) -> Array:
-    """Return 0 and the running sums of an array."""
-    sums = cupy.zeros(terms.size + 1, np.float64)
-    cupy.cumsum(terms, out=sums[1:])
-    return sums

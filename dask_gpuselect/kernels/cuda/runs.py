@@ -281,7 +281,8 @@ def sorted_runs(
     unit, shift, n_limbs = 0, 0, 0
     if chunks[0].weights is not None:
         given = with_weights(chunks, values, keeps)
-        codes, unit, n_bits = in_bands(given, codes, n_groups)
+        codes, wait = in_bands(given, codes, n_groups)
+        unit, n_bits = wait()
         n_limbs = limbs_for(n_bits, size)
         if n_limbs > MOST_LIMBS:
             return None

@@ -115,19 +115,26 @@ def _valid(given: AsRead, taken: Array, their_weights: Array) -> list[int]:
     return numbers
 
 
-def in_bands(given: AsRead, codes: Array, n_groups: int) -> tuple[Array, int, int]:
+def in_bands(
+    given: AsRead, codes: Array, n_groups: int
+) -> tuple[Array, Callable[[], tuple[int, int]]]:
     """Make numbers of elements of groups from group and band; see `weigh_bands` of ``weighing.cu``.
 
-    Also return the exponent of a unit of which all weights are multiples, and how many bits the
-    largest has in it.
+    Also return a function that waits for the exponent of a unit of which all weights are multiples,
+    and how many bits the largest has in it. It raises for invalid weights.
     """
     numbers, extent = cupy.empty(given.size, np.int32), cupy.zeros(3, np.uint32)
     arrays = given.weights, given.keeps, given.size, codes
     given.launch("weigh_bands", *arrays, n_groups, numbers, extent, more=coded(codes))
-    faults, highest, lowest = map(int, extent.get())
-    _check_faults(faults)
-    unit = MOST_PLACE - lowest if highest else 0
-    return numbers, unit + LEAST_PLACE, max(highest - unit, 0)
+    copy = copied_ahead(extent)
+
+    def wait() -> tuple[int, int]:
+        faults, highest, lowest = map(int, copy())
+        _check_faults(faults)
+        unit = MOST_PLACE - lowest if highest else 0
+        return unit + LEAST_PLACE, max(highest - unit, 0)
+
+    return numbers, wait
 
 
 def in_order(
