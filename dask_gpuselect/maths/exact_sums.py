@@ -525,6 +525,33 @@ def _split(a: FloatArray) -> tuple[FloatArray, FloatArray]:
     return high, a - high
 
 
+Pair = tuple[FloatArray, Any]
+"""Numbers as sums of two floats, the second of which is below the last bit of the first."""
+
+
+def as_pair(numbers: ExactSums, point: int) -> Pair:
+    """Round numbers that are not negative, in units of ``2**point``, to two floats each."""
+    own = numbers.in_digits()
+    high, low = np.zeros((2, *own.shape))
+    for i, digit in reversed([*enumerate(own.digits)]):
+        places = DIGIT * (own.first + i) - point
+        high, rest = two_sum(high, np.ldexp(digit.astype(np.float64), places))
+        low += rest
+    return two_sum(high, low)
+
+
+def plus(a: Pair, b: Pair, sign: Any = 1) -> Pair:
+    """Add pairs, or subtract them; the error is at most 2**-102 of both sizes together."""
+    high, rest = two_sum(a[0], sign * b[0])
+    return two_sum(high, rest + (a[1] + sign * b[1]))
+
+
+def times(a: Pair, b: Pair) -> Pair:
+    """Multiply pairs; the error is at most 2**-102 of the product."""
+    high, rest = product(a[0], b[0])
+    return two_sum(high, rest + (a[0] * b[1] + a[1] * b[0]))
+
+
 # --- Thresholds for sums --------------------------------------------------------------------------
 
 

@@ -54,6 +54,7 @@ from dask_gpuselect.maths.weight_finish import (
     OrderedRuns,
     WeightedOrder,
     answers,
+    width_of,
 )
 from dask_gpuselect.maths.weights import check_some_weigh
 
@@ -197,7 +198,7 @@ class Items(WeightedOrder):
             lower, upper = answers(self, rows, *about)[..., 0]
             return lower, upper
         # Many windows are about a single value, which floats tell.
-        ends = window(q, _width(self.weight, self.square), DOUBT)
+        ends = window(q, width_of(self.weight, self.square), DOUBT)
         first, last = (self.elements(self.reach(rows, self.weight.share_of(end))) for end in ends)
         with np.errstate(over="ignore"):
             means = first.astype(wanted.dtype)
@@ -213,7 +214,7 @@ class Items(WeightedOrder):
         Unless the last item is the last of all, no more than the weight `upto` may be.
         """
         if wanted.method == TYPE_7:
-            ends = window(q, _width(self.weight, self.square), DOUBT / 2)
+            ends = window(q, width_of(self.weight, self.square), DOUBT / 2)
             first, last = (self.weight.share_of(end) for end in ends)
         else:
             unit = min(each.first for each in (self.weight, below, upto))
@@ -272,16 +273,6 @@ def window(q: float, width: FloatArray, doubt: float) -> tuple[FloatArray, Float
     """
     low = q * (1 - width)
     return np.maximum(low - doubt, 0), np.minimum(low + width + doubt, 1)
-
-
-def _width(weight: ExactSums, square: ExactSums) -> NDArray[np.float64]:
-    total, place = weight.leading()
-    squares_, place_of_square = square.leading()
-    total = np.where(total > 0, total, 1)
-    width: NDArray[np.float64] = np.ldexp(
-        squares_ / total**2, DIGIT * (place_of_square - 2 * place).clip(-50, 50)
-    )
-    return np.minimum(width, 1)
 
 
 # --- Lanes in parts -------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from dask_gpuselect.kernels.cuda.weighing import (
     in_bands,
     in_order,
     moments_of,
+    products_of,
     readable,
 )
 from dask_gpuselect.kernels.reference.selection import elements_of
@@ -179,10 +180,14 @@ class SortedRuns(Runs):
         return replace(self, dtype=np.dtype(values.dtype), keys=ordered)
 
     def squares_of(self, slot: IntArray) -> ExactSums:
-        return moments_of(self.weights, self.weights, self.starts, self.stops).total[slot]
+        return self._squares[slot]
+
+    @cached_property
+    def _squares(self) -> ExactSums:
+        return products_of(self.weights, self.weights, self.starts, self.stops)
 
     def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
-        return moments_of(self.values, self.weights, starts, stops).total
+        return products_of(self.values, self.weights, starts, stops)
 
 
 def weighted_boxes(

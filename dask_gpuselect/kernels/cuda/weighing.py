@@ -41,6 +41,7 @@ from dask_gpuselect.maths.exact_sums import (
     CUBE_DIGITS,
     DIGIT,
     SQUARE_DIGITS,
+    SQUARE_POINT,
     TOTAL_DIGITS,
     TOTAL_POINT,
     ExactSums,
@@ -472,8 +473,8 @@ def products(
     zeros = np.zeros(len(cells), np.int64)
     place = np.zeros(len(summed), np.int64)
     place[cells] = 1 + np.arange(len(cells))
-    every = moments_of(values, weights, zeros, zeros + values.size, sides)
-    return ExactSums.joined([ExactSums.zeros((1,)), every.total])[place]
+    every = products_of(values, weights, zeros, zeros + values.size, sides)
+    return ExactSums.joined([ExactSums.zeros((1,)), every])[place]
 
 
 def moments(values: Array, weights: Array) -> Moments:
@@ -505,27 +506,44 @@ def moments_of(
     weights: Array,
     starts: Sequence[int] | IntArray,
     stops: Sequence[int] | IntArray,
-    sides: NDArray[Any] | None = None,
 ) -> Moments:
     """Sum the weights of parts of an array, and their products with the elements and their squares.
 
-    All sums are exact. With two `sides` of each part, only the products of the elements between
-    them are summed.
+    All sums are exact.
     """
-    return _start_moments(AsRead.of(values.ravel(), weights), starts, stops, sides)()
+    return _start_moments(AsRead.of(values.ravel(), weights), starts, stops)()
 
 
-def _start_moments(
-    given: AsRead, starts: Any, stops: Any, sides: NDArray[Any] | None = None
-) -> Callable[[], Moments]:
+def products_of(
+    values: Array,
+    weights: Array,
+    starts: IntArray,
+    stops: IntArray,
+    sides: NDArray[Any] | None = None,
+) -> ExactSums:
+    """Sum the products of parts of an array with their weights; see `moments_of`.
+
+    With two `sides` of each part, of the elements between them.
+    """
+    sums = _start_sums(AsRead.of(values.ravel(), weights), starts, stops, sides)
+    digits = cupy.ascontiguousarray(sums[:, TOTAL_DIGITS : TOTAL_DIGITS + SQUARE_DIGITS])
+    return ExactSums.of_table(digits.get().view(np.int64), SQUARE_POINT)
+
+
+def _start_moments(given: AsRead, starts: Any, stops: Any) -> Callable[[], Moments]:
     """Start what `moments_of` does; return a function that waits for it."""
+    return _moments_in(_start_sums(given, starts, stops))
+
+
+def _start_sums(given: AsRead, starts: Any, stops: Any, sides: NDArray[Any] | None = None) -> Array:
+    """Start to sum parts of an array in `_tables`."""
     n_parts, upto = len(starts), np.cumsum(np.subtract(stops, starts))
     sums = _tables(n_parts)
     there = on_device(np.stack([starts, upto]).astype(np.int64)).view(np.int64)
     between = None if sides is None else on_device(sides)
     parts = there, there[n_parts:], n_parts, between
     given.launch("weigh_products", *given[:3], *parts, sums, shared=add_memory())
-    return _moments_in(sums)
+    return sums
 
 
 def moments_of_groups_ahead(
