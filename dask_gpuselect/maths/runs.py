@@ -148,6 +148,18 @@ def ends(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:
     )
 
 
+def trimmed_sums(runs: Runs, n_cut: IntArray) -> tuple[NDArray[Any], ExactSums]:
+    """Sum the elements of each run without the `n_cut` least and as many of the largest.
+
+    Also return the least and the largest that are left, in two rows; undefined for empty runs.
+    """
+    first, stop = runs.starts + n_cut, runs.stops - n_cut
+    places = np.concatenate([first, stop - 1, runs.starts, runs.stops - 1])
+    elements = runs.elements(places.clip(0)).reshape(4, -1)
+    near = elements[:, runs.n_valid > 0].ravel()
+    return elements[:2], runs.sums_between(first, stop, near)
+
+
 def clipped_ends(runs: Runs, cuts: NDArray[Any]) -> LaneEnds:
     """Return the ends of each run, with the sums of its elements clipped at two cuts of its own."""
     n = len(runs.n_valid)

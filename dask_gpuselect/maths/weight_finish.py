@@ -255,31 +255,36 @@ def _rounded_means(
     order: WeightedOrder, slot: IntArray, q: NDArray[np.float64], dtype: np.dtype[Any]
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Compute the means of windows by pairs of floats, and mark those that are surely right."""
-    (before, weight), squares = order.sums_of(slot), order.squares_of(slot)
-    means, width = np.zeros(len(slot), dtype), width_of(weight, squares)
-    begin, at = q * (1 - width), np.tile(np.arange(len(slot)), 4)
+    own, slot_of = np.unique(slot, return_inverse=True)
+    (before, weight), squares = order.sums_of(own), order.squares_of(own)
+    means, width = np.zeros(len(slot), dtype), width_of(weight, squares)[slot_of]
+    begin, at = q * (1 - width), np.tile(slot_of, 4)
     shares = np.stack([begin - DOUBT, begin + DOUBT, begin + width - DOUBT, begin + width + DOUBT])
     sums = weight[at].share_of(shares.clip(0, 1).ravel()) + before[at]
-    places = order.reach(slot[at], sums).reshape(4, -1)
+    places = order.reach(own[at], sums).reshape(4, -1)
     is_sure = (places[0] == places[1]) & (places[2] == places[3])
     sure = np.flatnonzero(is_sure)
     first, last = places[::2, sure]
-    means[sure], some, ends = _ends_of(order, first, last, before[sure], dtype)
+    means[sure], some, ends = _ends_of(order, first, last, before[slot_of[sure]], dtype)
     if ends is None:
         return means, is_sure
     low, high, *edges, products = ends
     some = sure[some]
-    weight, squares, q = weight[some], squares[some], q[some]
+    at, q = slot_of[some], q[some]
     point = DIGIT * (weight.first + len(weight.in_digits().digits))  # weights are at most 1 then
-    sign, size = np.where(products.is_negative, -1.0, 1.0), np.abs(low * 1.0) + np.abs(high * 1.0)
+    is_float, (low, high) = low.dtype.kind == "f", np.stack([low, high]).astype(np.float64)
+    sign, size = np.where(products.is_negative, -1.0, 1.0), np.abs(low) + np.abs(high)
     with np.errstate(all="ignore"):
-        every, until, back = (as_pair(each, point) for each in (weight, *edges))
-        window, between = as_pair(squares, 2 * point), as_pair(products.magnitude(), point)
+        every, window = (
+            (first[at], rest[at])
+            for first, rest in (as_pair(weight, point), as_pair(squares, 2 * point))
+        )
+        until, back, between = (as_pair(each, point) for each in (*edges, products.magnitude()))
         # Places in the weight are multiplied by the weight of the slot.
         start = times((q, 0.0), plus(times(every, every), window, -1))
         head = plus(times(until, every), start, -1)
         tail = plus(plus(start, window), times(back, every), -1)
-        total = plus(times((low * 1.0, 0.0), head), times((high * 1.0, 0.0), tail))
+        total = plus(times((low, 0.0), head), times((high, 0.0), tail))
         total = plus(total, times(between, every), sign)
         mean = total[0] / window[0]
         again, error = product(mean, window[0])
@@ -287,8 +292,7 @@ def _rounded_means(
         doubt = FLOAT_ERROR * size * (every[0] ** 2 / window[0])
         least, most = mean + (rest - doubt), mean + (rest + doubt)
         is_right = (least == most) & (np.minimum(np.abs(least), every[0]) > LEAST_SURE)
-        if low.dtype.kind != "f":
-            is_right &= size < 2.0**53
+        is_right &= is_float | (size < 2.0**53)
         if dtype.itemsize < 8:  # to be rounded again, from where it may be halfway
             is_right &= least.view(np.uint64) & np.uint64(EVEN_BITS) != 0
         means[some] = least.astype(dtype)

@@ -40,7 +40,7 @@ from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged, join
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 from dask_gpuselect.maths.moments import LANES, Moments, means
 from dask_gpuselect.maths.ranks import MEDIAN, Applied
-from dask_gpuselect.maths.runs import Runs, clipped_ends
+from dask_gpuselect.maths.runs import Runs, clipped_ends, trimmed_sums
 from dask_gpuselect.maths.trimmed import TrimmedLanes, end_of
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.quantiles.documentation import statistic
@@ -322,11 +322,11 @@ class TrimmedMean(RankQuestion, LaneQuestion):
         as_groups = self.as_groups(column)
         if as_groups is not None:
             return as_groups
-        cuts, first = kernels.lanes.answer_lanes(column, self.cuts), column.chunks[0]
+        first = column.chunks[0]
         if isinstance(first, Runs):
-            ends = to_host(cuts)
-            lanes = self.means(self.clipped_ends(column, ends), ends)
-            return in_kind(self.mean.lane_answer(lanes), first.home)
+            ends, total = trimmed_sums(first, self.n_cut(first.n_valid))
+            return in_kind(self.mean.lane_answer(self._divided(total, ends, first)), first.home)
+        cuts = kernels.lanes.answer_lanes(column, self.cuts)
         found = kernels.lanes.trimmed_lanes(column, cuts, self.proportion, self.mean.dtype)
         if found is not None:
             return in_kind(self._by_kernel(found, column, cuts), values_of(first))
@@ -393,16 +393,20 @@ class TrimmedMean(RankQuestion, LaneQuestion):
     def means(self, ends: LaneEnds, cuts: NDArray[Any]) -> Lanes:
         """Compute the mean of each lane from the sum of its clipped elements, and the cuts."""
         assert isinstance(ends.moments, Moments)
-        n, n_lanes = ends.n_valid, len(ends.n_valid)
-        n_cut = self.n_cut(n)
-        is_finite = np.isfinite(cuts)
-        cut_off = np.where(is_finite, cuts, 0).astype(selection_dtype(cuts.dtype)).ravel()
+        n_lanes, n_cut = len(ends.n_valid), self.n_cut(ends.n_valid)
+        cut_off = np.where(np.isfinite(cuts), cuts, 0).astype(selection_dtype(cuts.dtype)).ravel()
         lane = np.tile(np.arange(n_lanes), 2)
         total = ends.moments.total - ExactSums.of(lane, n_lanes, cut_off, np.tile(n_cut, 2))
-        answer = means(n - 2 * n_cut, total, self.mean.dtype)
-        answer = np.where(is_finite.all(axis=0), answer, end_of(cuts, self.mean.dtype))
-        answer = answer[:, None]
-        return Lanes(answer, answer, n, ends.n_missing)
+        return self._divided(total, cuts, ends)
+
+    @quiet()
+    def _divided(self, total: ExactSums, cuts: NDArray[Any], lanes: LaneEnds | Runs) -> Lanes:
+        """Compute the mean of each lane from the sum of what is left, and from the cuts."""
+        n = lanes.n_valid
+        answer = means(n - 2 * self.n_cut(n), total, self.mean.dtype)
+        is_finite = np.isfinite(cuts).all(axis=0)
+        answer = np.where(is_finite, answer, end_of(cuts, self.mean.dtype))[:, None]
+        return Lanes(answer, answer, n, lanes.n_missing)
 
 
 def _no_bounds(cuts: NDArray[Any]) -> Bounds:

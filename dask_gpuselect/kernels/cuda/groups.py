@@ -306,9 +306,8 @@ def gathered_ahead(
         return None
     sample = keys_of(parts, n_groups, size / n).ordered()
     taken = Keys.room(room, dtype)
-    copy = _guessed_ahead(
-        parts, sample, n_groups, shares, (WIDTH, None, None, 0), whis, tops, taken
-    )
+    guess = sample, shares, (WIDTH, None, None, 0), whis, tops
+    copy = _guessed_ahead(parts, n_groups, taken, guess)
 
     def wait() -> Gathered | None:
         sheet = copy()
@@ -322,83 +321,75 @@ def gathered_ahead(
     return wait
 
 
+Guess = tuple[Keys, NDArray[np.float64], tuple[Any, ...], Any, Array]
+"""What `groups_guess` takes.
+
+A sample in order; shares; the width of brackets in standard deviations, and running sums of the
+sample's weights and of their squares with its rate, or None; and, if boxes are wanted, `Rule.whis`
+and room for a number of each group, or None.
+"""
+
+
 def weighed_ahead(
     part: tuple[Array, Array],
-    weights: Array,
-    unit: int,
-    n_limbs: int,
+    weighing: tuple[Array, int, int],
     n_groups: int,
-    sample: Keys,
-    shares: NDArray[np.float64],
-    how: tuple[float, Array, Array, float],
-    whis: float | tuple[float, float],
-    tops: Array | None,
+    guess: Guess,
     room: int,
 ) -> Callable[[], tuple[Brackets, IntArray, ExactSums, IntArray, Keys, Array] | None]:
     """Start to count and weigh elements of groups near shares of the weight, and to gather some.
 
-    `part` has elements and their numbers as of `weighing.in_bands`. Weights are multiples of
-    ``2**unit`` of at most `n_limbs` digits of 32 bits; see `fits_shared`. The sample is in order,
-    and `how` tells the width of brackets in standard deviations, running sums of the sample's
-    weights and of their squares, and the rate; see `groups_guess`.
+    `part` has elements and their numbers as of `weighing.in_bands`. `weighing` has their weights,
+    the exponent of a unit of which these are multiples, and the most digits of 32 bits that they
+    have in it; see `fits_shared`.
 
     Returns a function that waits for brackets; the numbers of elements in each cell and of those
     that equal its upper end, ``(n_cells, 2)``; their weights, ``(2 * n_cells,)``; the number of
     missing elements of each group; and the candidates in any order, with their cells as numbers,
     and their weights. Or for None if the candidates exceed `room`.
     """
-    taken, their_weights = Keys.room(room, sample.dtype), cupy.empty(room, weights.dtype)
-    weighing = weights, unit, n_limbs, their_weights
-    copy = _guessed_ahead([part], sample, n_groups, shares, how, whis, tops, taken, weighing)
+    (weights, unit, n_limbs), dtype = weighing, _dtype([part])
+    taken, their_weights = Keys.room(room, dtype), cupy.empty(room, weights.dtype)
+    copy = _guessed_ahead([part], n_groups, taken, guess, (*weighing, their_weights))
 
     def wait() -> tuple[Brackets, IntArray, ExactSums, IntArray, Keys, Array] | None:
         sheet = copy()
         n, counts, n_missing = _numbers_in(sheet["totals"], n_groups)
         if n > room:
             return None
-        ends, wanted, digits = sheet["ends"], sheet["wanted"], sheet["sums"].view(np.int64)
-        n_ends = np.full(n_groups, len(ends) // n_groups)
-        brackets = Brackets(from_keys(ends, sample.dtype), wanted, n_ends=n_ends)
-        digits = digits.reshape(n_limbs + 1, 2, -1).transpose(0, 2, 1).reshape(n_limbs + 1, -1)
-        sums = ExactSums.carried(0, digits).shifted(unit)
+        n_ends = np.full(n_groups, len(sheet["ends"]) // n_groups)
+        brackets = Brackets(from_keys(sheet["ends"], dtype), sheet["wanted"], n_ends=n_ends)
+        digits = sheet["sums"].view(np.int64).reshape(n_limbs + 1, 2, -1).transpose(0, 2, 1)
+        sums = ExactSums.carried(0, digits.reshape(n_limbs + 1, -1)).shifted(unit)
         return brackets, counts, sums, n_missing, taken.taken(slice(n)), their_weights[:n]
 
     return wait
 
 
 def _guessed_ahead(
-    parts: Parts,
-    sample: Keys,
-    n_groups: int,
-    shares: NDArray[np.float64],
-    how: tuple[float, Any, Any, float],
-    whis: float | tuple[float, float],
-    tops: Array | None,
-    taken: Keys,
-    weighing: tuple[Any, ...] = (),
+    parts: Parts, n_groups: int, taken: Keys, guess: Guess, weighing: tuple[Any, ...] = ()
 ) -> Callable[[], Any]:
     """Start `groups_guess` and then `groups_tally`; return a function that waits for their sheet.
 
     With weights, ends are no candidates.
     """
-    dtype, each = taken.dtype, 2 * len(shares) + (0 if tops is None else 2)
-    n_ends, n_digits = each * n_groups, weighing[2] + 1 if weighing else 0
+    (sample, shares, how, whis, tops), dtype = guess, taken.dtype
+    each, n_digits = 2 * len(shares) + (0 if tops is None else 2), 0
+    n_ends, ends = each * n_groups, (taken.keys, taken.numbers)
+    if weighing:
+        n_digits, ends = weighing[2] + 1, (None, None)
     record = _sheet_of(dtype, n_ends, n_groups, len(shares), n_digits)
     sheet = on_device(shares, record.itemsize - shares.nbytes)
     at = places_in(sheet, record)
     given = sample.keys, sample.numbers, len(sample), n_groups, at["shares"], len(shares), *how
     fences = (0.0, 1) if isinstance(whis, tuple) else (whis, 0)
-    ends = (None, None) if weighing else (taken.keys, taken.numbers)
     into = at["ends"], at["first"], at["wanted"], at["totals"], *ends, tops
-    made: dict[str, Any] = {
-        "shared": each * (key_size(dtype) + 4),
-        "defined": (("PIECES", pieces_of(dtype)),),
-    }
-    launch(dtype, "groups_guess", *given, *fences, *into, blocks=n_groups, **made)
-    counting = _counting(dtype, n_groups, n_ends, each, n_digits)
+    made: dict[str, Any] = {"shared": each * (key_size(dtype) + 4), "blocks": n_groups}
+    made["defined"] = (("PIECES", pieces_of(dtype)),)
+    launch(dtype, "groups_guess", *given, *fences, *into, **made)
     if weighing:
-        *about, their_weights = weighing
-        weighing = *about, at["sums"], their_weights
+        weighing = *weighing[:3], at["sums"], weighing[3]
+    counting = _counting(dtype, n_groups, n_ends, each, n_digits)
     _start_tally(parts, at, (n_groups, n_ends), taken, counting, weighing)
     copy = copied_ahead(sheet)
     return lambda: copy()[: record.itemsize].view(record)[0]

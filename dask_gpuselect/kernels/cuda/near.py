@@ -114,20 +114,24 @@ def _near_shares(
         return None
     values, codes, keeps = joined_columns(chunks, dtype)
     given, is_mean = with_weights(chunks, values, keeps), wanted.method == TYPE_7
+    fits = partial(fits_shared, values.dtype, n_groups, 2 * n_q + (0 if rule is None else 2))
+    if not fits(given.weights.dtype.itemsize // 4):  # weights mostly have so many digits
+        return None
     numbers, extent = in_bands(given, codes, n_groups)
     part = values, numbers
     sample = keys_of([part], n_groups, size / n, none=BANDS * n_groups)
     order, (_, weights) = sample.order(), drawn_from(given, len(sample))
     sample, weights = sample.taken(order), weights.take(order)
     unit, n_bits = extent()
-    n_digits, n_ends = -(-n_bits // DIGIT), 2 * n_q + (0 if rule is None else 2)
-    if n_digits > MOST_DIGITS or not fits_shared(values.dtype, n_groups, n_ends, n_digits):
+    n_digits = -(-n_bits // DIGIT)
+    if n_digits > MOST_DIGITS or not fits(n_digits):
         return None
     scaled = weights * math.ldexp(1, min(-unit - n_bits, 1023))  # so that no sum overflows
     how = PILOT_SIGMA, cupy.cumsum(scaled), cupy.cumsum(scaled * scaled), size / n * is_mean
     whis, tops = (0.0, None) if rule is None else (rule.whis, cupy.empty(n_groups, np.int32))
-    about, room = (n_groups, sample, np.array(wanted.q)), max(2 * expected, int(FIRST_ROOM * n))
-    tallied = weighed_ahead(part, given.weights, unit, n_digits, *about, how, whis, tops, room)
+    guess = sample, np.array(wanted.q), how, whis, tops
+    weighing, room = (given.weights, unit, n_digits), max(2 * expected, int(FIRST_ROOM * n))
+    tallied = weighed_ahead(part, weighing, n_groups, guess, room)
     squares: Callable[[], ExactSums] | None = partial(ExactSums.zeros, (n_groups,))
     if is_mean:
         squares = squares_ahead(given.weights, numbers, n_groups, unit + n_bits)

@@ -526,8 +526,9 @@ def products_of(
     With two `sides` of each part, of the elements between them.
     """
     sums = _start_sums(AsRead.of(values.ravel(), weights), starts, stops, sides)
-    digits = cupy.ascontiguousarray(sums[:, TOTAL_DIGITS : TOTAL_DIGITS + SQUARE_DIGITS])
-    return ExactSums.of_table(digits.get().view(np.int64), SQUARE_POINT)
+    digits = sums[:, TOTAL_DIGITS : TOTAL_DIGITS + SQUARE_DIGITS].ravel()
+    table = copied_ahead(digits)().view(np.int64).reshape(-1, SQUARE_DIGITS)
+    return ExactSums.of_table(table, SQUARE_POINT)
 
 
 def _start_moments(given: AsRead, starts: Any, stops: Any) -> Callable[[], Moments]:
