@@ -541,8 +541,13 @@ class GatheredRuns(WeightedOrder):
 
     def weights_before(self, places: IntArray) -> ExactSums:
         cell, is_end, inner = self._parts(places)
-        within = self.runs.weights_before(np.where(is_end, 0, inner)) + self.others[cell]
-        return self.before[2 * cell + 1].where(is_end) + within.where(~is_end)
+        others = self._offsets[np.where(is_end, 2 * cell + 1, len(self.before) + cell)]
+        return others + self.runs.weights_before(np.where(is_end, 0, inner))
+
+    @cached_property
+    def _offsets(self) -> ExactSums:
+        """The numbers of `before`, and then those of `others`."""
+        return ExactSums.joined([self.before, self.others])
 
     def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
         cell, is_end, inner = self._parts(np.concatenate([starts, stops]))

@@ -190,7 +190,7 @@ def _weighted_boxes_of_groups(
         is_left_out = (numbers >= 2 * n_groups).view(np.uint8)
         n_left_out = value_counts([(is_left_out, codes)], n_groups, 2)[:, 1]
     try:
-        return weighted_boxes(order, n_left_out, question, rule, lambda _: moments())
+        return weighted_boxes(order, n_left_out, question, rule, moments)
     except ChunksChangedError:  # a guess was wrong
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import cupy
@@ -29,6 +29,7 @@ from dask_gpuselect.kernels.cuda.weighing import (
     in_bands,
     in_order,
     moments_of,
+    moments_of_parts_ahead,
     products_of,
     readable,
 )
@@ -41,7 +42,7 @@ from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.keys import to_keys
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder
-from dask_gpuselect.maths.lane_weights import picked
+from dask_gpuselect.maths.lane_weights import TYPE_7, picked
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs, places_inside
 from dask_gpuselect.maths.weight_finish import GatheredRuns
@@ -156,8 +157,13 @@ class SortedRuns(Runs):
 
     def boxes(self, question: LaneOrder, rule: Rule) -> LaneBoxes | None:
         if self.has_weights:
-            n_left_out = self.n_left_out + self.n_idle
-            return weighted_boxes(self, n_left_out, question, rule, self.moments)
+            moments: Callable[[], Moments] = partial(self.moments, np.zeros(0))
+            if self.keys.keys.size:
+                if rule.method == TYPE_7:
+                    self.squares_of(np.zeros(0, np.int64))  # before moments, which delay it
+                given = AsRead.of(self.values, self.weights)
+                moments = moments_of_parts_ahead(given, self.starts, self.stops)
+            return weighted_boxes(self, self.n_left_out + self.n_idle, question, rule, moments)
         if not self.values.size:
             return None
         edges = np.stack([self.starts, self.stops])
@@ -195,7 +201,7 @@ def weighted_boxes(
     n_left_out: IntArray,
     question: Any,
     rule: Rule,
-    moments: Callable[[NDArray[Any]], Moments],
+    moments: Callable[[], Moments],
 ) -> LaneBoxes:
     """Compute the box plot of each run; the fliers stay on the device, with their weights.
 
@@ -228,7 +234,7 @@ def weighted_boxes(
     extremes[2:] = np.where(is_none, np.array([[largest], [least]]), extremes[2:])
     if order.dtype.kind == "f":
         extremes[2:][np.isnan(bounds)] = np.nan
-    mean, deviation = moments(near).mean_and_std()
+    mean, deviation = moments().mean_and_std()
     n_low, n_high = _listed(order, inner, outer, rule.max_fliers)
     n = np.stack([n_low, n_high], axis=1).ravel()
     at = _ahead(at_hand(np.stack([starts, stops - n_high], axis=1).ravel()), n)

@@ -495,7 +495,7 @@ def moments_ahead(bound: Backend) -> Callable[[], Moments]:
     given = bound.once(_as_read)
     if given is None or bound.dtype.kind in "mM" or given.size <= FEW:
         return reference.moments_ahead(bound)
-    return _start_moments(given, [0], [given.size])
+    return moments_of_parts_ahead(given, [0], [given.size])
 
 
 DIGITS_OF = TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS
@@ -511,7 +511,7 @@ def moments_of(
 
     All sums are exact.
     """
-    return _start_moments(AsRead.of(values.ravel(), weights), starts, stops)()
+    return moments_of_parts_ahead(AsRead.of(values.ravel(), weights), starts, stops)()
 
 
 def products_of(
@@ -531,7 +531,7 @@ def products_of(
     return ExactSums.of_table(table, SQUARE_POINT)
 
 
-def _start_moments(given: AsRead, starts: Any, stops: Any) -> Callable[[], Moments]:
+def moments_of_parts_ahead(given: AsRead, starts: Any, stops: Any) -> Callable[[], Moments]:
     """Start what `moments_of` does; return a function that waits for it."""
     return _moments_in(_start_sums(given, starts, stops))
 
