@@ -103,8 +103,11 @@ def in_parts(parts: list[SortedLanes], wanted: WantedQuantiles, m: int) -> tuple
     return answers_of_tally(tally, brackets), tally
 
 
-def test_windows_are_not_gathered() -> None:
-    """Half of the weight on one element makes windows wide: what is inside is summed."""
+@pytest.mark.parametrize("few", [0, LANES])
+def test_windows_are_not_gathered(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the weight on one element makes windows wide: what is inside is summed. The means are
+    computed by pairs of floats, and by integers."""
+    monkeypatch.setattr("dask_gpuselect.maths.weight_finish.FEW_WINDOWS", few)
     x, w = drawn(1000)
     w[:, 1] = w.sum(axis=1)
     wanted = WantedQuantiles((0.5,), "linear", FLOAT)
@@ -118,8 +121,7 @@ def test_windows_are_not_gathered() -> None:
 def test_changed_lanes_are_noticed() -> None:
     x, w = drawn(100)
     wanted = WantedQuantiles((0.5,), "inverted_cdf", FLOAT)
-    lanes = SortedLanes.weighed(x, w)
-    brackets = narrowed([cuts_of_sorted(lanes, None, 10)], None, wanted)
+    brackets = narrowed([cuts_of_sorted(SortedLanes.weighed(x, w), None, 10)], None, wanted)
     x[2] += 10
     with pytest.raises(ChunksChangedError, match="other elements"):
         answers_of_tally(tally_of_sorted(SortedLanes.weighed(x, w), brackets), brackets)

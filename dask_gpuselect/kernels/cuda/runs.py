@@ -223,8 +223,11 @@ def weighted_boxes(
         order.check_beyond(inner, outer)
         there, at_hand = order.runs, order.at_hand
     edges = order.weights_before(np.concatenate([starts, inner, outer, stops]))
-    begin, below, above, end = (edges[i * n_runs : (i + 1) * n_runs] for i in range(4))
-    measures = (each.rounded() for each in (end - begin, below - begin, end - above))
+    upto, before = (
+        edges[(np.array(rows)[:, None] * n_runs + np.arange(n_runs)).ravel()]
+        for rows in ((3, 1, 3), (0, 0, 2))
+    )
+    measures = (upto - before).rounded().reshape(3, n_runs)
     places = np.stack([starts, stops - 1, np.minimum(inner, stops - 1), outer - 1])
     extremes = np.zeros((4, n_runs), order.dtype)
     near = order.elements(np.maximum(places, starts)[:, some].ravel())
