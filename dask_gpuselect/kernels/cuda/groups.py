@@ -35,7 +35,6 @@ from dask_gpuselect.kernels.cuda.source import (
     words_memory,
 )
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
-from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.group_guess import WIDTH, GatheredGroups, sample_size, shares_of
 from dask_gpuselect.maths.keys import from_keys, to_keys
@@ -305,18 +304,17 @@ def gathered_ahead(
     if not (n_ends and fits and is_worth and size + expected <= n // 2):
         return None
     sample = keys_of(parts, n_groups, size / n).ordered()
-    taken = Keys.room(room, dtype)
     guess = sample, shares, (WIDTH, None, None, 0), whis, tops
-    copy = _guessed_ahead(parts, n_groups, taken, guess)
+    tallied = guessed_ahead(parts, n_groups, guess, room)
 
     def wait() -> Gathered | None:
-        sheet = copy()
-        n, counts, n_missing = _numbers_in(sheet["totals"], n_groups)
-        if n > room:
+        found = tallied()
+        if found is None:
             return None
-        counts, wanted = counts.reshape(n_groups, -1, 2), sheet["wanted"].reshape(n_groups, -1)
-        about = GatheredGroups(np.ascontiguousarray(counts), wanted)
-        return about, n_missing, taken.taken(slice(n))
+        sheet, counts, n_missing, candidates = found
+        counts = np.ascontiguousarray(counts.reshape(n_groups, -1, 2))
+        about = GatheredGroups(counts, sheet["wanted"].reshape(n_groups, -1))
+        return about, n_missing, candidates
 
     return wait
 
@@ -330,51 +328,22 @@ and room for a number of each group, or None.
 """
 
 
-def weighed_ahead(
-    part: tuple[Array, Array],
-    weighing: tuple[Array, int, int],
-    n_groups: int,
-    guess: Guess,
-    room: int,
-) -> Callable[[], tuple[Brackets, IntArray, ExactSums, IntArray, Keys, Array] | None]:
-    """Start to count and weigh elements of groups near shares of the weight, and to gather some.
+def guessed_ahead(
+    parts: Parts, n_groups: int, guess: Guess, room: int, weighing: tuple[Any, ...] = ()
+) -> Callable[[], tuple[Any, IntArray, IntArray, Keys] | None]:
+    """Start to guess brackets, to count elements of groups at these, and to gather candidates.
 
-    `part` has elements and their numbers as of `weighing.in_bands`. `weighing` has their weights,
-    the exponent of a unit of which these are multiples, and the most digits of 32 bits that they
-    have in it; see `fits_shared`.
+    `weighing` has weights, the exponent of a unit of which these are multiples, the most digits of
+    32 bits that they have in it (see `fits_shared`), and room for those of the candidates. Then
+    elements have numbers as of `weighing.in_bands`, and their ends are no candidates.
 
-    Returns a function that waits for brackets; the numbers of elements in each cell and of those
-    that equal its upper end, ``(n_cells, 2)``; their weights, ``(2 * n_cells,)``; the number of
-    missing elements of each group; and the candidates in any order, with their cells as numbers,
-    and their weights. Or for None if the candidates exceed `room`.
+    Returns a function that waits for the ends, the wanted cells and, with weights, sums in a record
+    of `_sheet_of`; the numbers of elements in each cell and of those that equal its upper end,
+    ``(n_cells, 2)``; the number of missing elements of each group; and the candidates in any order,
+    with their cells as numbers. Or for None if the candidates exceed `room`.
     """
-    (weights, unit, n_limbs), dtype = weighing, _dtype([part])
-    taken, their_weights = Keys.room(room, dtype), cupy.empty(room, weights.dtype)
-    copy = _guessed_ahead([part], n_groups, taken, guess, (*weighing, their_weights))
-
-    def wait() -> tuple[Brackets, IntArray, ExactSums, IntArray, Keys, Array] | None:
-        sheet = copy()
-        n, counts, n_missing = _numbers_in(sheet["totals"], n_groups)
-        if n > room:
-            return None
-        n_ends = np.full(n_groups, len(sheet["ends"]) // n_groups)
-        brackets = Brackets(from_keys(sheet["ends"], dtype), sheet["wanted"], n_ends=n_ends)
-        digits = sheet["sums"].view(np.int64).reshape(n_limbs + 1, 2, -1).transpose(0, 2, 1)
-        sums = ExactSums.carried(0, digits.reshape(n_limbs + 1, -1)).shifted(unit)
-        return brackets, counts, sums, n_missing, taken.taken(slice(n)), their_weights[:n]
-
-    return wait
-
-
-def _guessed_ahead(
-    parts: Parts, n_groups: int, taken: Keys, guess: Guess, weighing: tuple[Any, ...] = ()
-) -> Callable[[], Any]:
-    """Start `groups_guess` and then `groups_tally`; return a function that waits for their sheet.
-
-    With weights, ends are no candidates.
-    """
-    (sample, shares, how, whis, tops), dtype = guess, taken.dtype
-    each, n_digits = 2 * len(shares) + (0 if tops is None else 2), 0
+    (sample, shares, how, whis, tops), taken = guess, Keys.room(room, _dtype(parts))
+    dtype, each, n_digits = taken.dtype, 2 * len(shares) + (0 if tops is None else 2), 0
     n_ends, ends = each * n_groups, (taken.keys, taken.numbers)
     if weighing:
         n_digits, ends = weighing[2] + 1, (None, None)
@@ -392,17 +361,16 @@ def _guessed_ahead(
     counting = _counting(dtype, n_groups, n_ends, each, n_digits)
     _start_tally(parts, at, (n_groups, n_ends), taken, counting, weighing)
     copy = copied_ahead(sheet)
-    return lambda: copy()[: record.itemsize].view(record)[0]
 
+    def wait() -> tuple[Any, IntArray, IntArray, Keys] | None:
+        found = copy()[: record.itemsize].view(record)[0]
+        numbers, n_cells = found["totals"].view(np.int64), n_ends + n_groups
+        if numbers[0] > room:
+            return None
+        counts = numbers[1 : 1 + 2 * n_cells].reshape(2, n_cells).T
+        return found, counts, numbers[1 + 2 * n_cells :], taken.taken(slice(int(numbers[0])))
 
-def _numbers_in(totals: NDArray[np.uint64], n_groups: int) -> tuple[int, IntArray, IntArray]:
-    """Read the totals of `groups_tally`.
-
-    Return the number of candidates; the numbers of elements in each cell and of those that equal
-    its upper end, ``(n_cells, 2)``; and the number of missing elements of each group.
-    """
-    numbers, n = totals.view(np.int64), len(totals) - n_groups
-    return int(numbers[0]), numbers[1:n].reshape(2, -1).T, numbers[n:]
+    return wait
 
 
 def _in_groups(parts: Parts, n_groups: int, rate: float = 1) -> tuple[Keys, IntArray, IntArray]:
@@ -459,8 +427,8 @@ def _tallied(parts: Parts, brackets: Brackets, room: int) -> tuple[IntArray, Key
     at = places_in(sheet, tables.dtype)
     how = _counting(dtype, n_groups, n_ends, int(np.diff(brackets.first_end).max(initial=0)))
     _start_tally(parts, at, (n_groups, n_ends), taken, how)
-    totals = sheet[offsets(tables.dtype)["totals"] :].get().view(np.uint64)
-    n, counts, _ = _numbers_in(totals, n_groups)
+    sums = sheet[offsets(tables.dtype)["totals"] :].get().view(np.int64)
+    n, counts = int(sums[0]), sums[1:][: 2 * (n_ends + n_groups)].reshape(2, -1).T
     return counts, taken.taken(slice(n)) if n <= room else None, n
 
 

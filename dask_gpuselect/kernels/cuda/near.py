@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import cupy
 import numpy as np
@@ -18,9 +18,9 @@ from dask_gpuselect.kernels.cuda.groups import (
     Keys,
     fits_shared,
     gathered_ahead,
+    guessed_ahead,
     keys_of,
     value_counts,
-    weighed_ahead,
 )
 from dask_gpuselect.kernels.cuda.labels import masked_codes
 from dask_gpuselect.kernels.cuda.launch import Array, most_shared
@@ -52,9 +52,10 @@ from dask_gpuselect.kernels.cuda.weighing import (
 )
 from dask_gpuselect.kernels.reference.selection import elements_of
 from dask_gpuselect.maths.boxes import Rule
-from dask_gpuselect.maths.cuts import ChunksChangedError, IntArray
+from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, IntArray
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Wholes
 from dask_gpuselect.maths.group_guess import sample_size
+from dask_gpuselect.maths.keys import from_keys
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
 from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles, picked
@@ -82,17 +83,16 @@ def quantiles_of_groups(
     """
     found = _near_shares(chunks, dtype, n_groups, wanted)
     try:
-        return None if found is None else picked(found.order, wanted)
+        return None if found is None else picked(found[0], wanted)
     except ChunksChangedError:  # a guess was wrong
         return None
 
 
-class _Near(NamedTuple):
-    """Elements of groups in guessed brackets, and the numbers of all elements."""
+Near = tuple[GatheredRuns, Array, Callable[[], Moments] | None]
+"""Elements of groups in guessed brackets, with numbers as of `in_bands`.
 
-    order: GatheredRuns
-    numbers: Array  # as of `in_bands`
-    moments: Callable[[], Moments] | None  # waits for those of groups
+And a function that waits for the moments of groups if there is a rule.
+"""
 
 
 def _near_shares(
@@ -101,7 +101,7 @@ def _near_shares(
     n_groups: int,
     wanted: WantedQuantiles,
     rule: Rule | None = None,
-) -> _Near | None:
+) -> Near | None:
     """Gather the elements of groups in guessed brackets; see `quantiles_of_groups`.
 
     With a `rule`, also gather those beyond its fences, and start to sum all elements.
@@ -115,7 +115,7 @@ def _near_shares(
     values, codes, keeps = joined_columns(chunks, dtype)
     given, is_mean = with_weights(chunks, values, keeps), wanted.method == TYPE_7
     fits = partial(fits_shared, values.dtype, n_groups, 2 * n_q + (0 if rule is None else 2))
-    if not fits(given.weights.dtype.itemsize // 4):  # weights mostly have so many digits
+    if not fits(1):
         return None
     numbers, extent = in_bands(given, codes, n_groups)
     part = values, numbers
@@ -130,8 +130,9 @@ def _near_shares(
     how = PILOT_SIGMA, cupy.cumsum(scaled), cupy.cumsum(scaled * scaled), size / n * is_mean
     whis, tops = (0.0, None) if rule is None else (rule.whis, cupy.empty(n_groups, np.int32))
     guess = sample, np.array(wanted.q), how, whis, tops
-    weighing, room = (given.weights, unit, n_digits), max(2 * expected, int(FIRST_ROOM * n))
-    tallied = weighed_ahead(part, weighing, n_groups, guess, room)
+    room = max(2 * expected, int(FIRST_ROOM * n))
+    weighing = given.weights, unit, n_digits, cupy.empty(room, given.weights.dtype)
+    tallied = guessed_ahead([part], n_groups, guess, room, weighing)
     squares: Callable[[], ExactSums] | None = partial(ExactSums.zeros, (n_groups,))
     if is_mean:
         squares = squares_ahead(given.weights, numbers, n_groups, unit + n_bits)
@@ -139,15 +140,22 @@ def _near_shares(
     if squares is None or rule is not None and moments is None:
         return None
     tally = tallied()
-    if tally is None or is_mean and tally[3].any():  # missing elements have weights, too
+    if tally is None or is_mean and tally[2].any():  # missing elements have weights, too
         return None
-    brackets, counts, sums, n_missing, candidates, weights = tally
-    there = _gathered(candidates, weights, counts[:, 0] * brackets.wanted, unit, n_bits)
-    none = 0 * n_missing
-    found = GatheredRuns(brackets, counts, sums.running(), squares(), n_missing, none, there)
+    sheet, counts, n_missing, candidates = tally
+    brackets = Brackets(
+        from_keys(sheet["ends"], candidates.dtype),
+        sheet["wanted"],
+        n_ends=np.full(n_groups, len(sheet["ends"]) // n_groups),
+    )
+    digits = sheet["sums"].view(np.int64).reshape(n_digits + 1, 2, -1).transpose(0, 2, 1)
+    sums = ExactSums.carried(0, digits.reshape(n_digits + 1, -1)).shifted(unit).running()
+    weights, n_taken = weighing[-1][: len(candidates)], counts[:, 0] * brackets.wanted
+    there = _gathered(candidates, weights, n_taken, unit, n_bits)
+    found = GatheredRuns(brackets, counts, sums, squares(), n_missing, 0 * n_missing, there)
     if not (found.n_valid + n_missing).all():
         found = replace(found, n_idle=_count_bands(numbers, n_groups)[2])
-    return _Near(found, numbers, moments)
+    return found, numbers, moments
 
 
 def _gathered(keys: Keys, weights: Array, n: IntArray, unit: int, n_bits: int) -> SortedRuns:
