@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -121,13 +120,12 @@ def _near_shares(
     part = values, numbers
     sample = keys_of([part], n_groups, size / n, none=BANDS * n_groups)
     order, (_, weights) = sample.order(), drawn_from(given, len(sample))
-    sample, weights = sample.taken(order), weights.take(order)
+    sample, scaled = sample.taken(order), weights.take(order) / weights.max()
+    how = PILOT_SIGMA, cupy.cumsum(scaled), cupy.cumsum(scaled * scaled), size / n * is_mean
     unit, n_bits = extent()
     n_digits = -(-n_bits // DIGIT)
     if n_digits > MOST_DIGITS or not fits(n_digits):
         return None
-    scaled = weights * math.ldexp(1, min(-unit - n_bits, 1023))  # so that no sum overflows
-    how = PILOT_SIGMA, cupy.cumsum(scaled), cupy.cumsum(scaled * scaled), size / n * is_mean
     whis, tops = (0.0, None) if rule is None else (rule.whis, cupy.empty(n_groups, np.int32))
     guess = sample, np.array(wanted.q), how, whis, tops
     room = max(2 * expected, int(FIRST_ROOM * n))
