@@ -320,7 +320,7 @@ def gathered_ahead(
 
 
 Guess = tuple[Keys, NDArray[np.float64], tuple[Any, ...], Any, Array]
-"""What `groups_guess` takes.
+"""Input of `groups_guess`.
 
 A sample in order; shares; the width of brackets in standard deviations, and running sums of the
 sample's weights and of their squares with its rate, or None; and, if boxes are wanted, `Rule.whis`
