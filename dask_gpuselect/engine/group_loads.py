@@ -81,10 +81,11 @@ def loads_of_groups(columns: Columns, request: LaneRequest, plan: LanePlan, toke
     if edges is not None:
         each = [question.of_so_many(last - first) for first, last in itertools.pairwise(edges)]
     n = len(each)
+    room = _room_of_slots(columns.x, len(plan.parts)) if n == 1 else (0, 0, 0)
     if plan.cached_bytes:
         first: Any = partial(first_of_groups, question=question)
         about: dict[str, Any] = {"limits": limits(), "board_name": f"group-reports-{token}"}
-        about |= {"n_parts": len(plan.parts), "is_numbered": True}
+        about |= {"n_parts": len(plan.parts), "is_numbered": True, "room": room}
         cached = measured(columns, first, "group-reports", **about)
         cuts = graphs.each_chunk(_cuts_of, "group-cuts", [cached])
     else:
@@ -94,7 +95,6 @@ def loads_of_groups(columns: Columns, request: LaneRequest, plan: LanePlan, toke
         if n > 1:
             cuts = _in_lots(cuts, narrowing.lots, _merging(merge, n))
     name = f"{label}-bracket-each"
-    room = _room_of_slots(columns.x, len(plan.parts)) if n == 1 else (0, 0, 0)
     brackets = [
         aggregated(columns, partial(own.bracketed, room=room), load, label=name, merge=merge)
         for own, load in zip(each, divided(cuts, n), strict=True)
@@ -232,17 +232,21 @@ def first_of_groups(
     number: int,
     question: GroupedElements,
     n_parts: int,
+    room: tuple[int, int, int],
     limits: Limits,
     board_name: str,
 ) -> FirstPartial:
     """Measure the runs in a part, by its number, and cache what guesses ask for."""
     named = question.cuts(column, known, edges=None)
     names, cuts = named.names, named.value
-    n_groups = np.count_nonzero(cuts.sizes)
+    n_groups = int(np.count_nonzero(cuts.sizes))
     least = LEAST_WEIGHED if question.weighs else LEAST_OF_GROUP
     if n_groups > MOST_CACHED_GROUPS or cuts.n_valid.sum() < n_groups * least:
         return FirstPartial(named, None, None)
-    keep = partial(_bracket_of_group, wanted=question.wanted)
+    wanted, n_all = question.wanted, int(cuts.n_valid.sum()) * n_parts
+    is_whole = wanted.whole is not None and n_groups <= room[0] and n_groups * room[1] <= n_all
+    keep = partial(_bracket_of_group, wanted=wanted, is_whole=is_whole)
+    board_name = f"{board_name}-{is_whole}"
     first = max(min(FIRST, n_parts // FIRST), 2)
     how = keep, n_parts, pivot_share(question.of_group.n_answers), first, False
     boards: list[Any] = []
@@ -256,19 +260,22 @@ def first_of_groups(
             expected += guess.share * int(own.n_valid[0])
     if len(guessed) < len(boards) or not boards:
         return FirstPartial(named, None, boards)
-    nothing = _bracket_of_group(cuts.of_chunks(np.arange(0)), question.wanted)
+    nothing = keep(cuts.of_chunks(np.arange(0)))
     slots = range(question.n_groups_of(names))
     brackets = Brackets.of_each([guessed.get(slot, nothing) for slot in slots])
-    given, is_whole = coded(column.chunks, names), question.wanted.whole is not None
+    given = coded(column.chunks, names)
     tally = kernels.group_tally(given, column.dtype, brackets, sums=is_whole)
     if len(tally.candidates) > room_for(expected):
         return FirstPartial(named, None, boards)
     return FirstPartial(named, Cached.of(brackets, tally, limits), boards)
 
 
-def _bracket_of_group(cuts: Cuts, wanted: Wanted) -> Brackets:
+def _bracket_of_group(cuts: Cuts, *, wanted: Wanted, is_whole: bool) -> Brackets:
     """Return the brackets at which a group with these cuts is cached."""
-    return wanted.of_slot(cuts, cuts.n_valid.sum(keepdims=True, dtype=np.int64))
+    if is_whole:
+        brackets: Brackets = wanted.whole.keep(cuts)
+        return brackets
+    return wanted.ranges(cuts, cuts.n_valid.sum(keepdims=True, dtype=np.int64))
 
 
 def _cuts_of(first: KnownChunks) -> KnownChunks:
@@ -295,7 +302,8 @@ def _known_or_read(
     message: str,
 ) -> KnownChunks:
     cached, names, proven = first.value.cached, first.value.cuts.names, known.value
-    if cached is not None:
+    # If the groups in a part seemed small, the cache has no sums.
+    if cached is not None and (cached.tally.moments is not None or not proven.value.is_whole):
         among = None if names is None else codes_among(names, proven.names)
         tally = cell_tally_by(cached.brackets, cached.whole(), proven.value.brackets, among)
         if tally is not None:

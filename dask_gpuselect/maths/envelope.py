@@ -152,34 +152,25 @@ def guess_brackets(
     return brackets_at(take, size, lo, hi), min(float((hi - lo).sum() / size), 1.0)
 
 
-NONE = np.zeros(0, np.int64)
-
-
 def brackets_at(
-    take: Callable[[IntArray], NDArray[Any]],
-    size: int,
-    lo: IntArray,
-    hi: IntArray,
-    others: IntArray = NONE,
+    take: Callable[[IntArray], NDArray[Any]], size: int, lo: IntArray, hi: IntArray
 ) -> Brackets:
     """Make the brackets (lo, hi] from positions in a sorted sample; see `guess_brackets`.
 
-    Position -1 is open below, `size` open above. The values at `others` become ends, too.
+    Position -1 is open below, `size` open above.
     """
     # A value becomes an end, and so is counted and not gathered, if more than about one in eight of
     # the elements of a bracket equal it: that is, if it is found at two neighbouring ones of the
     # positions that divide the bracket in sixteen.
     positions = lo[:, None] + np.multiply.outer(hi - lo, np.arange(17)) // 16
     places = np.clip(positions, 0, size - 1)
-    wanted = np.concatenate([places.ravel(), others])
-    values, inverse = np.unique(take(wanted), return_inverse=True)
-    at = inverse[: places.size].reshape(positions.shape)
+    values, inverse = np.unique(take(places.ravel()), return_inverse=True)
+    at = inverse.reshape(positions.shape)
     is_tied = (at[:, 1:] == at[:, :-1]) & (places[:, 1:] > places[:, :-1])
     heavy = at[:, 1:][is_tied]
     lows = np.where(lo < 0, -1, at[:, 0])
     highs = np.where(hi == size, len(values), at[:, -1])
-    counted = np.concatenate([heavy, inverse[places.size :]])
-    return Brackets.covering(values, lows, highs, counted=counted)
+    return Brackets.covering(values, lows, highs, counted=heavy)
 
 
 Measure = tuple[IntArray, IntArray, IntArray, IntArray]

@@ -36,7 +36,7 @@ from dask_gpuselect.maths.cuts import (
     packed,
     totals,
 )
-from dask_gpuselect.maths.envelope import brackets_at, find_brackets
+from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import from_keys, to_keys
@@ -398,10 +398,6 @@ class Wanted:
         """Want the elements of two ranks for each answer."""
         return cls(partial(_ranges_of_ranks, ranks), partial(_elements_of_ranks, ranks))
 
-    def of_slot(self, cuts: Cuts, n_valid: IntArray) -> Brackets:
-        """Bracket what is wanted of a single slot, as long as the cuts of all parts are unknown."""
-        return self.ranges(cuts, n_valid) if self.whole is None else self.whole.keep(cuts)
-
 
 def _ranges_of_ranks(ranks: RanksOfLanes, cuts: Cuts, n_valid: IntArray) -> Brackets:
     places = ranks_in_one_order(n_valid[n_valid > 0], ranks)
@@ -468,38 +464,6 @@ def _brackets(cuts: Cuts, n_valid: IntArray, wanted: Wanted) -> Brackets:
     keys, value_of = _composite(np.repeat(cuts.slots, cuts.sizes), cuts.pivots)
     whole = replace(cuts.unpacked(), pivots=keys)
     return _of_slots(wanted.ranges(whole, n_valid), value_of, len(n_valid))
-
-
-def guess_slots(
-    elements: Callable[[IntArray], NDArray[Any]],
-    stops: IntArray,
-    lo: IntArray,
-    hi: IntArray,
-    tails: IntArray | None = None,
-) -> Brackets:
-    """Make the brackets (lo, hi] of slots from positions in a sample sorted by slot and value.
-
-    `elements` returns those at some positions, and `stops` are the positions behind each slot. A
-    bracket that is open below begins at the last element of the slot before, and one that is open
-    above ends at the first element of the next slot.
-
-    With positions of `tails`, one on each side of all brackets of a slot, the elements beyond them
-    are wanted, too; and all elements of slots that are in no bracket.
-    """
-    values: Callable[[NDArray[np.uint64]], NDArray[Any]]
-
-    def take(places: IntArray) -> NDArray[np.uint64]:
-        nonlocal values
-        keys, values = _composite(stops.searchsorted(places, side="right"), elements(places))
-        return keys
-
-    if tails is None:
-        return _of_slots(brackets_at(take, int(stops[-1]), lo, hi), values, len(stops))
-    whole = brackets_at(take, int(stops[-1]), lo, hi, tails.ravel())
-    brackets = _of_slots(whole, values, len(stops))
-    edges = np.concatenate([brackets.first_cell[:-1], brackets.first_cell[1:] - 1])
-    brackets.wanted[edges] = True
-    return brackets
 
 
 def _of_slots(
