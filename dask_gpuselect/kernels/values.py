@@ -9,13 +9,7 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.arrays import is_cupy, namespace, usual
-from dask_gpuselect.kernels.companions import (
-    Accompanied,
-    ChunkColumn,
-    as_codes,
-    unpaired,
-    words_of,
-)
+from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, as_codes, unpaired, words_of
 from dask_gpuselect.kernels.compiling import one_way
 from dask_gpuselect.kernels.reference.at_once import rows_of_lanes
 from dask_gpuselect.kernels.registry import backend_for, of

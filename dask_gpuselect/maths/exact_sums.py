@@ -661,24 +661,7 @@ class Wholes:
 
         The result is the place of the first running sum that reaches it.
         """
-        return self._find(self.limbs_of(sums), row)
-
-    def reach_whole(self, sums: Any, row: IntArray | None = None) -> IntArray:
-        """Count the running sums below each of some sums; see `reach`.
-
-        `sums` is an array of Python integers, in units of the smallest weight.
-        """
-        return self._find(self._limbs_of_whole(sums, -DIGIT * TOTAL_POINT), row)
-
-    def _limbs_of_whole(self, sums: Any, unit: int) -> list[IntArray]:
-        shift, last = self.exponent - unit, len(self.limbs) - 1
-        wholes = np.maximum(-(-sums >> shift) if shift > 0 else sums << -shift, 0)
-        limbs = [wholes >> DIGIT * i & MASK for i in range(last)]
-        limbs.append(np.minimum(wholes >> DIGIT * last, MOST))
-        return [each.astype(np.int64) for each in limbs]
-
-    def _find(self, wanted: Sequence[IntArray], row: IntArray | None) -> IntArray:
-        """Count the running sums that are below numbers with some limbs."""
+        wanted = self.limbs_of(sums)
         table, n = self.limbs[-1], self.limbs[0].shape[1]
         # The highest limb alone mostly decides.
         if len(table) == 1:
@@ -707,10 +690,14 @@ class Wholes:
 
         The highest limb saturates at the largest int64.
         """
-        if sums.is_few:
-            return self._limbs_of_whole(sums.integers(sums.first), DIGIT * sums.first)
-        sums = sums.where(~sums.is_negative).shifted(-self.exponent).whole()
         last = len(self.limbs) - 1
+        if sums.is_few:
+            few, shift = sums.integers(sums.first), self.exponent - DIGIT * sums.first
+            wholes = np.maximum(-(-few >> shift) if shift > 0 else few << -shift, 0)
+            digits = [wholes >> DIGIT * i & MASK for i in range(last)]
+            digits.append(np.minimum(wholes >> DIGIT * last, MOST))
+            return [each.astype(np.int64) for each in digits]
+        sums = sums.where(~sums.is_negative).shifted(-self.exponent).whole()
         limbs = [*sums.aligned(0, max(len(sums.digits), last + 2))]
         highest, beyond = limbs[last] | limbs[last + 1] << DIGIT, limbs[last + 2 :]
         is_beyond = (highest < 0) | (limbs[last + 1] > MASK // 2) | np.any(beyond, axis=0)

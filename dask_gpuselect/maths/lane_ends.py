@@ -15,14 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import (
-    Arrays,
-    FloatArray,
-    IntArray,
-    extremes_of,
-    packed,
-    totals,
-)
+from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray, extremes_of, packed, totals
 from dask_gpuselect.maths.exact_sums import ExactSums, sum_of
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.lane_cuts import join

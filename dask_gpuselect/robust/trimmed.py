@@ -12,15 +12,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arguments import Axis, as_accompanied, if_all_left_out, reduced_axes
-from dask_gpuselect.arrays import (
-    Array,
-    all_true,
-    in_kind,
-    like,
-    namespace,
-    numpy_dtype,
-    to_host,
-)
+from dask_gpuselect.arrays import Array, all_true, in_kind, like, namespace, numpy_dtype, to_host
 from dask_gpuselect.engine.asking import Asking, ask
 from dask_gpuselect.engine.questions import (
     LaneLoad,

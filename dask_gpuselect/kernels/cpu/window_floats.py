@@ -17,13 +17,7 @@ from dask_gpuselect.kernels.cpu.scalars import mean_of
 from dask_gpuselect.kernels.cpu.window_code import ROW, code_of, run_code
 from dask_gpuselect.kernels.cpu.window_networks import Network, found_of, per_byte, places_of
 from dask_gpuselect.kernels.reference.windows import lanes_of
-from dask_gpuselect.maths.windows import (
-    Frame,
-    WindowOrder,
-    ranks_by_count,
-    strides_of,
-    unpadded,
-)
+from dask_gpuselect.maths.windows import Frame, WindowOrder, ranks_by_count, strides_of, unpadded
 
 RARE = 32  # one of as many windows may have fewer elements than its network assumes
 SAMPLE = 4096  # elements that tell how many are missing

@@ -30,13 +30,7 @@ from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.kernels.reference.windows import Bordered
 from dask_gpuselect.maths.keys import are_float64, selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
-from dask_gpuselect.maths.windows import (
-    Frame,
-    RowWindows,
-    WindowOrder,
-    ranks_by_count,
-    unpadded,
-)
+from dask_gpuselect.maths.windows import Frame, RowWindows, WindowOrder, ranks_by_count, unpadded
 
 padded, valid_counts = reference.bordered, reference.valid_counts
 

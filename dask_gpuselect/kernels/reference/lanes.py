@@ -11,15 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.arrays import (
-    Array,
-    as_type,
-    concatenate,
-    like,
-    namespace,
-    numpy_dtype,
-    to_host,
-)
+from dask_gpuselect.arrays import Array, as_type, concatenate, like, namespace, numpy_dtype, to_host
 from dask_gpuselect.kernels.companions import ChunkColumn, with_companions
 from dask_gpuselect.kernels.cpu import lanes as host
 from dask_gpuselect.kernels.reference.at_once import lanes_last

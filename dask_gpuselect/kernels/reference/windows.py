@@ -20,14 +20,7 @@ from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.ranks import MEDIAN
-from dask_gpuselect.maths.windows import (
-    Corner,
-    Frame,
-    Piecewise,
-    RowWindows,
-    Shape,
-    WindowOrder,
-)
+from dask_gpuselect.maths.windows import Corner, Frame, Piecewise, RowWindows, Shape, WindowOrder
 
 TILE = 1 << 20  # elements of windows that are unfolded together
 
