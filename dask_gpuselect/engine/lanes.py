@@ -26,6 +26,7 @@ from dask_gpuselect.engine.marks import InColumn, KnownChunks, Slab, marks_of, p
 from dask_gpuselect.engine.moves import in_moved_tiles
 from dask_gpuselect.engine.plans import as_one, choose
 from dask_gpuselect.engine.questions import LaneLoad, LaneQuestion
+from dask_gpuselect.engine.resident import answer_block
 from dask_gpuselect.engine.scratch import Tile, in_tiles, joined_tiles, n_tiles
 from dask_gpuselect.engine.source import DaskArray, Source, blockwise, map_blocks, private_copy
 from dask_gpuselect.engine.stages import (
@@ -213,7 +214,7 @@ def _answer_column(
     if names is not None:
         assert isinstance(question, GroupedLanes)
         question = question.of_so_many(len(names[0]))
-    answer = question.block(pieces_of(given), dtype, shape)
+    answer = answer_block(pieces_of(given), dtype, question, shape)
     if isinstance(first, Tile):
         return first.placed(answer, shape.labels, layer)
     return (

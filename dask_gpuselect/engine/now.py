@@ -16,7 +16,7 @@ from dask_gpuselect.engine import pilot, threads
 from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.loads import Measured, Merged, ask_once, ask_together
 from dask_gpuselect.engine.questions import ArrayQuestion, LaneQuestion, Question
-from dask_gpuselect.engine.resident import answer_in_memory, is_best_counted
+from dask_gpuselect.engine.resident import answer_block, answer_in_memory, is_best_counted
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import values_of
 
@@ -102,7 +102,7 @@ def answer_lanes_now(
     lock = threading.Lock()
 
     def answer(piece: Any, start: int) -> Any:
-        part = question.block([piece], dtype, shape)
+        part = answer_block([piece], dtype, question, shape)
         if is_object or len(pieces) == 1:
             return part
         # All threads fill one array. With short lanes, joining the pieces takes twice the time.

@@ -276,6 +276,7 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
         "engine.pilot.PILOT_WORTH": 1,
         "engine.pilot.LEAST_PILOT": 16,
         "engine.pilot.NARROWING": 30,
+        "engine.resident.LONG": 10,
         "engine.graphs.MERGE_EVERY": 4,
         "engine.keeping.GROUPS": 2,
         "engine.lane_plans.GROUP_COUNTS_SHARE": np.inf,
@@ -283,6 +284,8 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
         "engine.rounds.ALWAYS_GATHERED": 64,
         "kernels.cpu.few.TILE": 1 << 10,
         "kernels.cpu.few.WHOLE_TILE": 100,
+        "kernels.cpu.lanes.FEW": 1,
+        "kernels.cpu.narrow.COUNTED": 20,
         "maths.boxes.LEAST_ROOM": 0,
         "quantiles.weighted.FEW_CANDIDATES": 20,
         "robust.deviations.LEAST_ROOM": 0,
@@ -353,11 +356,8 @@ LIMITS: Mapping[str, Mapping[str, Any]] = {
     "kept on disk": {"cache-limit": 100, "cache-spill": True},
     "small root": {"root-limit": 4000},
     "small columns": {"column-limit": 6000, "scratch-directory": False},
-    "small columns, nothing kept": {
-        "column-limit": 6000,
-        "cache-limit": 0,
-        "scratch-directory": False,
-    },
+    "small columns, nothing kept": {"scratch-directory": False}
+    | {"column-limit": 6000, "cache-limit": 0},
     "small columns, written": {"column-limit": 700, "scratch-reads": 2},
 }
 
@@ -410,6 +410,8 @@ UNCACHED = ELEMENTS | {"limits": "nothing kept", "home": "tasks", "cuts": "many"
 NO_ROOT = UNCACHED | {"config": "no root", "sizes": "small"}
 IN_PASSES = {"slots": "first axis", "shape": "taller map", "limits": "small columns", "focus": ""}
 TAILS = IN_PASSES | {"home": "tasks", "asked": "near the ends", "cuts": "many", "dtype": "f8"}
+BY_COLUMNS = {"kernels": "compiled", "slots": "all", "shape": "map", "home": "plain", "focus": ""}
+BY_COLUMNS |= {"sizes": "no networks", "asked": "large windows", "measure": "count"}
 PINNED: Mapping[str, Mapping[str, str]] = {
     "medians without a root": NO_ROOT | {"question": "median"},
     "deviations without a root": NO_ROOT | {"question": "nanmad"},
@@ -441,17 +443,11 @@ PINNED: Mapping[str, Mapping[str, str]] = {
     | {"slots": "first axis", "shape": "map", "home": "plain", "sizes": "small", "focus": ""},
     "strategies without a root": NO_ROOT | {"question": "order_statistic"},
     "tails by several tasks": PLAIN | TAILS | {"question": "quantile", "sizes": "small"},
-    "large windows of masked integers": PLAIN
-    | {"question": "rolling quantile", "dtype": "i2", "kernels": "compiled", "slots": "all"}
-    | {"shape": "map", "missing": "where", "mask": "half", "home": "plain", "focus": ""}
-    | {"sizes": "no networks", "asked": "large windows"},
-    "windows of bytes by columns": PLAIN
-    | {"question": "rolling quantile", "dtype": "i1", "kernels": "compiled", "slots": "all"}
-    | {"shape": "map", "missing": "where", "home": "plain", "sizes": "no networks", "focus": ""}
-    | {"asked": "large windows"},
-    "ranks of bytes by columns": {"question": "rank_filter", "dtype": "u1", "kernels": "compiled"}
-    | {"slots": "all", "shape": "map", "home": "plain", "sizes": "no networks", "focus": ""}
-    | {"asked": "large windows"},
+    "large windows of masked integers": BY_COLUMNS
+    | {"question": "rolling quantile", "dtype": "i2", "missing": "where", "mask": "half"},
+    "windows of bytes by columns": BY_COLUMNS
+    | {"question": "rolling quantile", "dtype": "i1", "missing": "where"},
+    "ranks of bytes by columns": BY_COLUMNS | {"question": "rank_filter", "dtype": "u1"},
     "tails of missing elements": TAILS
     | {"question": "nanquantile", "missing": "where and nodata", "measure": "count"},
     "shares that are rounded up to a sum": {"question": "quantile", "measure": "alike"}
@@ -472,6 +468,8 @@ PINNED: Mapping[str, Mapping[str, str]] = {
     | {"question": "nanquantile", "slots": "all", "shape": "no element", "focus": ""},
     "halves that are pickled": {"question": "nanquantile", "dtype": "f2", "missing": "masked"}
     | {"home": "memory", "finish": "pickle", "floating-point errors": "raise", "focus": ""},
+    "long lanes that weigh": {"question": "quantile", "measure": "any weights", "sizes": "small"}
+    | {"slots": "first axis", "shape": "map", "home": "tasks", "cuts": "whole", "focus": ""},
 }
 """Questions and rows that meet too seldom even with a focus."""
 
