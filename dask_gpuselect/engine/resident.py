@@ -18,7 +18,7 @@ from dask_gpuselect.engine.counting import answer_by_values
 from dask_gpuselect.engine.partials import Proven, sums_of
 from dask_gpuselect.engine.questions import LaneQuestion, Question, answered, everything
 from dask_gpuselect.engine.source import DaskArray, Source
-from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, kept_there, parts_of
+from dask_gpuselect.kernels.companions import ChunkColumn, kept_there, parts_of, values_of
 from dask_gpuselect.kernels.registry import Backend
 from dask_gpuselect.kernels.values import value_counts
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, merge
@@ -160,7 +160,7 @@ def answer_resident(
 
 
 LONG = 1 << 21
-"""Least elements of a lane on the host, with weights or of box plots with a mask, that is selected.
+"""Least elements of a weighted lane on the host that is selected.
 
 Shorter ones are sorted. It is more for box plots and for many answers, which take longer. Weighted
 quartiles of a lane of 2^22 float32 take 24 ns an element, and 79 if it is sorted.
@@ -172,7 +172,7 @@ def answer_block(
 ) -> Any:
     """Compute a block of the answer about every lane from the chunks of its column.
 
-    Long lanes are answered as arrays in memory, where that is faster.
+    Long lanes with weights are answered as arrays in memory.
     """
     first, of_each = chunks[0], question.by_slot if isinstance(question, Question) else None
     if of_each is None or not _are_selected(ChunkColumn(chunks, dtype, shape.axes), question):
@@ -184,8 +184,7 @@ def answer_block(
 
 
 def _are_selected(column: ChunkColumn, question: Any) -> bool:
-    """Return whether lanes with companions are selected, each as an array in memory."""
-    first = column.chunks[0]
-    is_usual = isinstance(first, Accompanied) and isinstance(first.values, np.ndarray)
+    """Return whether lanes with weights are selected, each as an array in memory."""
+    is_usual = question.measures.weights and isinstance(values_of(column.chunks[0]), np.ndarray)
     times = max(1 + (question.measures.sums is not None), question.n_answers >> 7)
     return is_usual and min(column.n, column.size) >= LONG * times
