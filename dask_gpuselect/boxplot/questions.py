@@ -16,6 +16,7 @@ from dask_gpuselect.engine.questions import (
     OF_ROWS,
     Block,
     BlockForm,
+    BySlot,
     Costs,
     InMemory,
     LaneLoad,
@@ -255,6 +256,19 @@ class BoxQuestion(LaneQuestion, Question):
 
     def _of_run(self, run: Runs) -> Boxes:
         return self.block([run], self.quantiles.source_dtype, OF_ROWS).reshape(())
+
+    @property
+    def by_slot(self) -> BySlot:
+        return BySlot(self, self._together)
+
+    def _together(self, answers: Sequence[Boxes]) -> Boxes:
+        # Columns of integers stay exact beside NaN of slots that have no elements.
+        kinds = [each.min.dtype for each in answers if each.n]
+        some = [each.reshape((1,)) for each in answers]
+        if kinds and kinds[0].kind in "iu":
+            none = dict.fromkeys(("min", "max", "low", "high"), np.zeros(1, kinds[0]))
+            some = [each if each.n.all() else replace(each, **none) for each in some]
+        return Boxes.concatenated(some, 0).without_missing(omits_nan=True)
 
     @property
     def loads(self) -> LaneLoads:

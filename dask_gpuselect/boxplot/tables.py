@@ -290,14 +290,6 @@ class Boxes(Arrays):
         del shape
         return cls(**{name: column() for name, column in columns.items()})
 
-    @classmethod
-    def without_boxes(cls, dtype: np.dtype[Any]) -> Boxes:
-        """Make a table of no boxes of elements of a dtype."""
-        columns: dict[str, Any] = dict.fromkeys(COLUMNS, np.empty(0))
-        counts = ("n_nan", "n_left_out", "listed_low", "listed_high")
-        columns |= dict.fromkeys(counts, np.empty(0, np.int64))
-        return cls(**columns | dict.fromkeys(OF_ELEMENTS, np.empty(0, dtype)))
-
     @property
     def shape(self) -> tuple[int, ...]:
         return self.n.shape

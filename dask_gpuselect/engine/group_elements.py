@@ -22,6 +22,7 @@ from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.companions import concatenated
 from dask_gpuselect.engine.groups import ForGroups, GroupedLanes, Grouping, PerGroup, Piece, taken
 from dask_gpuselect.engine.questions import Block, LaneLoad, LaneLoads, of_merged
+from dask_gpuselect.engine.resident import answer_block
 from dask_gpuselect.kernels.companions import (
     Accompanied,
     ChunkColumn,
@@ -134,14 +135,15 @@ class GroupsOfAll(GroupedLanes):
 
     def of_groups(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         """Compute the answer about all runs together, or table by table."""
-        ask = partial(self.of_group.block, dtype=dtype, shape=shape.of_rows)
         if self._takes_runs(chunks) and not self.fill_tables(chunks, dtype):
             about = chunks, dtype, self.grouping.number, shape.of_rows
             answers = self.of_group.block_of_groups(*about)
             if answers is not None:
                 return answers
         each = self.pieces(chunks, shape.axes)
-        return self.blocks.joined([piece.of_groups(ask(piece.parts)) for piece in each], -1)
+        how = dtype, self.of_group, shape.of_rows
+        answers = [piece.of_groups(answer_block(piece.parts, *how)) for piece in each]
+        return self.blocks.joined(answers, -1)
 
     def _restored(self, answers: Any, block: Block, shape: AnswerAxes) -> Any:
         names = None

@@ -178,6 +178,22 @@ class InMemory:
     of_box: Callable[[LaneBoxes], Any] = nothing
 
 
+@dataclass(frozen=True)
+class BySlot:
+    """A question about each of several slots, and how the answers are combined.
+
+    Parameters
+    ----------
+    question : Question
+        The question about one slot.
+    together : callable
+        ``(answers)``: the answers about all slots, an array ``(n_answers, n_slots)``.
+    """
+
+    question: Question
+    together: Callable[[Sequence[Any]], Any]
+
+
 class Question(ABC):
     """A question about all elements of an array.
 
@@ -250,6 +266,11 @@ class Question(ABC):
     def in_memory(self) -> InMemory:
         """Ways to answer about data in memory."""
         return InMemory()
+
+    @property
+    def by_slot(self) -> BySlot | None:
+        """The question about each of several slots; None if that is not supported."""
+        return None
 
 
 def answered(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -13,6 +13,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.arrays import as_dtype, in_kind
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import (
+    BySlot,
     InMemory,
     LaneLoads,
     LaneQuestion,
@@ -25,7 +26,7 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.host_runs import gathered, wanted_by_weight
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_cuts import Lanes
+from dask_gpuselect.maths.lane_cuts import Lanes, join
 from dask_gpuselect.maths.lane_weights import WantedQuantiles, picked
 from dask_gpuselect.maths.ragged import Wanted
 from dask_gpuselect.maths.ranks import METHODS, Method
@@ -82,6 +83,9 @@ class WeightedQuantiles(QuantileFields, Question, LaneQuestion):
     all light elements are candidates.
     """
 
+    is_of_slot: bool = field(default=False, kw_only=True)
+    """True if the question is about one of several slots, whose answers are those of lanes."""
+
     by_order: ClassVar[bool] = False
     takes_runs: ClassVar[bool] = True
 
@@ -119,20 +123,29 @@ class WeightedQuantiles(QuantileFields, Question, LaneQuestion):
         return len(self.q) * (2 if self.method == "linear" else 1)
 
     def resolve(self, brackets: Brackets, tally: Tally) -> Any:
-        check_some_weigh(tally)
-        # The question without weights has the answer for no elements.
-        plain = self._unweighted()
-        if plain.if_none == "empty" and tally.n_left_out:  # NaN of weight 0
-            plain = replace(plain, if_none="missing")
-        none = plain.answer_if_none(tally.n_valid, tally.n_missing)
-        if none is not None:
-            return none
-        return self.lane_values(picked(gathered(brackets, tally), self.wanted))[:, 0]
+        if not self.is_of_slot:
+            check_some_weigh(tally)
+            # The question without weights has the answer for no elements.
+            plain = self._unweighted()
+            if plain.if_none == "empty" and tally.n_left_out:  # NaN of weight 0
+                plain = replace(plain, if_none="missing")
+            none = plain.answer_if_none(tally.n_valid, tally.n_missing)
+            if none is not None:
+                return none
+        lanes = picked(gathered(brackets, tally), self.wanted)
+        return lanes if self.is_of_slot else self.lane_values(lanes)[:, 0]
 
     def _unweighted(self, **changes: Any) -> Quantiles:
         """Return the question about the same quantiles without weights."""
         own = {each.name: getattr(self, each.name) for each in fields(QuantileFields)}
         return Quantiles(**(own | changes))
+
+    @property
+    def by_slot(self) -> BySlot:
+        return BySlot(replace(self, is_of_slot=True), self._together)
+
+    def _together(self, answers: Sequence[Any]) -> Any:
+        return self.finished(join(answers))
 
     @property
     def wanted(self) -> WantedQuantiles:
