@@ -188,7 +188,7 @@ def test_groups_of_a_chunk_are_measured_together(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fewer than six kernels start for each of thirty groups, in three loads of three chunks."""
-    monkeypatch.setitem(group_loads.LEAST_WHOLE, "device", 0)
+    monkeypatch.setattr(group_loads, "LEAST_WHOLE", {"device": 0, "weighted": 0})
     monkeypatch.setattr(boxes, "ROOM", 0)  # so that fences take a third load
     monkeypatch.setattr(boxes, "LEAST_ROOM", 0)
     third = noted(monkeypatch, columns, "_measured_unless", lambda found, *_, **__: found.value)

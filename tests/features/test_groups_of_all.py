@@ -110,7 +110,7 @@ def test_boxes_of_large_groups_take_two_loads(
     if loads == 3:
         monkeypatch.setattr(boxes, "ROOM", 0)
         monkeypatch.setattr(boxes, "LEAST_ROOM", 8)
-    monkeypatch.setitem(group_loads.LEAST_WHOLE, "host", 30_000)
+    monkeypatch.setattr(group_loads, "LEAST_WHOLE", {"host": 30_000, "weighted": 30_000})
     lazy = {name: da.from_array(each, chunks=12_000) for name, each in beside.items()}
     with dask.config.set({"dask_gpuselect.column-limit": 10**5, "dask_gpuselect.cache-limit": 0}):
         grouped = groupby(source.lazy(12_000), da.from_array(by, chunks=12_000))

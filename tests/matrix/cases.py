@@ -576,7 +576,7 @@ def surroundings(case: Case) -> Iterator[None]:
         patch.multiple(compiling, LARGE=large, PATIENCE=np.inf),
         patch.object(lane_plans, "ONE_TASK", parts.task),
         patch.object(exchange, "PAIRS", parts.pairs),
-        patch.dict(group_loads.LEAST_WHOLE, host=parts.slot, device=parts.slot),
+        patch.dict(group_loads.LEAST_WHOLE, dict.fromkeys(group_loads.LEAST_WHOLE, parts.slot)),
         patch.multiple(windows, SLAB=parts.slab, ROWS=parts.slab >> 7),
     ):
         for name, value in axes.SIZES[case.row.get("sizes", "usual")].items():
