@@ -601,7 +601,7 @@ def _within_a_cell(values: Array) -> Array:
     """Values of which two neighbours lie closer, which no count at another element tells."""
     actual = values.copy()
     i, j = np.argsort(values, axis=None)[values.size // 2 : values.size // 2 + 2]
-    with np.errstate(invalid="ignore"):  # infinities
+    with np.errstate(invalid="ignore", under="ignore"):  # infinities, and the least numbers
         gap = actual.flat[j] / 4 - actual.flat[i] / 4  # within range, of integers too
         step = values.dtype.type(gap)
         actual.flat[i], actual.flat[j] = actual.flat[i] + step, actual.flat[j] - step
