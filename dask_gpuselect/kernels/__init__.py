@@ -457,8 +457,8 @@ def group_tally(
         return answer
     n_all = np.zeros(brackets.n_slots, np.int64)
     for chunk in chunks:
-        codes = usual(chunk.labels).reshape(-1)
-        n_all += to_host(namespace(codes).bincount(codes + 1, minlength=len(n_all) + 1))[1:]
+        places = usual(chunk.labels).reshape(-1).astype(np.int32) + 1  # those of no group at 0
+        n_all += to_host(namespace(places).bincount(places, minlength=len(n_all) + 1))[1:]
     return answer.with_sums(n_all, moments_of())
 
 
