@@ -247,8 +247,8 @@ def first_of_groups(
     least = LEAST_WEIGHED if question.weighs else LEAST_OF_GROUP
     if n_groups > MOST_CACHED_GROUPS or cuts.n_valid.sum() < n_groups * least:
         return FirstPartial(named, None, None)
-    wanted, n_all = question.wanted, int(cuts.n_valid.sum()) * n_parts
-    is_whole = wanted.whole is not None and n_groups <= room[0] and n_groups * room[1] <= n_all
+    wanted = question.wanted
+    is_whole = wanted.asks_whole(n_groups, int(cuts.n_valid.sum()) * n_parts, room)
     keep = partial(_bracket_of_group, wanted=wanted, is_whole=is_whole)
     board_name = f"{board_name}-{is_whole}"
     first = max(min(FIRST, n_parts // FIRST), 2)

@@ -398,6 +398,11 @@ class Wanted:
         """Want the elements of two ranks for each answer."""
         return cls(partial(_ranges_of_ranks, ranks), partial(_elements_of_ranks, ranks))
 
+    def asks_whole(self, n_slots: int, n: int, room: tuple[int, int, int]) -> bool:
+        """Return whether `whole` is asked about slots of `n` elements together, within `room`."""
+        most, least, _ = room
+        return self.whole is not None and 0 < n_slots <= most and n >= n_slots * least
+
 
 def _ranges_of_ranks(ranks: RanksOfLanes, cuts: Cuts, n_valid: IntArray) -> Brackets:
     places = ranks_in_one_order(n_valid[n_valid > 0], ranks)
@@ -429,11 +434,9 @@ def bracket_slots(
     """
     cuts = Cuts.merge(parts)
     n_valid, n_missing = cuts.in_slots(n_slots)
-    most, least, n_candidates = room
-    are_large = 0 < n_slots <= most and n_valid.sum() >= n_slots * least
-    if wanted.whole is not None and are_large:
+    if wanted.asks_whole(n_slots, int(n_valid.sum()), room):
         own = (some for _, some in cuts.each(np.arange(n_slots)))
-        ranges = [wanted.whole.bracket(some, n_candidates // n_slots) for some in own]
+        ranges = [wanted.whole.bracket(some, room[2] // n_slots) for some in own]
         return Bracketed(Brackets.of_each(ranges), n_valid, n_missing, is_whole=True)
     edges = _edges(cuts, n_slots)
     pieces = [cuts] if len(edges) == 2 else cuts.among(edges)
