@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.boxplot.tables import Boxes, BoxesThere
@@ -45,26 +46,24 @@ from dask_gpuselect.maths.boxes import (
     bracket_from_sample,
     first_ranks,
     narrower_box,
-    resolve,
-    resolve_again,
     room_of,
     rungs_of,
 )
 from dask_gpuselect.maths.chunk_sample import most_cached
-from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, Tally
-from dask_gpuselect.maths.finish import order_statistics
+from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
+from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.host_runs import gathered
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
-from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged, join
+from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
 from dask_gpuselect.maths.lane_ends import LaneEnds
 from dask_gpuselect.maths.lane_weights import picked
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.ragged import Bracketed, CellTally, InGroups, Wanted
+from dask_gpuselect.maths.ragged import SlotKeys, Sums, Wanted
 from dask_gpuselect.maths.ranks import METHODS
-from dask_gpuselect.maths.runs import Runs
+from dask_gpuselect.maths.runs import Runs, completed, ends
 from dask_gpuselect.maths.value_counts import ValueCounts
+from dask_gpuselect.maths.weight_finish import GatheredRuns
 from dask_gpuselect.maths.weight_guess import guess_box_brackets, shares_inside
-from dask_gpuselect.maths.weights import check_some_weigh
 from dask_gpuselect.quantiles import weighted
 from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quantiles.weighted import WeightedQuantiles
@@ -139,29 +138,17 @@ class BoxQuestion(LaneQuestion, Question):
         find = partial(self._found, wanted.find)
         return replace(wanted, find=find, whole=self, is_done=_has_ends)
 
-    def _found(
-        self, find: Callable[..., Lanes], tally: CellTally, about: Bracketed, by: InGroups
-    ) -> Lanes:
+    def _found(self, find: Callable[..., Lanes], order: GatheredRuns, sums: Sums | None) -> Lanes:
         """Find the quantiles of groups; the boxes, too, if all that these need was gathered."""
-        if not about.is_whole:
-            return find(tally, about, by)
-        n_slots, each, n_valid = len(about.n_valid), [], []
-        for slot, own, some in tally.each(about.brackets, also_empty=True):
-            n_valid.append(some.n_valid)
-            each.append(self.resolve(own, replace(some, n_missing=int(about.n_missing[slot]))))
-        about.check(np.array(n_valid))
-        q, ends = np.stack([q for q, _ in each]), join([ends for _, ends in each])
-        ends_are_known = all(
-            side.measure is not None
-            for _, own in each
-            for side in (own.beyond_low, own.beyond_high)
-        )
-        known = KnownBoxes(q, q, about.n_valid, about.n_missing)
-        if not ends_are_known:
+        lanes = find(order, sums)
+        if sums is None:
+            return lanes
+        known, (n_all, moments) = self.known(lanes), sums
+        own = ends(order, np.stack(self.rule.fences(known.lower.T)), self.rule.max_fliers)
+        if own.beyond_low.measure is None or own.beyond_high.measure is None:
             return known
-        n_all, moments = tally.sums_of_slots(n_slots)
-        n_left_out = n_all - about.n_valid - about.n_missing
-        return replace(known, ends=replace(ends, n_left_out=n_left_out, moments=moments))
+        n_left_out = n_all - known.n_valid - known.n_missing
+        return replace(known, ends=replace(own, n_left_out=n_left_out, moments=moments))
 
     @property
     def measures(self) -> Measures:
@@ -178,9 +165,11 @@ class BoxQuestion(LaneQuestion, Question):
     def n_ranges(self) -> int:
         return self.quantiles.n_ranges + 4  # two fences and two extremes
 
-    def bracket(self, cuts: Cuts, most: int | None = None) -> Brackets:
+    def bracket(
+        self, cuts: Cuts, most: int | None = None, keys: SlotKeys | None = None
+    ) -> Brackets:
         room = None if most is None else min(room_of(cuts), most // 4)
-        return bracket_from_cuts(cuts, self.rule, room)
+        return bracket_from_cuts(cuts, self.rule, room, keys=keys)
 
     def keep(self, cuts: Cuts) -> Brackets:
         # The quartiles are uncertain before the second load, and the fences more so.
@@ -190,22 +179,23 @@ class BoxQuestion(LaneQuestion, Question):
         return narrower_box(brackets, cuts, self.rule)
 
     def resolve(self, brackets: Brackets, tally: Tally) -> PartialBox:
-        about, order, q = self.quantiles, None, np.full(len(self.rule.q), np.nan)
+        about, order = self.quantiles, gathered(brackets, tally)
+        q = np.full(len(self.rule.q), np.nan)
+
+        def elements_at(ranks: IntArray) -> NDArray[Any]:
+            return unsigned_zero(order.elements(ranks.ravel())).reshape(ranks.shape)
+
         if isinstance(about, WeightedQuantiles):
-            check_some_weigh(tally)
-            tally = replace(tally, n_left_out=tally.n_left_out + tally.n_idle)
-            tally = tally.in_order()
-            order = gathered(brackets, tally)
-            q = self.q_of(picked(order, about.wanted))[:, 0] if tally.n_valid else q
+            q = self.q_of(picked(order, about.wanted))[:, 0]
         elif tally.n_valid:
-            elements_at = partial(order_statistics, brackets, tally)
             q = about.answer_by(tally.n_valid, tally.n_missing, elements_at).astype(np.float64)
-        return resolve(brackets, tally, self.rule, q, order)
+        own = ends(order, np.stack(self.rule.fences(q[:, None])), self.rule.max_fliers)
+        return q, replace(own, n_left_out=own.n_left_out + tally.n_left_out)
 
     @property
     def third(self) -> ThirdLoad:
         fences = partial(bracket_fences, rule=self.rule)
-        return ThirdLoad("fences", fences, partial(resolve_again, rule=self.rule))
+        return ThirdLoad("fences", fences, partial(completed, rule=self.rule))
 
     def finish(self, resolved: PartialBox, sums: Moments | None) -> Boxes:
         assert sums is not None

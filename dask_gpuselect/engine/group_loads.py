@@ -48,7 +48,7 @@ from dask_gpuselect.maths.coarse import cuts_of_cells, merged_coarsely, narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts
 from dask_gpuselect.maths.labels import codes_among
 from dask_gpuselect.maths.lane_cuts import join
-from dask_gpuselect.maths.ragged import CellTally, Wanted
+from dask_gpuselect.maths.ragged import CellTally, Room, Wanted
 from dask_gpuselect.maths.sizes import pivot_share
 
 logger = logging.getLogger("dask_gpuselect")
@@ -62,14 +62,6 @@ FIRST = 8
 # With weights a guess takes 1.2 ms for each group of a part, which is two loads of 12,000 elements.
 LEAST_OF_GROUP, LEAST_WEIGHED = 1 << 12, 1 << 16
 
-MOST_WHOLE, LEAST_WHOLE = 1 << 10, {"weighted": 1 << 15, "host": 1 << 17, "device": 1 << 21}
-"""Most groups, and their least number of elements on average, that are asked about one by one.
-
-That spares a load, and takes 1.5 ms for each group. A load with weights takes 50 ns an element,
-also on a device. Without, it takes 15 on a CPU, and 4 of a fast disk; on an H200 0.5 of chunks that
-are there, and 0.2 of those of the host.
-"""
-
 OF_CELL = np.dtype(np.int32).itemsize  # bytes of the cell of a candidate, beside the element
 
 
@@ -82,9 +74,7 @@ def loads_of_groups(columns: Columns, request: LaneRequest, plan: LanePlan, toke
     if edges is not None:
         each = [question.of_so_many(last - first) for first, last in itertools.pairwise(edges)]
     n = len(each)
-    room = 0, 0, 0
-    if n == 1:
-        room = _room_of_slots(columns.x, len(plan.parts), weighs=question.weighs)
+    room = _room_of(columns.x, len(plan.parts)) if n == 1 else None
     if plan.cached_bytes:
         first: Any = partial(first_of_groups, question=question)
         about: dict[str, Any] = {"limits": limits(), "board_name": f"group-reports-{token}"}
@@ -122,16 +112,14 @@ def loads_of_groups(columns: Columns, request: LaneRequest, plan: LanePlan, toke
     return columns.known(together(columns, orders, answer, f"{label}-order"))
 
 
-def _room_of_slots(x: DaskArray, n_parts: int, *, weighs: bool) -> tuple[int, int, int]:
-    """Return which groups may be asked about one by one: see `bracket_slots`.
+def _room_of(x: DaskArray, n_parts: int) -> Room:
+    """Return how much may be gathered about groups for all of a question at once.
 
     The task that aggregates holds the candidates, and exact sums of each group in each part.
     """
-    source, limit = Source.of(x), settings.n_bytes("root-limit") // 2
-    most = min(limit // (n_parts * bytes_of_sums(x)), MOST_WHOLE)
-    n_candidates = limit // (source.element_bytes(x.dtype) + OF_CELL)
-    kind = "weighted" if weighs else "device" if source.is_on_device else "host"
-    return most, LEAST_WHOLE[kind], n_candidates
+    limit = settings.n_bytes("root-limit") // 2
+    n_candidates = limit // (Source.of(x).element_bytes(x.dtype) + OF_CELL)
+    return Room(limit // (n_parts * bytes_of_sums(x)), n_candidates)
 
 
 def _joined(parts: Sequence[Named]) -> Named:
@@ -236,7 +224,7 @@ def first_of_groups(
     number: int,
     question: GroupedElements,
     n_parts: int,
-    room: tuple[int, int, int],
+    room: Room | None,
     limits: Limits,
     board_name: str,
 ) -> FirstPartial:
@@ -248,7 +236,7 @@ def first_of_groups(
     if n_groups > MOST_CACHED_GROUPS or cuts.n_valid.sum() < n_groups * least:
         return FirstPartial(named, None, None)
     wanted = question.wanted
-    is_whole = wanted.asks_whole(n_groups, int(cuts.n_valid.sum()) * n_parts, room)
+    is_whole = wanted.asks_whole(n_groups, room)
     keep = partial(_bracket_of_group, wanted=wanted, is_whole=is_whole)
     board_name = f"{board_name}-{is_whole}"
     first = max(min(FIRST, n_parts // FIRST), 2)

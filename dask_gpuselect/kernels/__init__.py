@@ -43,14 +43,13 @@ from dask_gpuselect.kernels.stretches import group_codes, stretches_of_groups
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
-from dask_gpuselect.maths.host_runs import HostRuns, cuts_of_runs, tally_of_runs
+from dask_gpuselect.maths.host_runs import HostRuns, cuts_of_runs, in_slots, tally_of_runs
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ragged import Bracketed, CellTally, Wanted, pivot_counts
 from dask_gpuselect.maths.rulers import Ruler, pivots_inside, ruled_cuts
 from dask_gpuselect.maths.sizes import pivot_count
-from dask_gpuselect.maths.tables import slices_of
 from dask_gpuselect.maths.windows import Frame, WindowOrder
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Strategy
@@ -502,15 +501,9 @@ def _sums_of_stretch(given: Any, dtype: np.dtype[Any], brackets: Brackets) -> Mo
     if not isinstance(given, HostRuns):
         of_runs: Moments = given.moments(brackets.ends)
         return of_runs
-    dtype = given.values.dtype
-    pairs = zip(slices_of(given.n_valid), slices_of(np.diff(brackets.first_end)), strict=True)
-    each = [
-        moments(
-            Accompanied(given.values[own], weights=given.weights[own]), dtype, brackets.ends[near]
-        )
-        for own, near in pairs
-    ]
-    return Moments.joined(each)
+    weighing = backend_for(given.values).weighing
+    sums: Moments = weighing.moments(given.values, given.weights, given.stops)
+    return sums
 
 
 @one_way
@@ -532,8 +525,9 @@ def order_statistics_of_groups(
     tallies: Sequence[CellTally], about: Bracketed, wanted: Wanted
 ) -> Lanes:
     """Find the wanted elements of all groups from their tallies, one lane per group."""
-    in_groups = backend_for(about.brackets.ends).groups.in_groups
-    return wanted.find(CellTally.merge(tallies), about, in_groups)
+    brackets, tally = about.brackets, CellTally.merge(tallies)
+    order = in_slots(tally, about, backend_for(brackets.ends).groups.in_groups)
+    return wanted.find(order, tally.sums_of_slots(brackets.n_slots) if about.is_whole else None)
 
 
 def _in_groups(

@@ -13,7 +13,6 @@ fliers are then order statistics of known ranks, proven by the counts as all oth
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -22,25 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.coarse import narrower
-from dask_gpuselect.maths.cuts import (
-    UNKNOWN,
-    Brackets,
-    Cuts,
-    FloatArray,
-    IntArray,
-    Tally,
-    extremes_of,
-)
+from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray
 from dask_gpuselect.maths.envelope import Envelope, tied_inside
-from dask_gpuselect.maths.exact_sums import ExactSums
-from dask_gpuselect.maths.finish import are_counted, counts_at, order_statistics
-from dask_gpuselect.maths.host_runs import gathered
+from dask_gpuselect.maths.keys import EXACT_UP_TO
 from dask_gpuselect.maths.lane_cuts import ElementOrder
-from dask_gpuselect.maths.lane_ends import LaneEnds, Measure, Outermost
-from dask_gpuselect.maths.ranks import METHODS, Ranks, ranks_of
+from dask_gpuselect.maths.lane_ends import LaneEnds
+from dask_gpuselect.maths.ragged import SlotKeys
+from dask_gpuselect.maths.ranks import METHODS, Ranks, ranks, ranks_of
 from dask_gpuselect.maths.sizes import PILOT_SIGMA, pilot_bracket
 from dask_gpuselect.maths.weight_brackets import WeightEnvelope, no_brackets
-from dask_gpuselect.maths.weight_finish import GatheredRuns
 
 QUARTILES = (0.25, 0.5, 0.75)
 NOTCH = 1.57  # half the width of a notch is this times iqr / sqrt(n) (McGill, Tukey & Larsen 1978)
@@ -73,9 +62,14 @@ class Rule:
         """Quantiles that the box needs: quartiles, and those of the whiskers if given."""
         return QUARTILES + (self.whis if isinstance(self.whis, tuple) else ())
 
-    def ranks(self, n: int) -> Ranks:
-        """Find the ranks from which the quantiles `q` of n elements are interpolated."""
-        return ranks_of(self.q, METHODS[self.method], n)
+    def ranks(self, n: int | IntArray) -> Ranks:
+        """Find the ranks from which the quantiles `q` of n elements are interpolated.
+
+        Those of several numbers are in columns.
+        """
+        if isinstance(n, int):
+            return ranks_of(self.q, METHODS[self.method], n)
+        return ranks(n, np.array(self.q)[:, None], self.method)
 
     def fences(self, q: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Compute the fences, beyond which elements are fliers, from the quantiles `Rule.q`.
@@ -130,17 +124,18 @@ def bracket_box(
     room: int,
     made_of: tuple[IntArray, IntArray] | None = None,
     most_beyond: float | None = None,
+    keys: SlotKeys | None = None,
 ) -> Brackets:
-    """Choose the cells whose elements are gathered for a box.
+    """Choose the cells whose elements are gathered for a box, or for that of each of many slots.
 
     They hold the quartiles and fliers, and the whiskers unless too much lies near a fence.
 
     Parameters
     ----------
     envelope : Envelope
-        Bounds for at least one element.
+        Bounds for at least one element. Where there are slots, for all of them in one order.
     rule : Rule
-    lo, hi : ndarray of int64, shape (n_q,)
+    lo, hi : ndarray of int64, shape (n_q,), or (n_q, S) for S slots that have elements
         Positions in the envelope between which the quantiles `rule.q` lie:
         see `Envelope.positions`.
     tied : ndarray of int64
@@ -154,44 +149,87 @@ def bracket_box(
     most_beyond : float, optional
         If there are at most so many elements beyond a fence, all of them are gathered. Default: a
         part of the room.
+    keys : SlotKeys, optional
+        Keys of the values of slots. None if there is one slot.
 
     Returns
     -------
     Brackets
     """
-    values, size = envelope.values, len(envelope.values)
-    low, high = rule.fence_bounds(*_known_range(values, lo, hi))
+    values, n_q = envelope.values, len(rule.q)
+    first, stop = edges = edges_of(values, keys)
+    known = _known_range(values, keys, lo.reshape(n_q, -1), hi.reshape(n_q, -1), edges)
     # The cell of a fence includes the nearest element on its inner side, which is the next value of
     # the envelope at the latest.
-    low_cells = _first_from(values, low[0]) - 1, min(_first_from(values, low[1]), size)
-    high_cells = _last_to(values, high[0]), _last_to(values, high[1]) + 1
-    k = min(max(rule.max_fliers, 1), envelope.most)
+    low, high = _positions(values, keys, edges, np.array(rule.fence_bounds(*known)))
+    low_cells = low[0] - 1, np.minimum(low[1], stop)
+    high_cells = high[0], high[1] + 1
+    before, upto = envelope.least_upto(first - 1), envelope.most_below(stop)
+    k = np.minimum(max(rule.max_fliers, 1), upto - before)
     # The most extreme elements are wanted only as far inwards as a fence can be.
     extremes = (
-        (-1, min(envelope.lowest(k), low_cells[1])),
-        (max(envelope.highest(k), high_cells[0]), size),
+        (first - 1, np.minimum(envelope.lower.searchsorted(before + k), low_cells[1])),
+        (np.maximum(envelope.below.searchsorted(upto - k, "right") - 1, high_cells[0]), stop),
     )
-    lo, hi = (lo, hi) if made_of is None else made_of
     # Gather everything beyond a fence if that is little: then elements are compared with fewer
     # ends.
     most_beyond = room * LITTLE if most_beyond is None else most_beyond
-    beyond = ((-1, low_cells[1]), (high_cells[0], size))
+    beyond = (first - 1, low_cells[1]), (high_cells[0], stop)
     spared = [values[:0], values[:0]]
-    cells = []
+    cells = [(lo.ravel(), hi.ravel()) if made_of is None else made_of]
     for side, (begin, end) in enumerate((low_cells, high_cells)):
-        if envelope.most_between(*beyond[side]) <= most_beyond:
-            cells.append(beyond[side])
-            continue
-        cells.append(extremes[side])
-        if end - begin > 1 and envelope.most_between(begin, end) > room:
-            spared[side] = values[max(begin, 0) : end + 1]
-        else:
-            cells.append((begin, end))
-    begins, ends = np.array(cells, np.int64).T
-    lo, hi = np.concatenate([lo, begins]), np.concatenate([hi, ends])
-    is_inside = ((tied[:, None] > lo) & (tied[:, None] < hi)).any(axis=1)
+        outside, near = (
+            envelope.most_below(last) - envelope.least_upto(start)
+            for start, last in (beyond[side], (begin, end))
+        )
+        is_much = outside > most_beyond
+        is_spared = is_much & (end - begin > 1) & (near > room)
+        takes = (
+            (beyond[side], ~is_much),
+            (extremes[side], is_much),
+            ((begin, end), is_much & ~is_spared),
+        )
+        cells += [(start[some], last[some]) for (start, last), some in takes]
+        if keys is None and is_spared[0]:
+            spared[side] = values[max(int(begin[0]), 0) : int(end[0]) + 1]
+    lo, hi = map(np.concatenate, zip(*cells, strict=True))
+    # More brackets have begun before a value inside one than have ended up to it.
+    is_inside = np.sort(lo).searchsorted(tied) > np.sort(hi).searchsorted(tied, "right")
     brackets = Brackets.covering(values, lo, hi, counted=tied[is_inside])
     return replace(brackets, spared=tuple(spared) if any(map(len, spared)) else None)
+
+
+Edges = tuple[IntArray, IntArray]
+"""Positions of the first value of each slot that has any, and behind its last."""
+
+
+def edges_of(values: NDArray[Any], keys: SlotKeys | None) -> Edges:
+    """Find where the ascending values, or keys, of each slot are."""
+    if keys is None:
+        return np.zeros(1, np.int64), np.array([len(values)])
+    first = np.flatnonzero(np.diff(keys.slots(values), prepend=np.int64(-1)))
+    return first, np.append(first[1:], len(values))
+
+
+def _positions(
+    values: NDArray[Any], keys: SlotKeys | None, edges: Edges, bounds: FloatArray
+) -> IntArray:
+    """Find the first value of each slot from its lower bound, and the last to its upper one.
+
+    In the shape of the bounds, ``(2, ..., S)``. Where there is none, it is a position beyond the
+    slot.
+    """
+    first, stop = edges
+    dtype = values.dtype if keys is None else keys.dtype
+    (lowest, highest), is_none = values_inside(bounds, dtype)
+    if keys is None:
+        found = [values.searchsorted(lowest), values.searchsorted(highest, "right")]
+    else:
+        slots = keys.slots(values[first])
+        wanted = keys.behind(slots, lowest, upto=False), keys.behind(slots, highest, upto=True)
+        found = [values.searchsorted(each) for each in wanted]
+    lower, upper = np.where(is_none[0], stop, found[0]), np.where(is_none[1], first, found[1])
+    return np.stack([lower, upper - 1])
 
 
 # Elements that may be gathered near a fence, for each pivot. Of 1e7 normal float64 in 10 chunks
@@ -207,29 +245,42 @@ def room_of(cuts: Cuts) -> int:
 
 
 def bracket_from_cuts(
-    cuts: Cuts, rule: Rule, room: int | None = None, most_beyond: float | None = None
+    cuts: Cuts,
+    rule: Rule,
+    room: int | None = None,
+    most_beyond: float | None = None,
+    keys: SlotKeys | None = None,
 ) -> Brackets:
     """Choose the cells whose elements are gathered for a box, from the cuts of all chunks.
 
     Up to `room` elements may be gathered near a fence; by default as `room_of` says.
-    `most_beyond` is as for `bracket_box`.
+    `most_beyond` and `keys` are as for `bracket_box`; if there are slots, pivots are `keys`.
     """
     if not cuts.n_valid.any():
         return no_brackets(cuts, rule.method if cuts.weighs else "")
     weights = WeightEnvelope.of(cuts) if cuts.weighs else None
     if weights is None:
         envelope = Envelope.of(cuts)
-        wanted = rule.ranks(envelope.least)
-        q_lo, q_hi = lo, hi = envelope.positions(wanted.lower, wanted.upper)
+        n: Any = envelope.least
+        before: Any = 0
+        if keys is not None:
+            first, stop = edges_of(envelope.values, keys)
+            before = envelope.least_upto(first - 1)
+            n = envelope.most_below(stop) - before
+        wanted = rule.ranks(n)
+        lo, hi = envelope.positions(wanted.lower + before, wanted.upper + before)
+        q_lo, q_hi, lo, hi = lo, hi, lo.ravel(), hi.ravel()
         tied = tied_inside(envelope, lo, hi)
     else:
         envelope = weights.counts
         lo, hi = weights.positions(rule.q, rule.method)
         # A quantile is between the first and the last element from which it is computed.
-        q_lo, q_hi = lo.reshape(len(rule.q), -1)[:, 0], hi.reshape(len(rule.q), -1)[:, -1]
+        shape = len(rule.q), -1, 1 + (rule.method == "linear")
+        q_lo, q_hi = lo.reshape(shape)[..., 0], hi.reshape(shape)[..., -1]
         tied = weights.tied_inside(lo, hi)
     room = room_of(cuts) if room is None else room
-    brackets = bracket_box(envelope, rule, q_lo, q_hi, tied, room, (lo, hi), most_beyond)
+    about = tied, room, (lo, hi), most_beyond, keys
+    brackets = bracket_box(envelope, rule, q_lo, q_hi, *about)
     return weights.with_sums(brackets, lo, hi, rule.method) if weights else brackets
 
 
@@ -413,95 +464,7 @@ def _reach(places: IntArray, size: int) -> IntArray:
     return np.ceil(reach).astype(np.int64)
 
 
-def bracket_fences(brackets: Brackets, box: PartialBox, *, rule: Rule) -> Brackets | None:
-    """Bracket the fences, now known, among the spared values; None if the box is complete."""
-    q, ends = box
-    is_open = [each.measure is None for each in (ends.beyond_low, ends.beyond_high)]
-    if not any(is_open):
-        return None
-    pairs = zip(brackets.spared, is_open, strict=True)
-    low, high = (each if is_one else each[:0] for each, is_one in pairs)
-    values = np.unique(np.concatenate([low, high]))
-    low_fence, high_fence = map(float, rule.fences(q))
-    cells = []
-    if len(low):
-        first = _first_from(values, low_fence)
-        cells.append((first - 1, first))
-    if len(high):
-        last = _last_to(values, high_fence)
-        cells.append((last, last + 1))
-    lo, hi = np.array(cells, np.int64).T
-    return Brackets.covering(values, lo, hi, counted=lo[:0])
-
-
-def _known_range(
-    values: NDArray[Any], lo: IntArray, hi: IntArray
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Compute bounds of quantiles that are interpolated between elements in cells (lo, hi]."""
-    size = len(values)
-    least = np.where(lo < 0, -np.inf, values[np.maximum(lo, 0)].astype(np.float64))
-    most = np.where(hi >= size, np.inf, values[np.minimum(hi, size - 1)].astype(np.float64))
-    with np.errstate(over="ignore"):  # the next number after the largest is inf
-        # Interpolation may round to a number beyond both of its neighbours.
-        return np.nextafter(least, -np.inf), np.nextafter(most, np.inf)
-
-
-def _first_from(values: NDArray[Any], fence: float) -> int:
-    """Find the position of the first of ascending values that is not below a fence."""
-    wanted = smallest_from(fence, values.dtype)
-    return len(values) if wanted is None else int(np.searchsorted(values, wanted, side="left"))
-
-
-def _last_to(values: NDArray[Any], fence: float) -> int:
-    """Find the position of the last of ascending values that is not above a fence, or -1."""
-    wanted = largest_to(fence, values.dtype)
-    return -1 if wanted is None else int(np.searchsorted(values, wanted, side="right")) - 1
-
-
-def smallest_from(fence: float, dtype: np.dtype[Any]) -> Any:
-    """Find the smallest value of a dtype that as float64 is not below a fence, if there is one."""
-    if math.isnan(fence):
-        return None
-    if dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            value = dtype.type(fence)
-        return value if float(value) >= fence else np.nextafter(value, dtype.type(np.inf))
-    info = np.iinfo(dtype)
-    if float(info.max) < fence:
-        return None
-    return dtype.type(_first_integer(fence, info) if float(info.min) < fence else info.min)
-
-
-def largest_to(fence: float, dtype: np.dtype[Any]) -> Any:
-    """Find the largest value of a dtype that as float64 is not above a fence, if there is one."""
-    if math.isnan(fence):
-        return None
-    if dtype.kind == "f":
-        return -smallest_from(-fence, dtype)
-    info = np.iinfo(dtype)
-    if float(info.min) > fence:
-        return None
-    if float(info.max) <= fence:
-        return dtype.type(info.max)
-    return dtype.type(_first_integer(math.nextafter(fence, math.inf), info) - 1)
-
-
-def _first_integer(fence: float, info: Any) -> int:
-    """Find the first integer of a dtype that as float64 is not below a fence, by bisection.
-
-    At least one integer of the dtype must be below the fence.
-    """
-    first, last = info.min, info.max  # always: `first` is below the fence, and `last` is not
-    while last - first > 1:
-        middle = (first + last) // 2
-        first, last = (middle, last) if float(middle) < fence else (first, middle)
-    return int(last)
-
-
-# --- The box from what was gathered ---------------------------------------------------------------
-
-
-PartialBox = tuple[NDArray[np.float64], LaneEnds]
+PartialBox = tuple[FloatArray, LaneEnds]
 """Quantiles `Rule.q` of all elements, and their ends as those of one lane, without moments.
 
 The measure beyond a fence is None while the elements near it were not gathered. Until then the most
@@ -509,187 +472,92 @@ extreme elements of that side are listed, wherever the fence is.
 """
 
 
+def bracket_fences(brackets: Brackets, box: PartialBox, *, rule: Rule) -> Brackets | None:
+    """Bracket the fences, now known, among the spared values; None if the box is complete."""
+    q, ends = box
+    is_open = [each.measure is None for each in (ends.beyond_low, ends.beyond_high)]
+    if not any(is_open):
+        return None
+    spared = [
+        each[: len(each) * is_one] for each, is_one in zip(brackets.spared, is_open, strict=True)
+    ]
+    values = np.unique(np.concatenate(spared))
+    first, last = _positions(
+        values, None, edges_of(values, None), np.stack(rule.fences(q[:, None]))
+    )
+    some = [i for i in range(2) if len(spared[i])]
+    lo, hi = np.concatenate([first - 1, last])[some], np.concatenate([first, last + 1])[some]
+    return Brackets.covering(values, lo, hi, counted=lo[:0])
+
+
+def _known_range(
+    values: NDArray[Any], keys: SlotKeys | None, lo: IntArray, hi: IntArray, edges: Edges
+) -> tuple[FloatArray, FloatArray]:
+    """Compute bounds of quantiles that are interpolated between elements in cells (lo, hi].
+
+    Shapes are ``(n_q, S)`` for S slots.
+    """
+    first, stop = edges
+    least, most = (
+        values[each] if keys is None else keys.values(values[each])
+        for each in (np.maximum(lo, first), np.minimum(hi, stop - 1))
+    )
+    with np.errstate(over="ignore"):  # the next number after the largest is inf
+        # Interpolation may round to a number beyond both of its neighbours.
+        return (
+            np.nextafter(np.where(lo < first, -np.inf, least.astype(np.float64)), -np.inf),
+            np.nextafter(np.where(hi >= stop, np.inf, most.astype(np.float64)), np.inf),
+        )
+
+
+def values_inside(
+    bounds: FloatArray, dtype: np.dtype[Any]
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Find the smallest value of a dtype from each lower bound and the largest to each upper one.
+
+    They are compared as float64. The first axis has lower and upper bounds. Also return a mask of
+    the bounds that have no such value, as NaN.
+    """
+    is_nan = np.isnan(bounds)
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            values = bounds.astype(dtype)
+            low, high = values
+            own = values.astype(np.float64)
+            low = np.where(own[0] < bounds[0], np.nextafter(low, dtype.type(np.inf)), low)
+            high = np.where(own[1] > bounds[1], np.nextafter(high, dtype.type(-np.inf)), high)
+        return np.where(is_nan, dtype.type(0), np.stack([low, high])), is_nan
+    info = np.iinfo(dtype)
+    first, last = float(info.min), float(info.max)
+    is_none = is_nan | np.stack([bounds[0] > last, bounds[1] < first])
+    whole = np.where(is_nan, 0, np.stack([np.ceil(bounds[0]), np.floor(bounds[1])]))
+    is_exact = np.abs(whole) <= EXACT_UP_TO
+    values = np.where(is_exact | (dtype.itemsize < 8), whole, 0).clip(first, last).astype(dtype)
+    # Integers of more than 53 bits are rounded to float64.
+    for side, *place in np.argwhere(~is_exact & ~is_none & (dtype.itemsize == 8)).tolist():
+        at = side, *place
+        bound = float(bounds[at])
+        if side == 0:
+            values[at] = _first_integer(bound, info)
+        elif bound >= last:
+            values[at] = info.max
+        else:
+            values[at] = _first_integer(math.nextafter(bound, math.inf), info) - 1
+    return values, is_none
+
+
+def _first_integer(fence: float, info: Any) -> int:
+    """Find the first integer of a dtype that as float64 is not below a fence, by bisection."""
+    first, last = info.min - 1, info.max  # always: `first` is below the fence, and `last` is not
+    while last - first > 1:
+        middle = (first + last) // 2
+        first, last = (middle, last) if float(middle) < fence else (first, middle)
+    return int(last)
+
+
 def first_ranks(rule: Rule, n: int) -> IntArray:
     """Return distinct ranks that are known to be wanted: for quantiles, and of the last fliers."""
     if n == 0:
         return np.empty(0, np.int64)
-    wanted, k = rule.ranks(n), _most_listed(rule, n)
+    wanted, k = rule.ranks(n), min(max(rule.max_fliers, 1), n)
     return np.unique(np.concatenate([wanted.lower, wanted.upper, [k - 1, n - k]]))
-
-
-def _most_listed(rule: Rule, n: int) -> int:
-    """Return how many of the most extreme of n elements are listed on each side, at least one."""
-    return min(max(rule.max_fliers, 1), n)
-
-
-def resolve(
-    brackets: Brackets,
-    tally: Tally,
-    rule: Rule,
-    q: NDArray[np.float64],
-    order: GatheredRuns | None = None,
-) -> PartialBox:
-    """Find the fliers and whiskers for quantiles `Rule.q`, as far as they were gathered.
-
-    `order` is given if the elements have weights. Raises `ChunksChangedError` if the brackets do
-    not hold what they should.
-    """
-    n, most, dtype = tally.n_valid, _most_listed(rule, tally.n_valid), tally.candidates.dtype
-    numbers, fences = _numbers_beyond(brackets, tally, rule, q)
-    n_low, n_high = (most if each is None else min(max(each, 1), most) for each in numbers)
-    ranks = np.concatenate([np.arange(n_low), np.arange(n - 1, n - 1 - n_high, -1)])
-    elements, inside = _with_whiskers(brackets, tally, fences, numbers, ranks)
-    low, high = elements[:n_low], elements[n_low:]
-    counts = [_one(each) for each in (n, tally.n_missing, tally.n_left_out)]
-    nothing = extremes_of(dtype)[::-1]
-    extremes = (low[:1], high[:1]) if n else np.zeros((2, 1), dtype)
-    nearest = (
-        _one(none if each is None else each, dtype)
-        for each, none in zip(inside, nothing, strict=True)
-    )
-    sides = [Outermost(UNKNOWN, _one(len(e)), e, np.ones(len(e), np.int64)) for e in (low, high)]
-    sides = _with_fliers(tally, sides, numbers, rule, order)
-    measure = tally.weight if tally.weighs else counts[0]
-    columns: list[Any] = [*counts, measure, *extremes, *nearest, *sides, UNKNOWN]
-    return q, LaneEnds(*columns)
-
-
-def _one(value: Any, dtype: Any = np.int64) -> NDArray[Any]:
-    return np.array([value], dtype)
-
-
-def _with_fliers(
-    tally: Tally,
-    sides: Sequence[Outermost],
-    numbers: Sequence[int | None],
-    rule: Rule,
-    order: GatheredRuns | None,
-) -> list[Outermost]:
-    """Measure the elements beyond each fence, and list fliers, where their number is known."""
-    measures: Sequence[Measure] = [_one(each or 0) for each in numbers]
-    if order is not None:
-        sides, measures = _weighed(order, tally, sides, numbers)
-    listed = []
-    for side, measure, number in zip(sides, measures, numbers, strict=True):
-        most = min(number or 0, rule.max_fliers)
-        # Without weights each element is a value of its own.
-        takes: Any = slice(most) if order is None else side.counts.cumsum() - side.counts < most
-        elements, counts = side.elements[takes], side.counts[takes]
-        weights = None if side.weights is None else side.weights[takes]
-        some = Outermost(measure, _one(len(elements)), elements, counts, weights)
-        listed.append(side if number is None else some)
-    return listed
-
-
-def _weighed(
-    order: GatheredRuns,
-    tally: Tally,
-    sides: Sequence[Outermost],
-    numbers: Sequence[int | None],
-) -> tuple[Sequence[Outermost], Sequence[ExactSums]]:
-    """Weigh what is beyond the fences, and the distinct values of both sides if not done yet."""
-    n, is_new = tally.n_valid, sides[0].weights is None
-    ends = np.array([numbers[0] or 0, n - (numbers[1] or 0)])
-    sums = order.weights_before(ends)
-    measures = sums[:1], tally.weight - sums[1:]
-    if not is_new:
-        return sides, measures
-    (low, n_low), (high, n_high) = (_distinct(each.elements) for each in sides)
-    k, n_behind = len(low), n - n_high.cumsum()
-    starts = np.concatenate([n_low.cumsum() - n_low, n_behind])
-    stops = starts + np.concatenate([n_low, n_high])
-    if k:  # further elements may equal the last value of a side
-        last = np.array([low[-1], high[-1]])
-        (_, starts[-1]), (stops[k - 1], _) = counts_at(order.brackets, tally, last)
-    weights = _weights_between(order, starts, stops)
-    of_low, of_high = (low, n_low, weights[:k]), (high, n_high, weights[k:])
-    return [Outermost(UNKNOWN, _one(len(each[0])), *each) for each in (of_low, of_high)], measures
-
-
-def _distinct(elements: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
-    """Return the distinct values of sorted elements, and how often each occurs."""
-    is_first = np.ones(len(elements) + 1, np.bool_)
-    is_first[1:-1] = elements[1:] != elements[:-1]
-    edges = np.flatnonzero(is_first)
-    return elements[edges[:-1]], edges[1:] - edges[:-1]
-
-
-# Digits of the sums that are made together, of few places if weights are far apart: the digits of
-# 2,000 sums of weights of all magnitudes take a megabyte.
-DIGITS = 1 << 15
-
-
-def _weights_between(order: GatheredRuns, starts: IntArray, stops: IntArray) -> FloatArray:
-    """Sum the weights between pairs of places, rounded once."""
-    sums = order.weights_at(starts)
-    # Few extremes are equal, so most of these sums are the weight of one element.
-    some = np.flatnonzero((stops - starts > 1) | np.isnan(sums))
-    most = max(DIGITS // max(2 * len(order.before.in_digits().digits), 1), 1)
-    for i in range(0, len(some), most):
-        own = some[i : i + most]
-        before = order.weights_before(np.concatenate([starts[own], stops[own]]))
-        sums[own] = (before[len(own) :] - before[: len(own)]).rounded()
-    return sums
-
-
-def _numbers_beyond(
-    brackets: Brackets, tally: Tally, rule: Rule, q: NDArray[np.float64]
-) -> tuple[list[int | None], tuple[float, ...]]:
-    """Count the elements beyond each fence, and return the fences.
-
-    A number is None if the elements near the fence were not gathered.
-    """
-    n, dtype, fences = tally.n_valid, brackets.ends.dtype, tuple(map(float, rule.fences(q)))
-    inner = smallest_from(fences[0], dtype), largest_to(fences[1], dtype)
-    values = np.array(sorted({each for each in inner if each is not None}), dtype)
-    is_known = are_counted(brackets, tally, values)
-    below, upto = counts_at(brackets, tally, values)
-    numbers: list[int | None] = []
-    for fence, value, beyond in zip(fences, inner, (below, n - upto), strict=True):
-        if value is None:  # nothing is beyond NaN, and otherwise everything is
-            numbers.append(0 if math.isnan(fence) else n)
-        else:
-            place = values.searchsorted(value)
-            numbers.append(int(beyond[place]) if is_known[place] else None)
-    return numbers, fences
-
-
-def _with_whiskers(
-    brackets: Brackets,
-    tally: Tally,
-    fences: Sequence[float],
-    numbers: Sequence[int | None],
-    ranks: IntArray,
-) -> tuple[NDArray[Any], tuple[Any, Any]]:
-    """Find the elements of some ranks, and the nearest elements inside fences.
-
-    These are None where the number of elements beyond the fence is, or if there are none.
-    """
-    n = tally.n_valid
-    has = [
-        number is not None and number < n and not math.isnan(fence)
-        for number, fence in zip(numbers, fences, strict=True)
-    ]
-    inner = [number or 0 for number in numbers]
-    own = np.array([inner[0], n - 1 - inner[1]])[has]
-    elements = order_statistics(brackets, tally, np.concatenate([ranks, own]))
-    nearest = iter(elements[len(ranks) :])
-    low, high = (next(nearest) if each else None for each in has)
-    return elements[: len(ranks)], (low, high)
-
-
-def resolve_again(box: PartialBox, brackets: Brackets, tally: Tally, *, rule: Rule) -> PartialBox:
-    """Complete a box after the third load, which gathers the elements near its fences."""
-    q, ends = box
-    sides = ends.beyond_low, ends.beyond_high
-    found, fences = _numbers_beyond(brackets, tally, rule, q)
-    # Elements near a fence that was known before are not gathered.
-    numbers = [n if side.measure is None else None for side, n in zip(sides, found, strict=True)]
-    _, inside = _with_whiskers(brackets, tally, fences, numbers, np.empty(0, np.int64))
-    nearest = zip(("low", "high"), inside, strict=True)
-    new: dict[str, Any]
-    new = {name: _one(each, ends.low.dtype) for name, each in nearest if each is not None}
-    tally = tally.in_order() if tally.weighs else tally
-    order = gathered(brackets, tally) if tally.weighs else None
-    low, high = _with_fliers(tally, sides, numbers, rule, order)
-    return q, replace(ends, **new, beyond_low=low, beyond_high=high)

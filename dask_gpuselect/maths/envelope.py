@@ -288,13 +288,14 @@ class Envelope:
         lo = np.searchsorted(self.upper, first, side="right") - 1
         return lo, np.searchsorted(self.lower, last + 1, side="left")
 
-    def lowest(self, k: int) -> int:
-        """Find the position of the first value with surely k elements below or at it, or K."""
-        return int(np.searchsorted(self.lower, k, side="left"))
+    def least_upto(self, positions: IntArray) -> IntArray:
+        """Bound from below the number of elements up to the values at positions; 0 at -1."""
+        return np.where(positions < 0, 0, self.lower[np.maximum(positions, 0)])
 
-    def highest(self, k: int) -> int:
-        """Find the position of the last value with surely k elements above or at it, or -1."""
-        return int(np.searchsorted(self.below, self.most - k, side="right")) - 1
+    def most_below(self, positions: IntArray) -> IntArray:
+        """Bound from above the number of elements below the values at positions; of all at K."""
+        is_end, last = positions == len(self.values), len(self.values) - 1
+        return np.where(is_end, self.most, self.below[np.minimum(positions, last)])
 
     def most_between(self, lo: int, hi: int) -> int:
         """Bound from above how many elements lie between two values, both excluded.

@@ -6,7 +6,7 @@ A run is a slot. Its elements may be those of a few chunks, or candidates.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Self
@@ -14,11 +14,21 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally, covered, totals
+from dask_gpuselect.maths.candidates import Candidates
+from dask_gpuselect.maths.cuts import (
+    UNKNOWN,
+    Brackets,
+    Cuts,
+    FloatArray,
+    IntArray,
+    Tally,
+    covered,
+    totals,
+)
 from dask_gpuselect.maths.exact_sums import DIGIT, LEAST, ExactSums, Wholes
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.lane_weights import WantedQuantiles, picked
-from dask_gpuselect.maths.ragged import Bracketed, CellTally, Wanted
+from dask_gpuselect.maths.ragged import Bracketed, CellTally, Sums, Wanted
 from dask_gpuselect.maths.tables import ahead, bisected
 from dask_gpuselect.maths.weight_brackets import find_weighted_brackets
 from dask_gpuselect.maths.weight_finish import GatheredRuns, OrderedRuns, lost
@@ -40,18 +50,20 @@ FAR = 2.0**128
 
 @dataclass(frozen=True, eq=False)
 class HostRuns(OrderedRuns):
-    """Runs of elements with weights, on the host.
+    """Runs of elements on the host.
 
     Parameters
     ----------
     values, weights : ndarray, shape (n,)
-        Elements of weight above 0 in order, and their weights as float64 or int64.
+        Elements in order, and their weights as float64 or int64, above 0; None without weights.
     """
 
     values: NDArray[Any]
     weights: NDArray[Any]
 
-    has_weights = True
+    @property
+    def has_weights(self) -> bool:
+        return self.weights is not None
 
     @classmethod
     def of(
@@ -187,6 +199,27 @@ class HostRuns(OrderedRuns):
         return sums[last] - sums[first]
 
 
+@dataclass(frozen=True, eq=False)
+class CandidateRuns(HostRuns):
+    """Runs of elements without weights that ascend from run to run, in any order, anywhere.
+
+    Parameters
+    ----------
+    candidates : Candidates
+    """
+
+    candidates: Candidates
+
+    def find(self, run: IntArray, values: NDArray[Any], upto: NDArray[np.bool_]) -> IntArray:
+        if not len(values):
+            return run
+        distinct, place = np.unique(values, return_inverse=True)
+        return np.stack(self.candidates.counts(distinct))[upto.astype(np.int64), place]
+
+    def elements(self, places: IntArray) -> NDArray[Any]:
+        return self.candidates.elements_at(places)
+
+
 # --- Measures of runs -----------------------------------------------------------------------------
 
 
@@ -265,47 +298,76 @@ def tally_of_runs(runs: OrderedRuns, brackets: Brackets) -> CellTally:
 
 
 def gathered(brackets: Brackets, tally: Tally) -> GatheredRuns:
-    """Put the elements of a single slot in order, from its tally."""
+    """Put the elements of a single slot in order, from its tally.
+
+    Raises
+    ------
+    ChunksChangedError
+        If the tally has other candidates than it counted.
+    """
     found = GatheredRuns.of_tally(brackets, tally)
     n = found.counts[:, 0] * brackets.wanted
     if n.sum() != len(tally.candidates):
         raise lost()
-    values, weights = tally.in_order().columns()
-    return replace(found, runs=HostRuns(values.dtype, n, 0 * n, 0 * n, 0 * n, values, weights))
+    dtype, none = tally.candidates.dtype, np.zeros_like(n)
+    numbers = n, none, none, none
+    if not tally.weighs:
+        runs: HostRuns = CandidateRuns(dtype, *numbers, UNKNOWN, UNKNOWN, tally.candidates)
+    else:
+        values, weights = tally.in_order().columns()
+        runs = HostRuns(dtype, *numbers, values, weights)
+    return replace(found, runs=runs)
+
+
+InGroups = Callable[[Sequence[tuple[Any, Any]], int], tuple[NDArray[Any], IntArray, IntArray]]
+"""Function that sorts elements by group and value, from pairs of elements and group numbers.
+
+Its other argument is the number of groups; `reference.groups.in_groups` describes it.
+"""
+
+
+def in_slots(tally: CellTally, about: Bracketed, by: InGroups) -> GatheredRuns:
+    """Put the elements of all slots in order, from the tally of all parts.
+
+    Raises
+    ------
+    ChunksChangedError
+        If a slot has another number of elements than by the cuts, or other candidates than counted.
+    """
+    brackets, n_slots = about.brackets, about.brackets.n_slots
+    n_cells = len(brackets.wanted)
+    counts, n_missing, none = tally.counts(n_cells), about.n_missing, np.zeros(n_slots, np.int64)
+    if not tally.weighs:
+        ordered, n, _ = by([(tally.candidates, tally.of_cells)], n_cells)
+        no_cells = np.zeros_like(n)
+        runs = HostRuns(ordered.dtype, n, no_cells, no_cells, no_cells, ordered, UNKNOWN)
+        found = GatheredRuns(brackets, counts, UNKNOWN, UNKNOWN, n_missing, none, runs)
+    else:
+        found = GatheredRuns(
+            brackets,
+            counts,
+            tally.sums(n_cells).running(),
+            tally.squares.at_places(tally.slots, n_slots),
+            n_missing,
+            totals(tally.slots, tally.n_idle, n_slots),
+            HostRuns.of(tally.candidates, tally.weights, tally.of_cells, n_cells),
+            None if tally.products is None else tally.products.at_places(tally.cells, n_cells),
+        )
+    about.check(found.n_valid)
+    if not np.array_equal(found.runs.n_valid, counts[:, 0] * brackets.wanted):
+        raise lost()
+    return found
 
 
 def wanted_by_weight(wanted: WantedQuantiles) -> Wanted:
     """Want weighted quantiles of every slot."""
-    ranges = partial(_ranges_by_weight, wanted)
-    return Wanted(ranges, partial(order_statistics_by_weight, wanted), weighs=True)
+    ranges, find = partial(_ranges_by_weight, wanted), partial(_picked, wanted)
+    return Wanted(ranges, find, weighs=True)
 
 
 def _ranges_by_weight(wanted: WantedQuantiles, cuts: Cuts, n_valid: IntArray) -> Brackets:
     return find_weighted_brackets(cuts, wanted.q, wanted.method)
 
 
-def order_statistics_by_weight(
-    wanted: WantedQuantiles, tally: CellTally, about: Bracketed, by: Any = None
-) -> Lanes:
-    """Find the weighted quantiles of every slot from the tally of all parts, a lane for each.
-
-    Raises
-    ------
-    ChunksChangedError
-        If they lie outside their brackets, or if a slot has another number of elements than by the
-        cuts.
-    """
-    brackets = about.brackets
-    n_cells, n_slots = len(brackets.wanted), brackets.n_slots
-    found = GatheredRuns(
-        brackets,
-        tally.counts(n_cells),
-        tally.sums(n_cells).running(),
-        tally.squares.at_places(tally.slots, n_slots),
-        about.n_missing,
-        totals(tally.slots, tally.n_idle, n_slots),
-        HostRuns.of(tally.candidates, tally.weights, tally.of_cells, n_cells),
-        None if tally.products is None else tally.products.at_places(tally.cells, n_cells),
-    )
-    about.check(found.n_valid)
-    return picked(found, wanted)
+def _picked(wanted: WantedQuantiles, order: GatheredRuns, sums: Sums | None) -> Lanes:
+    return picked(order, wanted)

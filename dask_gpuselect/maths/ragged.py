@@ -6,8 +6,6 @@ part of the data, are like those of a chunk. So brackets, proofs and candidates 
 large array (`envelope`, `finish`), whatever the number of slots. A group of elements is such a
 slot.
 
-A few large slots are treated one by one where this is shorter, each as an array of its own.
-
 Plain NumPy on the host.
 """
 
@@ -17,12 +15,12 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.candidates import Candidates
+from dask_gpuselect.maths.candidates import SIDES, Candidates
 from dask_gpuselect.maths.cuts import (
     ADVICE,
     NO_SUMS,
@@ -38,16 +36,11 @@ from dask_gpuselect.maths.cuts import (
 )
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.exact_sums import ExactSums
-from dask_gpuselect.maths.finish import order_statistics
+from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.keys import from_keys, to_keys
-from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
+from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, ranks_of_each
 from dask_gpuselect.maths.moments import Moments
-
-InGroups = Callable[[Sequence[tuple[Any, Any]], int], tuple[NDArray[Any], IntArray, IntArray]]
-"""Function that sorts elements by group and value, from pairs of elements and group numbers.
-
-Its other argument is the number of groups; `reference.groups.in_groups` describes it.
-"""
+from dask_gpuselect.maths.weight_finish import GatheredRuns, OrderedRuns
 
 # Runs of up to so many elements have all of them as pivots: fewer pivots would save little.
 FEW = 4
@@ -215,14 +208,7 @@ class CellTally(Joined):
         equal: ExactSums = self.weight_equal.at_places(cells + 1, 2 * n_cells)
         return inside + equal
 
-    def in_one_order(self, n_cells: int, by: InGroups) -> Tally:
-        """Return the tally of all slots as one array, with candidates sorted by cell and value."""
-        ordered, *_ = by([(self.candidates, self.of_cells)], n_cells)
-        return tally_of_cells(self.counts(n_cells), Candidates(ordered, is_ordered=True))
-
-    def each(
-        self, brackets: Brackets, *, also_empty: bool = False
-    ) -> Iterator[tuple[int, Brackets, Tally]]:
+    def each(self, brackets: Brackets) -> Iterator[tuple[int, Brackets, Tally]]:
         """Yield the number of each slot that has elements, its own brackets and its own tally."""
         edges, n_cells = brackets.first_cell, len(brackets.wanted)
         counts, about = self.counts(n_cells), self._about_slots(brackets)
@@ -234,7 +220,7 @@ class CellTally(Joined):
             own = counts[edges[slot] : edges[slot + 1]]
             candidates = Candidates(self.candidates[places])
             tally = tally_of_cells(own, candidates, **about(slot, places))
-            if tally.n_valid or also_empty:
+            if tally.n_valid:
                 yield slot, of_slot(slot), tally
 
     def _about_slots(self, brackets: Brackets) -> Callable[[int, IntArray], dict[str, Any]]:
@@ -365,6 +351,10 @@ def ranks_in_one_order(n_valid: IntArray, ranks: RanksOfLanes) -> tuple[IntArray
     return lower, upper
 
 
+Sums = tuple[IntArray, Moments]
+"""Number of all elements of each slot, and their exact sums."""
+
+
 @dataclass(frozen=True)
 class Wanted:
     """Elements that are wanted of every slot, with the functions that bracket and find them.
@@ -375,20 +365,19 @@ class Wanted:
         ``(cuts, n_valid)``: the brackets of some slots, whose elements and pivots follow one
         another, by their numbers of elements.
     find : callable
-        ``(tally, about, in_groups)``: the elements that are wanted of every slot, a `Lanes`, from
-        the `CellTally` of all data and the `Bracketed` slots.
+        ``(order, sums)``: the elements that are wanted of every slot, a `Lanes`, from all elements
+        in their order; with `Sums` if the brackets were those of `whole`, else None.
     weighs : bool
         True if elements have weights.
     whole : Question, optional
-        A question about all elements of a slot that the elements are wanted for. Where slots are
-        few and large, it brackets and resolves each of them. Its `bracket` also takes the most
-        elements that may be gathered at a place.
+        A question about all elements of a slot that the elements are wanted for. Its `bracket` also
+        takes the most elements that may be gathered in a slot, and the `SlotKeys` of pivots.
     is_done : callable, optional
         ``(known)``: whether `find` has found what a further load would find, too.
     """
 
     ranges: Callable[[Cuts, IntArray], Brackets]
-    find: Callable[[CellTally, Bracketed, InGroups], Lanes]
+    find: Callable[[GatheredRuns, Sums | None], Lanes]
     weighs: bool = False
     whole: Any = None
     is_done: Callable[[Any], bool] | None = None
@@ -396,12 +385,18 @@ class Wanted:
     @classmethod
     def of_ranks(cls, ranks: RanksOfLanes) -> Self:
         """Want the elements of two ranks for each answer."""
-        return cls(partial(_ranges_of_ranks, ranks), partial(_elements_of_ranks, ranks))
+        return cls(partial(_ranges_of_ranks, ranks), partial(by_ranks, ranks))
 
-    def asks_whole(self, n_slots: int, n: int, room: tuple[int, int, int]) -> bool:
-        """Return whether `whole` is asked about slots of `n` elements together, within `room`."""
-        most, least, _ = room
-        return self.whole is not None and 0 < n_slots <= most and n >= n_slots * least
+    def asks_whole(self, n_slots: int, room: Room | None) -> bool:
+        """Return whether there is room to ask `whole` about so many slots."""
+        return room is not None and self.whole is not None and 0 < n_slots <= room.slots
+
+
+class Room(NamedTuple):
+    """Most slots that `Wanted.whole` may be asked about, and most candidates of all of them."""
+
+    slots: int = 0
+    candidates: int = 0
 
 
 def _ranges_of_ranks(ranks: RanksOfLanes, cuts: Cuts, n_valid: IntArray) -> Brackets:
@@ -409,15 +404,21 @@ def _ranges_of_ranks(ranks: RanksOfLanes, cuts: Cuts, n_valid: IntArray) -> Brac
     return find_brackets(cuts, *(each.ravel() for each in places))
 
 
-def _elements_of_ranks(
-    ranks: RanksOfLanes, tally: CellTally, about: Bracketed, by: InGroups
+def by_ranks(
+    ranks: RanksOfLanes, order: OrderedRuns | GatheredRuns, sums: Sums | None = None
 ) -> Lanes:
-    in_order = tally.in_one_order(len(about.brackets.wanted), by)
-    return order_statistics_of_slots(about, in_order, ranks)
+    """Find the elements of two ranks for each answer, in every slot or run."""
+    some = np.flatnonzero(order.n_valid)
+    table = np.zeros((2, len(order.n_valid), len(ranks(np.ones(1, np.int64))[0])), order.dtype)
+    if len(some):
+        places = np.stack(ranks_of_each(order.n_valid[some], ranks)) + order.starts[some, None]
+        # Both are asked together: on a device each question takes a copy there and back.
+        table[:, some] = unsigned_zero(order.elements(places.ravel())).reshape(places.shape)
+    return Lanes(table[0], table[1], order.n_valid, order.n_missing)
 
 
 def bracket_slots(
-    parts: Sequence[Cuts], n_slots: int, wanted: Wanted, room: tuple[int, int, int] = (0, 0, 0)
+    parts: Sequence[Cuts], n_slots: int, wanted: Wanted, room: Room | None = None
 ) -> Bracketed:
     """Bracket what is wanted of every slot.
 
@@ -428,28 +429,26 @@ def bracket_slots(
     n_slots : int
         Number of slots.
     wanted : Wanted
-    room : tuple of 3 ints
-        Most slots that `Wanted.whole` may be asked about, least number of elements of a slot on
-        average, and most candidates of all slots.
+    room : Room, optional
+        Default: there is none.
     """
     cuts = Cuts.merge(parts)
     n_valid, n_missing = cuts.in_slots(n_slots)
-    if wanted.asks_whole(n_slots, int(n_valid.sum()), room):
-        own = (some for _, some in cuts.each(np.arange(n_slots)))
-        ranges = [wanted.whole.bracket(some, room[2] // n_slots) for some in own]
-        return Bracketed(Brackets.of_each(ranges), n_valid, n_missing, is_whole=True)
+    most = None
+    if room is not None and wanted.asks_whole(n_slots, room):
+        most = room.candidates // n_slots
     edges = _edges(cuts, n_slots)
     pieces = [cuts] if len(edges) == 2 else cuts.among(edges)
     ranges = []
     for some, (first, last) in zip(pieces, itertools.pairwise(edges), strict=True):
-        ranges.append(_brackets(some, n_valid[first:last], wanted))
+        ranges.append(_brackets(some, n_valid[first:last], wanted, most))
     brackets = Brackets.merge(ranges)
     if len(brackets.wanted) > np.iinfo(np.int32).max:
         raise ValueError(
             f"{n_slots} groups have {len(brackets.ends)} ends of brackets, more than fit int32: "
             "ask for fewer quantiles in one call"
         )
-    return Bracketed(brackets, n_valid, n_missing)
+    return Bracketed(brackets, n_valid, n_missing, is_whole=most is not None)
 
 
 def _edges(cuts: Cuts, n_slots: int) -> list[int]:
@@ -461,75 +460,78 @@ def _edges(cuts: Cuts, n_slots: int) -> list[int]:
     return [*np.unique([0, *inner, n_slots]).tolist()]
 
 
-def _brackets(cuts: Cuts, n_valid: IntArray, wanted: Wanted) -> Brackets:
-    """Bracket what is wanted of a range of slots, from their cuts in one order."""
+def _brackets(cuts: Cuts, n_valid: IntArray, wanted: Wanted, most: int | None) -> Brackets:
+    """Bracket what is wanted of a range of slots, from their cuts in one order.
+
+    `most` is how many elements of a slot may be gathered for `Wanted.whole`; None if that is not
+    asked.
+    """
     assert cuts.slots is not None
-    keys, value_of = _composite(np.repeat(cuts.slots, cuts.sizes), cuts.pivots)
-    whole = replace(cuts.unpacked(), pivots=keys)
-    return _of_slots(wanted.ranges(whole, n_valid), value_of, len(n_valid))
+    pivots, keys = SlotKeys.of(np.repeat(cuts.slots, cuts.sizes), cuts.pivots)
+    whole = replace(cuts.unpacked(), pivots=pivots)
+    if most is None:
+        brackets = wanted.ranges(whole, n_valid)
+    else:
+        brackets = wanted.whole.bracket(whole, most, keys)
+    return _of_slots(brackets, keys, len(n_valid))
 
 
-def _of_slots(
-    brackets: Brackets, value_of: Callable[[NDArray[np.uint64]], NDArray[Any]], n_slots: int
-) -> Brackets:
-    """Divide the brackets of all slots in one order, with keys of `_composite`, among the slots."""
-    slots = (brackets.ends >> np.uint64(32)).astype(np.int64)
-    n_ends = np.bincount(slots, minlength=n_slots)
+def _of_slots(brackets: Brackets, keys: SlotKeys, n_slots: int) -> Brackets:
+    """Divide the brackets of all slots in one order, whose ends are keys, among the slots."""
+    n_ends = np.bincount(keys.slots(brackets.ends), minlength=n_slots)
     # In the whole, the cell behind the last end of a slot and the cell before the first end of the
     # next slot are one. The first of the two is never wanted, unless it is empty.
     cell = np.arange(len(brackets.ends) + n_slots) - np.repeat(np.arange(n_slots), n_ends + 1)
     summed = None if brackets.summed is None else brackets.summed[cell]
-    ends = value_of(brackets.ends & np.uint64(0xFFFFFFFF))
+    ends = keys.values(brackets.ends)
     return Brackets(ends, brackets.wanted[cell], n_ends=n_ends, summed=summed)
 
 
-def _composite(
-    slots: IntArray, values: NDArray[Any]
-) -> tuple[NDArray[np.uint64], Callable[[NDArray[np.uint64]], NDArray[Any]]]:
-    """Make keys in the order of slots, then values; also return a function back to values.
+@dataclass(frozen=True, slots=True, eq=False)
+class SlotKeys:
+    """Keys of the elements of slots in one order: by slot, then by value.
 
-    The function takes the lower halves of the keys.
-
-    The lower half is the value's own key or, where that is too long, the place of the value among
-    the distinct ones.
-    """
-    high = slots.astype(np.uint64) << np.uint64(32)
-    if values.dtype.itemsize <= 4:
-        return high | to_keys(values), lambda low: from_keys(low, values.dtype)
-    distinct, place = np.unique(values, return_inverse=True)
-    return high | place.astype(np.uint64), lambda low: distinct[low.astype(np.int64)]
-
-
-def order_statistics_of_slots(about: Bracketed, tally: Tally, ranks: RanksOfLanes) -> Lanes:
-    """Find the wanted order statistics of every slot, one lane for each slot.
+    The lower half of a key is the value's own key or, where that is too long, the place of the
+    value among the distinct ones.
 
     Parameters
     ----------
-    about : Bracketed
-        Brackets of these order statistics.
-    tally : Tally
-        Tally of all parts at these brackets, as `CellTally.in_one_order` returns it.
-    ranks : callable
-        Function from numbers of elements to the lower and upper ranks that are wanted.
-
-    Raises
-    ------
-    ChunksChangedError
-        If a rank lies outside its bracket, or if a slot has another number of elements than by the
-        cuts.
+    dtype : dtype
+        Dtype of the elements.
+    distinct : ndarray or None
+        Distinct values, ascending. None for elements of at most 4 bytes.
     """
-    brackets, n_valid = about.brackets, about.n_valid
-    upto = np.append(tally.upto, tally.n_valid)[brackets.first_cell[1:] - 1]
-    about.check(np.diff(upto, prepend=0))
-    is_some = n_valid > 0
 
-    def elements(places: IntArray) -> NDArray[Any]:
-        table = np.zeros(places.shape, brackets.ends.dtype)
-        if is_some.any():
-            table[:, is_some] = order_statistics(brackets, tally, places[:, is_some])
-        return table.T
+    dtype: np.dtype[Any]
+    distinct: NDArray[Any] | None
 
-    lower, upper = ranks_in_one_order(n_valid, ranks)
-    # Both are asked together: on a device each question takes a copy there and back.
-    both = elements(np.concatenate([lower, upper]))
-    return Lanes(both[:, : len(lower)], both[:, len(lower) :], n_valid, about.n_missing)
+    @classmethod
+    def of(cls, slots: IntArray, values: NDArray[Any]) -> tuple[NDArray[np.uint64], SlotKeys]:
+        """Make keys of some elements; also return these, to compare further elements with them."""
+        high = slots.astype(np.uint64) << np.uint64(32)
+        if values.dtype.itemsize <= 4:
+            return high | to_keys(values), cls(values.dtype, None)
+        distinct, place = np.unique(values, return_inverse=True)
+        return high | place.astype(np.uint64), cls(values.dtype, distinct)
+
+    @staticmethod
+    def slots(keys: NDArray[np.uint64]) -> IntArray:
+        """Return the slots of keys."""
+        return (keys >> np.uint64(32)).astype(np.int64)
+
+    def values(self, keys: NDArray[np.uint64]) -> NDArray[Any]:
+        """Return the elements that have these keys."""
+        low = keys & np.uint64(0xFFFFFFFF)
+        if self.distinct is None:
+            return from_keys(low, self.dtype)
+        return self.distinct[low.astype(np.int64)]
+
+    def behind(self, slots: IntArray, values: NDArray[Any], *, upto: bool) -> NDArray[np.uint64]:
+        """Return the least key of an element of a slot that is not below a value.
+
+        If it has to be above the value, `upto`, this may be the first key of the next slot.
+        """
+        high = slots.astype(np.uint64) << np.uint64(32)
+        if self.distinct is None:
+            return high + to_keys(values) + np.uint64(upto)
+        return high + self.distinct.searchsorted(values, SIDES[upto]).astype(np.uint64)

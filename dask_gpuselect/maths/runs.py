@@ -13,16 +13,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.boxes import Rule, largest_to, smallest_from
-from dask_gpuselect.maths.cuts import FloatArray, IntArray, extremes_of
+from dask_gpuselect.maths.boxes import PartialBox, Rule, values_inside
+from dask_gpuselect.maths.cuts import UNKNOWN, Brackets, FloatArray, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.exact_sums import ExactSums
+from dask_gpuselect.maths.finish import unsigned_zero
+from dask_gpuselect.maths.host_runs import gathered
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
-from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, ranks_of_each
+from dask_gpuselect.maths.lane_cuts import LaneOrder
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.lane_weights import picked
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.ragged import by_ranks
 from dask_gpuselect.maths.tables import ahead
-from dask_gpuselect.maths.weight_finish import GatheredRuns, OrderedRuns
+from dask_gpuselect.maths.weight_finish import GatheredRuns, OrderedRuns, lost
 
 
 class Runs(OrderedRuns):
@@ -55,7 +58,10 @@ class Runs(OrderedRuns):
 
 def answered(runs: Runs, question: Any) -> NDArray[Any]:
     """Answer a question about the order of lanes for each run: ``(n_answers, n_runs)``."""
-    lanes = picked(runs, question.wanted) if runs.has_weights else _by_ranks(runs, question)
+    if runs.has_weights:
+        lanes = picked(runs, question.wanted)
+    else:
+        lanes = by_ranks(question.lane_ranks, runs)
     answers: NDArray[Any] = question.lane_answer(lanes)
     return answers
 
@@ -65,87 +71,173 @@ def answers_and_ends(
 ) -> tuple[FloatArray, LaneEnds]:
     """Answer a question for each run, and collect the elements beyond bounds from the answers."""
     answers = answered(runs, question).astype(np.float64)
-    return answers, ends(runs, np.stack(bounds_of(answers)), most)
+    return answers, ends_and_moments(runs, np.stack(bounds_of(answers)), most)
 
 
-# --- Quantiles ------------------------------------------------------------------------------------
-
-
-def _by_ranks(runs: OrderedRuns, question: LaneOrder) -> Lanes:
-    """Take the elements of the ranks that a question wants."""
-    starts, n_valid = runs.starts[:, None], runs.n_valid
-    places = np.stack(ranks_of_each(np.maximum(n_valid, 1), question.lane_ranks))
-    lower, upper = runs.elements((places + starts).ravel()).reshape(places.shape)
-    return Lanes(lower, upper, n_valid, runs.n_missing)
+def ends_and_moments(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:
+    """Find the elements beyond the bounds of each run as `ends` does, and its exact sums."""
+    own = ends(runs, bounds, most)
+    near = np.concatenate([own.least, own.low, own.high, own.most])
+    return replace(own, moments=runs.moments(near))
 
 
 # --- Ends -----------------------------------------------------------------------------------------
 
 
-def places_inside(runs: OrderedRuns | GatheredRuns, bounds: Bounds) -> tuple[IntArray, IntArray]:
-    """Find the places where the elements inside the bounds of each run begin and end."""
-    n_runs = len(runs.stops)
-    (lowest, highest), is_none = _inside(np.asarray(bounds), runs.dtype)
+def places_inside(order: OrderedRuns | GatheredRuns, bounds: Bounds) -> tuple[IntArray, IntArray]:
+    """Find the places where the elements inside the bounds of each run begin and end.
+
+    A place is -1 if the elements near the bound were not gathered.
+    """
+    n_runs = len(order.stops)
+    (lowest, highest), is_none = values_inside(np.asarray(bounds), order.dtype)
     upto = np.repeat([False, True], n_runs)
     run = np.tile(np.arange(n_runs), 2)
-    inner, outer = runs.find(run, np.concatenate([lowest, highest]), upto).reshape(2, -1)
+    inner, outer = order.find(run, np.concatenate([lowest, highest]), upto).reshape(2, -1)
     # No value is on the inner side of a bound: all elements are beyond it, or none if it is NaN.
-    inner, outer = np.where(is_none, [runs.stops, runs.starts], [inner, outer])
+    inner, outer = np.where(is_none, [order.stops, order.starts], [inner, outer])
     is_number = ~np.isnan(bounds)
-    return np.where(is_number[0], inner, runs.starts), np.where(is_number[1], outer, runs.stops)
+    return np.where(is_number[0], inner, order.starts), np.where(is_number[1], outer, order.stops)
 
 
-def _inside(bounds: FloatArray, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Find the smallest value from each lower bound and the largest to each upper one, in two rows.
-
-    Also return a mask of the bounds that have none.
-    """
-    if dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            values = bounds.astype(dtype)
-        own, ends = values.astype(np.float64), np.array([[np.inf], [-np.inf]], dtype)
-        is_beyond = np.stack([own[0] < bounds[0], own[1] > bounds[1]])
-        values = np.where(is_beyond, np.nextafter(values, ends), values)
-        return np.where(np.isnan(bounds), ends, values), np.isnan(bounds)
-    found = [
-        [value_of(each, dtype) for each in row.tolist()]
-        for value_of, row in zip((smallest_from, largest_to), bounds, strict=True)
-    ]
-    is_none = np.array([[each is None for each in row] for row in found])
-    pairs = zip(found, extremes_of(dtype)[::-1], strict=True)
-    filled = [[end if each is None else each for each in row] for row, end in pairs]
-    return np.array(filled, dtype), is_none
-
-
-def ends(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:
+def ends(order: OrderedRuns | GatheredRuns, bounds: Bounds, most: int) -> LaneEnds:
     """Find the elements beyond the bounds of each run, at most `most` on each side.
 
-    Runs have no weights: see `Runs.boxes`.
+    The measure beyond one side is None if elements near the bound of any run were not gathered; of
+    that run the most extreme elements are listed, wherever the bound is. Moments are left out.
+
+    Raises
+    ------
+    ChunksChangedError
+        If other elements that are wanted were not gathered.
     """
-    assert not runs.has_weights
-    n_valid, starts, stops = runs.n_valid, runs.starts, runs.stops
-    least, largest = extremes_of(runs.dtype)
-    (inner, outer), is_number = places_inside(runs, bounds), ~np.isnan(bounds)
-    n_low, n_high = np.minimum(inner - starts, most), np.minimum(stops - outer, most)
-    low_places, high_places = ahead(starts, n_low), ahead(stops - 1, n_high, -1)
-    singles = np.concatenate([starts, stops - 1, inner, outer - 1])
-    elements = runs.elements(np.concatenate([singles.clip(0), low_places, high_places]))
-    single, low, high = np.split(elements, np.cumsum([len(singles), len(low_places)]))
-    least_of, most_of, low_of, high_of = single.reshape(4, -1)
-    is_inside = inner < stops, outer > starts
-    return LaneEnds(
-        n_valid,
-        runs.n_missing,
-        runs.n_left_out + runs.n_idle,
-        n_valid,
-        np.where(n_valid > 0, least_of, largest),
-        np.where(n_valid > 0, most_of, least),
-        np.where(is_inside[0] & is_number[0], low_of, largest),
-        np.where(is_inside[1] & is_number[1], high_of, least),
-        _outermost(inner - starts, n_low, low, most, is_high=False),
-        _outermost(stops - outer, n_high, high, most, is_high=True),
-        runs.moments(np.concatenate([least_of, low_of, high_of, most_of])),
+    n_valid, starts, stops = order.n_valid, order.starts, order.stops
+    least, largest = extremes_of(order.dtype)
+    inner, outer = places_inside(order, bounds)
+    n_low = np.minimum(np.where(inner < 0, n_valid, inner - starts), most)
+    n_high = np.minimum(np.where(outer < 0, n_valid, stops - outer), most)
+    is_some, is_number = n_valid > 0, ~np.isnan(bounds)
+    singles = (
+        (starts, is_some, largest),
+        (stops - 1, is_some, least),
+        (inner, (inner >= 0) & (inner < stops) & is_number[0], largest),
+        (outer - 1, (outer > starts) & is_number[1], least),
     )
+    places = [place[some] for place, some, _ in singles]
+    places += [ahead(starts, n_low), ahead(stops - 1, n_high, -1)]
+    found = unsigned_zero(order.elements(np.concatenate(places)))
+    *each, low, high = np.split(found, np.cumsum([len(some) for some in places[:-1]]))
+    columns: list[Any] = []
+    for own, (_, some, none) in zip(each, singles, strict=True):
+        columns.append(np.full(len(n_valid), none, order.dtype))
+        columns[-1][some] = own
+    measure, *beyond = measures(order, inner, outer)
+    columns.append(_outermost(order, beyond[0], n_low, low, is_high=False))
+    columns.append(_outermost(order, beyond[1], n_high, high, is_high=True))
+    n_left_out = order.n_idle
+    if isinstance(order, OrderedRuns):
+        n_left_out = n_left_out + order.n_left_out
+    columns = [n_valid, order.n_missing, n_left_out, measure, *columns, UNKNOWN]
+    return LaneEnds(*columns)
+
+
+def completed(box: PartialBox, brackets: Brackets, tally: Tally, *, rule: Rule) -> PartialBox:
+    """Complete a box after the third load, which gathers the elements near its fences."""
+    (q, known), order = box, gathered(brackets, tally)
+    inner, outer = places_inside(order, np.stack(rule.fences(q[:, None])))
+    _, *beyond = measures(order, inner, outer)
+    n = inner - order.starts, order.stops - outer
+    new: dict[str, Any] = {}
+    for i, (name, nearest) in enumerate((("low", inner), ("high", outer - 1))):
+        side: Outermost = getattr(known, f"beyond_{name}")
+        if side.measure is not None:  # elements near this fence are not gathered again
+            continue
+        if beyond[i] is None:
+            raise lost()
+        takes = side.counts.cumsum() - side.counts < min(int(n[i][0]), rule.max_fliers)
+        weights = None if side.weights is None else side.weights[takes]
+        about = side.elements[takes], side.counts[takes], weights
+        new[f"beyond_{name}"] = Outermost(beyond[i], np.array([np.count_nonzero(takes)]), *about)
+        if n[i] < order.n_valid:
+            new[name] = unsigned_zero(order.elements(nearest))
+    return q, replace(known, **new)
+
+
+def measures(
+    order: OrderedRuns | GatheredRuns, inner: IntArray, outer: IntArray
+) -> tuple[Any, Any, Any]:
+    """Count or weigh all elements of each run, those before `inner`, and those from `outer` on.
+
+    One of these is None if a place is -1.
+    """
+    starts, stops = order.starts, order.stops
+    if not order.has_weights:
+        beyond: list[Any] = [inner - starts, stops - outer]
+        measure: Any = order.n_valid
+    else:
+        n, places = len(starts), [starts, np.maximum(inner, 0), np.maximum(outer, 0), stops]
+        before = order.weights_before(np.concatenate(places))
+        first, low, high, last = (before[slice(i * n, (i + 1) * n)] for i in range(4))
+        measure, beyond = last - first, [low - first, last - high]
+    pairs = zip(beyond, (inner, outer), strict=True)
+    return measure, *(None if (place < 0).any() else own for own, place in pairs)
+
+
+def _outermost(
+    order: OrderedRuns | GatheredRuns,
+    measure: Any,
+    n: IntArray,
+    elements: NDArray[Any],
+    *,
+    is_high: bool,
+) -> Outermost:
+    """List the values of the `n` most extreme elements of each run, given in that order.
+
+    Without weights each element is a value of its own. Otherwise all equal elements are weighed
+    together.
+    """
+    if not order.has_weights:
+        return Outermost(measure, n, elements, np.ones(len(elements), np.uint8))
+    run = np.repeat(np.arange(len(n)), n)
+    is_new = np.ones(len(run) + 1, np.bool_)
+    is_new[1:-1] = (elements[1:] != elements[:-1]) | (run[1:] != run[:-1])
+    edges = np.flatnonzero(is_new)
+    values, of_value = elements[edges[:-1]], run[edges[:-1]]
+    sizes = np.bincount(of_value, minlength=len(n))
+    # Elements follow one another from the first or the last place of their run.
+    passed = edges - np.append(np.cumsum(n) - n, 0)[np.append(of_value, 0)]
+    passed = passed[:-1], passed[:-1] + np.diff(edges)
+    # Further elements may equal the last value of a run.
+    last = (np.cumsum(sizes) - 1)[sizes > 0]
+    far = order.find(of_value[last], values[last], np.full(len(last), not is_high))
+    if is_high:
+        starts, stops = (order.stops[of_value] - each for each in reversed(passed))
+        starts[last] = far
+    else:
+        starts, stops = (order.starts[of_value] + each for each in passed)
+        stops[last] = far
+    return Outermost(measure, sizes, values, stops - starts, _weights_between(order, starts, stops))
+
+
+# Digits of the sums that are made together, of few places if weights are far apart: the digits of
+# 2,000 sums of weights of all magnitudes take a megabyte.
+DIGITS = 1 << 15
+
+
+def _weights_between(
+    order: OrderedRuns | GatheredRuns, starts: IntArray, stops: IntArray
+) -> FloatArray:
+    """Sum the weights between pairs of places, rounded once."""
+    sums = order.weights_at(starts).astype(np.float64)
+    # Few extremes are equal, so most of these sums are the weight of one element.
+    some = np.flatnonzero((stops - starts > 1) | np.isnan(sums))
+    n_digits = len(order.sums_of(np.zeros(1, np.int64))[1].in_digits().digits)
+    most = max(DIGITS // max(2 * n_digits, 1), 1)
+    for i in range(0, len(some), most):
+        own = some[i : i + most]
+        before = order.weights_before(np.concatenate([starts[own], stops[own]]))
+        sums[own] = (before[len(own) :] - before[: len(own)]).rounded()
+    return sums
 
 
 def trimmed_sums(runs: Runs, n_cut: IntArray) -> tuple[NDArray[Any], ExactSums]:
@@ -165,7 +257,7 @@ def clipped_ends(runs: Runs, cuts: NDArray[Any]) -> LaneEnds:
     n = len(runs.n_valid)
     run, limits = np.tile(np.arange(n), 2), np.nan_to_num(cuts.ravel()).astype(runs.dtype)
     inner, outer = runs.find(run, limits, np.repeat([False, True], n)).reshape(2, -1)
-    own = ends(runs, np.full((2, n), np.nan), 1)
+    own = ends_and_moments(runs, np.full((2, n), np.nan), 1)
     assert isinstance(own.moments, Moments)
     near = np.concatenate([own.least, own.most])
     within = runs.sums_between(inner, np.maximum(inner, outer), near[np.tile(runs.n_valid > 0, 2)])
@@ -173,14 +265,3 @@ def clipped_ends(runs: Runs, cuts: NDArray[Any]) -> LaneEnds:
     beyond = np.concatenate([inner - runs.starts, runs.stops - outer])
     total = within + ExactSums.of(run, n, numbers, beyond)
     return replace(own, moments=replace(own.moments, total=total))
-
-
-def _outermost(
-    measure: IntArray, n: IntArray, elements: NDArray[Any], most: int, *, is_high: bool
-) -> Outermost:
-    """List the values of the `n` most extreme elements of each run, the most extreme first."""
-    order = np.arange(len(elements))
-    if is_high:  # ascending within a run, as `Outermost` wants it
-        order = ahead(np.cumsum(n) - 1, n, -1)
-    run = np.repeat(np.arange(len(n)), n)
-    return Outermost.of(measure, run, elements[order], most, is_high=is_high)

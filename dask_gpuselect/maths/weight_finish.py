@@ -378,7 +378,7 @@ class OrderedRuns(WeightedOrder):
 
 @dataclass(frozen=True, eq=False)
 class GatheredRuns(WeightedOrder):
-    """Weighted elements of slots, of which those in the wanted cells of brackets are at hand.
+    """Elements of slots, of which those in the wanted cells of brackets are at hand.
 
     Places are ranks among the elements of all slots. All ranks of elements that equal an end are
     one place. To ask for an element that is not at hand raises a `ChunksChangedError`.
@@ -389,7 +389,8 @@ class GatheredRuns(WeightedOrder):
     counts : ndarray of int64, shape (n_cells, 2)
         Number of elements inside each cell, and of those that equal its upper end.
     before : ExactSums, shape (2 * n_cells + 1,)
-        Weight of the elements before each cell and before its upper end, and of all.
+        Weight of the elements before each cell and before its upper end, and of all. None, as all
+        sums, without weights.
     squares : ExactSums, shape (n_slots,)
         Sums of the squares of weights; 0 if nothing asks for them.
     n_missing, n_idle : ndarray of int64, shape (n_slots,)
@@ -413,12 +414,17 @@ class GatheredRuns(WeightedOrder):
     def dtype(self) -> np.dtype[Any]:
         return self.brackets.ends.dtype
 
+    @property
+    def has_weights(self) -> bool:
+        return self.before is not UNKNOWN
+
     @classmethod
     def of_tally(cls, brackets: Brackets, tally: Tally) -> Self:
         """Make the order of a single slot from its tally, without `runs`."""
         n_missing, n_idle = (np.array([n], np.int64) for n in (tally.n_missing, tally.n_idle))
-        products = tally.products if len(tally.products) else None
+        products = tally.products if tally.weighs and len(tally.products) else None
         counts, before = tally.segments()
+        before = before if tally.weighs else UNKNOWN
         return cls(brackets, counts, before, tally.square, n_missing, n_idle, UNKNOWN, products)
 
     @cached_property
@@ -471,16 +477,21 @@ class GatheredRuns(WeightedOrder):
         return self._borders[2 * self._first[1:]]
 
     def find(self, slot: IntArray, values: NDArray[Any], upto: NDArray[np.bool_]) -> IntArray:
-        """Find the places behind the elements of a slot below each value, or up to it."""
-        first, last = self.brackets.first_end[slot], self.brackets.first_end[slot + 1]
-        none = np.zeros(1, self.dtype)  # behind all ends, of which there may be none
-        end_at = np.append(self.brackets.ends, none).take
-        at = bisected(first, last, lambda at: end_at(at) < values)
-        cell, is_end = at + slot, (at < last) & (end_at(at) == values)
-        if (self._is_lost[cell] & ~is_end).any():
-            raise lost()
+        """Find the places behind the elements of a slot below each value, or up to it.
+
+        A place is -1 if it is not known, because elements near the value are not at hand.
+        """
+        ends, edges = self.brackets.ends, self.brackets.first_end
+        end_at = np.append(ends, np.zeros(1, self.dtype)).take  # a place behind all ends
+        if self.brackets.n_ends is None:
+            at = ends.searchsorted(values)
+        else:
+            at = bisected(edges[slot], edges[slot + 1], lambda at: end_at(at) < values)
+        cell, is_end = at + slot, (at < edges[slot + 1]) & (end_at(at) == values)
         places: IntArray = self._borders[2 * cell + 1 + (is_end & upto)]
-        some = np.flatnonzero(~is_end)
+        is_lost = self._is_lost[cell] & ~is_end
+        places[is_lost] = -1
+        some = np.flatnonzero(~is_end & ~is_lost)
         inner = cell[some]
         there = self.runs.find(inner, values[some], upto[some]) - self.runs.starts[inner]
         places[some] = self._borders[2 * inner] + there
@@ -492,6 +503,8 @@ class GatheredRuns(WeightedOrder):
 
     def check_beyond(self, inner: IntArray, outer: IntArray) -> None:
         """Check that all elements before and behind some places of each slot are at hand."""
+        if (np.minimum(inner, outer) < 0).any():
+            raise lost()
         places = np.stack([self.starts, inner, outer, self.stops])
         n, n_at_hand = (np.diff(each, axis=0)[::2] for each in (places, self.at_hand(places)))
         if not np.array_equal(n, n_at_hand):
@@ -578,6 +591,6 @@ class GatheredRuns(WeightedOrder):
 
 def lost() -> ChunksChangedError:
     return ChunksChangedError(
-        "the data have changed since the first read: wanted weights are outside their brackets. "
+        "the data have changed since the first read: wanted elements are outside their brackets. "
         f"{ADVICE}"
     )

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import Box, Boxplot, describe_boxplot, kernels
 from dask_gpuselect.engine import pilot
 from dask_gpuselect.maths import boxes
-from dask_gpuselect.maths.boxes import largest_to, smallest_from
+from dask_gpuselect.maths.boxes import values_inside
 from tests.data import FLOATS, INTEGERS, MISSING, cluster_at_the_fence, make, normal, valid
 from tests.sources import Source
 from tests.spies import noted
@@ -256,12 +256,13 @@ def test_labels() -> None:
 def test_fences_among_the_values_of_a_dtype(dtype: str) -> None:
     kind = np.dtype(dtype)
     fences = (-np.inf, -1e300, -(2.0**63), -129.5, -0.5, 0.0, 0.1, 127.0, 255.5, 2.0**63, 2.0**64)
-    for fence in (*fences, np.inf):
-        low, high = smallest_from(fence, kind), largest_to(fence, kind)
-        assert low is None or float(low) >= fence
-        assert high is None or float(high) <= fence
-        if low is None or high is None or low <= high:
+    fences = np.array([*fences, np.inf])
+    values, is_none = values_inside(np.stack([fences, fences]), kind)
+    for fence, (low, high), (no_low, no_high) in zip(fences, values.T, is_none.T, strict=True):
+        assert no_low or float(low) >= fence
+        assert no_high or float(high) <= fence
+        if no_low or no_high or low <= high:
             continue
         next_one = np.nextafter(high, kind.type(np.inf)) if kind.kind == "f" else int(high) + 1
         assert next_one == (low if kind.kind == "f" else int(low))
-    assert smallest_from(np.nan, kind) is largest_to(np.nan, kind) is None
+    assert values_inside(np.full((2, 1), np.nan), kind)[1].all()

@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import ChunksChangedError, quantile
-from dask_gpuselect.engine import group_loads, lane_plans
+from dask_gpuselect.engine import lane_plans
 from dask_gpuselect.engine.group_elements import MOST, SPARE, stretches
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths import boxes
@@ -97,20 +97,19 @@ def test_weighted_groups_take_two_loads(n_groups: int, small: str, method: str) 
         ).compute()
 
 
-@pytest.mark.parametrize("loads", [2, 3])
+@pytest.mark.parametrize(("n_groups", "loads"), [(3, 2), (3, 3), (2000, 2), (2000, 3)])
 @pytest.mark.parametrize("weighs", [False, True])
-def test_boxes_of_large_groups_take_two_loads(
-    loads: int, weighs: bool, monkeypatch: pytest.MonkeyPatch
+def test_boxes_of_groups_take_two_loads(
+    n_groups: int, loads: int, weighs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A third is taken if the fences of some group are too uncertain."""
-    source, by = Source((100_000,)), labels(3, 100_000) + 3
+    source, by = Source((100_000,)), labels(n_groups, 100_000) + 3
     values, how = source.values((slice(None),)), {"whis": 0.4, "max_fliers": 9}
     beside = {"weights": 1 / (uniform(100_000) + 0.01)} if weighs else {}
     expected = groupby(values, by).describe_boxplot(**how, **beside)
     if loads == 3:
         monkeypatch.setattr(boxes, "ROOM", 0)
-        monkeypatch.setattr(boxes, "LEAST_ROOM", 8)
-    monkeypatch.setattr(group_loads, "LEAST_WHOLE", {"host": 30_000, "weighted": 30_000})
+        monkeypatch.setattr(boxes, "LEAST_ROOM", 0)
     lazy = {name: da.from_array(each, chunks=12_000) for name, each in beside.items()}
     with dask.config.set({"dask_gpuselect.column-limit": 10**5, "dask_gpuselect.cache-limit": 0}):
         grouped = groupby(source.lazy(12_000), da.from_array(by, chunks=12_000))

@@ -8,8 +8,8 @@ import pytest
 from dask_gpuselect.kernels.reference import groups as reference
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError
 from dask_gpuselect.maths.group_guess import GatheredGroups, shares_of
-from dask_gpuselect.maths.ragged import Bracketed, order_statistics_of_slots
-from tests.selecting import ranks_about
+from dask_gpuselect.maths.host_runs import in_slots
+from dask_gpuselect.maths.ragged import Bracketed
 
 
 def test_places_of_gathered_elements() -> None:
@@ -33,7 +33,6 @@ def test_counts_that_changed_are_seen() -> None:
     values, codes = np.arange(8.0), np.array([0, 0, 0, 1, 1, 1, 1, 1], np.int32)
     brackets = Brackets(values[[1, 5]], np.tile([False, True], 2), n_ends=np.ones(2, np.int64))
     tally = reference.tally([(values, codes)], brackets)
-    whole = tally.in_one_order(len(brackets.wanted), reference.in_groups)
     about = Bracketed(brackets, np.array([4, 4]), np.zeros(2, np.int64))
     with pytest.raises(ChunksChangedError, match="groups have other sizes"):
-        order_statistics_of_slots(about, whole, ranks_about([0.5]))
+        in_slots(tally, about, reference.in_groups)

@@ -59,7 +59,7 @@ def test_a_weight_that_left_its_bracket_is_noticed() -> None:
     for q, method in itertools.product((0.2, 0.7), ("inverted_cdf", "linear")):
         brackets = find_weighted_brackets(cuts, (q,), method)
         tally = tally_of([(values, heavier)], brackets)
-        with pytest.raises(ChunksChangedError, match="wanted weights are outside their brackets"):
+        with pytest.raises(ChunksChangedError, match="wanted elements are outside their brackets"):
             answers(gathered(brackets, tally), np.arange(1), (q,), method, FLOAT)
 
 

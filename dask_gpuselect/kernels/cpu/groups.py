@@ -18,10 +18,12 @@ from dask_gpuselect.kernels.compiling import kernel, kernel_of, until_compiled
 from dask_gpuselect.kernels.cpu import long_lanes, spans
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.cells import SORT_AT_MOST, cuts_of_run
+from dask_gpuselect.kernels.cpu.moments import moments_of_runs
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from, is_missing
 from dask_gpuselect.kernels.reference import groups as reference
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
+from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ragged import CellTally, pivot_counts, ranks_in_one_order
 
 Part = tuple[NDArray[Any], NDArray[np.int32]]
@@ -92,6 +94,13 @@ def tally(parts: Parts, brackets: Brackets) -> CellTally:
     _gather(at, wanted, candidates, of_cells)
     others = CellTally.of_counts(counts, candidates[:n], of_cells)
     return CellTally.merge([others, CellTally.of_each(brackets, tallies)]) if tallies else others
+
+
+@until_compiled(reference.moments)
+def moments(parts: Parts, brackets: Brackets) -> Moments:
+    """Sum the valid elements of every group exactly; see `reference.groups.moments`."""
+    ordered, stops, _ = _dealt(parts, brackets.n_slots)
+    return moments_of_runs(ordered, stops)
 
 
 @until_compiled(reference.elements)

@@ -49,6 +49,7 @@ WIDTH = 23  # bits of a piece
 MOST_PIECES = 4
 N_SUMS = MOST_PIECES + MOST_PIECES * (MOST_PIECES + 1) // 2  # of pieces, and of products of two
 PART = 1 << 17  # elements in a cache of the processor
+RUNS = 1 << 12  # whose digits are there together, of 2 KB each
 LARGEST = 400  # largest exponent at which blocks are cut; its negative is the smallest
 CARRY_EVERY = 1 << 27  # elements after which 64-bit digits could overflow
 SAMPLED = 32  # elements of a block that are sampled to choose where it is cut
@@ -73,19 +74,38 @@ def moments(
     values: NDArray[Any], near: Any = None, cells: NDArray[np.bool_] | None = None
 ) -> Moments:
     """Sum a chunk exactly; see `reference.moments.moments`. Reads it once."""
+    if cells is None:
+        return moments_of_runs(values, np.array([values.size]))
     if values.dtype.kind != "f":
-        if cells is not None:
-            values = values[reference.in_cells(values, near, cells)]
-        n = np.array([values.size])
-        none = np.zeros_like(n)
-        return Moments(n, none, none, *sums_of_sorted(values[np.newaxis], none, n))
-    total, square = np.zeros((1, TOTAL_DIGITS), np.int64), np.zeros((1, SQUARE_DIGITS), np.int64)
-    others, pieces, n_some = np.zeros((1, 3), np.int64), _least_pieces(values), 0
-    for size, part in [(values.size, values)] if cells is None else _parts(values, near, cells):
+        some = values[reference.in_cells(values, near, cells)]
+        return moments_of_runs(some, np.array([some.size]))
+    tables, others, n_some = _digits_of(1), np.zeros((1, 3), np.int64), 0
+    for size, part in _parts(values, near, cells):
         stops = np.array([[0], [part.size]])
-        _add_floats(part[np.newaxis], *stops, (total, 0, square, 0), others, pieces)
+        _add_floats(part[np.newaxis], *stops, tables, others, _least_pieces(values))
         n_some += size
-    return moments_of(n_some, others.T, total, square)
+    return moments_of(n_some, others.T, *tables[::2])
+
+
+@until_compiled(reference.moments_of_runs)
+def moments_of_runs(values: NDArray[Any], stops: IntArray) -> Moments:
+    """Sum each of some runs of elements exactly; see `reference.moments.moments_of_runs`."""
+    starts = np.concatenate([stops[:1] * 0, stops[:-1]])
+    n, rows, pieces = stops - starts, values[np.newaxis], []
+    if values.dtype.kind != "f":
+        none = np.zeros_like(n)
+        return Moments(n, none, none, *sums_of_sorted(rows, starts, stops))
+    for i in range(0, max(len(n), 1), RUNS):
+        own = slice(i, i + RUNS)
+        tables, others = _digits_of(len(n[own])), np.zeros((len(n[own]), 3), np.int64)
+        _add_floats(rows, starts[own], stops[own], tables, others, _least_pieces(values))
+        pieces.append(moments_of(n[own], others.T, *tables[::2]))
+    return Moments.joined(pieces)
+
+
+def _digits_of(n: int) -> tuple[IntArray, int, IntArray, int]:
+    """Make tables for the digits of all sums of n runs, as `_add_floats` takes them."""
+    return np.zeros((n, TOTAL_DIGITS), np.int64), 0, np.zeros((n, SQUARE_DIGITS), np.int64), 0
 
 
 def _parts(
@@ -146,6 +166,7 @@ def _add_floats(
 ) -> None:
     """Add up the finite elements of every row, from `first` to `stop`, and count the others.
 
+    If there is one row, all these stretches are in it.
     `tables` has the digits of the sums and of the sums of squares of each row, each with the number
     of the first. The first block is cut below the larger of the row's ends: sorted rows mostly fit.
     """
@@ -153,8 +174,8 @@ def _add_floats(
     one, bits, _, _ = scratch
     total, first_total, square, first_square = tables
     of_each = np.zeros((0, SUMS_OF_EACH), np.int64)
-    for i in range(rows.shape[0]):
-        x = rows[i, first[i] : stop[i]]
+    for i in range(first.size):
+        x = rows[min(i, rows.shape[0] - 1), first[i] : stop[i]]
         if x.size == 0:
             continue
         digits = total[i], first_total, square[i], first_square
@@ -563,7 +584,7 @@ def sums_of_sorted(
     """Sum the finite elements of sorted rows, from `first` to `stop`, and their squares."""
     dtype = rows.dtype
     if dtype.kind != "f":
-        total, square = np.zeros((len(rows), 3), np.int64), np.zeros((len(rows), 6), np.int64)
+        total, square = np.zeros((len(first), 3), np.int64), np.zeros((len(first), 6), np.int64)
         _add_integer_rows(rows, first, stop, total, square)
         return ExactSums.of_table(total, 0), ExactSums.of_table(square, 0)
     low, high = _exponents(rows, first, stop)
@@ -605,7 +626,9 @@ def _exponents(rows: t.Rows, first: t.StridedInts, stop: t.StridedInts) -> Any:
 def _add_integer_rows(
     rows: t.Rows, first: t.StridedInts, stop: t.StridedInts, total: t.IntTable, square: t.IntTable
 ) -> None:
-    for i in range(rows.shape[0]):
+    """Add up the elements of every row, from `first` to `stop`, as `_add_floats` does."""
+    for i in range(first.size):
+        row = rows[min(i, rows.shape[0] - 1)]
         for start in range(first[i], stop[i], CARRY_EVERY):
-            run = rows[i, start : min(start + CARRY_EVERY, stop[i])]
+            run = row[start : min(start + CARRY_EVERY, stop[i])]
             _add_integers(run, total[i], square[i])

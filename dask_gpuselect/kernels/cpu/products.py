@@ -28,6 +28,7 @@ from dask_gpuselect.kernels.compiling import (
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.moments import (
     CARRY_EVERY,
+    RUNS,
     UMASK,
     USHIFT,
     add_at,
@@ -81,13 +82,23 @@ def products(
 
 
 @until_compiled(reference.moments)
-def moments(values: NDArray[Any], weights: NDArray[np.float64]) -> Moments:
+def moments(
+    values: NDArray[Any], weights: NDArray[np.float64], stops: IntArray | None = None
+) -> Moments:
     """Sum a chunk exactly, each element times its weight; see `reference.weighing.moments`."""
     if weights.dtype != np.float64:
-        return reference.moments(values, weights)
-    tables = [np.zeros((1, n), np.int64) for n in (TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS)]
-    infinite = _add_moments(values, weights, *(row for (row,) in tables))
-    return moments_of_tables(np.array(infinite)[:, None], *tables)
+        return reference.moments(values, weights, stops)
+    stops, pieces = np.array([values.size]) if stops is None else stops, []
+    starts = np.concatenate([stops[:1] * 0, stops[:-1]])
+    for i in range(0, max(len(stops), 1), RUNS):
+        own = starts[i : i + RUNS], stops[i : i + RUNS]
+        tables = [
+            np.zeros((len(own[0]), n), np.int64)
+            for n in (2, TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS)
+        ]
+        _add_moments(values, weights, *own, *tables)
+        pieces.append(moments_of_tables(tables[0].T, *tables[1:]))
+    return Moments.joined(pieces)
 
 
 def moments_of_tables(
@@ -136,13 +147,24 @@ def _add_products(x: t.Values, weights: t.Reals, tree: Tree, n_ends: int, summed
 
 @kernel
 def _add_moments(
-    x: t.Values, weights: t.Reals, weight_sum: t.Ints, total: t.Ints, square: t.Ints
-) -> Any:
-    """Sum the weights of finite elements and their products with these and their squares.
+    x: t.Values,
+    weights: t.Reals,
+    starts: t.Ints,
+    stops: t.Ints,
+    infinite: t.IntTable,
+    weight_sum: t.IntTable,
+    total: t.IntTable,
+    square: t.IntTable,
+) -> None:
+    """Sum the weights of the finite elements of each run, and these times elements and squares.
 
-    Returns the numbers of elements that are inf and -inf.
+    Count the elements that are inf and -inf.
     """
-    return add_moments(x, weights, (weight_sum, total, square), room_for_block())
+    room = room_for_block()
+    for i in range(starts.size):
+        own = slice(starts[i], stops[i])
+        digits = weight_sum[i], total[i], square[i]
+        infinite[i, 0], infinite[i, 1] = add_moments(x[own], weights[own], digits, room)
 
 
 @called_by_kernels

@@ -27,7 +27,7 @@ box_lanes = _of_columns(lambda own, question, rule, **_: own.boxes(question, rul
 
 def lane_ends(parts: Sequence[Runs], bounds: Bounds, most: int) -> LaneEnds:
     """Collect the elements beyond the bounds of every group, at most `most` of each side."""
-    return runs.ends(parts[0], bounds, most)
+    return runs.ends_and_moments(parts[0], bounds, most)
 
 
 def deviations(own: Runs, centre: Any, dtype: Any) -> Runs:

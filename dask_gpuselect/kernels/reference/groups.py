@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import to_host
+from dask_gpuselect.kernels.reference.moments import moments_of_runs
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ragged import CellTally, pivot_counts, ranks_in_one_order
-from dask_gpuselect.maths.tables import bisected, slices_of
+from dask_gpuselect.maths.tables import bisected
 
 Parts = Sequence[tuple[Any, Any]]
 
@@ -126,16 +127,8 @@ def lane_counts(*_: Any, **__: Any) -> None:
 
 def moments(parts: Parts, brackets: Brackets) -> Moments:
     """Sum the valid elements of every group in some chunks exactly; the brackets are near them."""
-    first, n_groups = parts[0][0], brackets.n_slots
-    values, codes = (
-        np.concatenate([each.reshape(-1) for each in to_each])
-        for to_each in zip(*parts, strict=True)
-    )
-    order, sizes = backend_for(first).groups.places_in_groups(codes, n_groups)
-    add = backend_for(first).moments.moments
-    ordered, of_slot = values[order], brackets.by_slot()
-    each = [add(ordered[own], of_slot(slot).ends) for slot, own in enumerate(slices_of(sizes))]
-    return Moments.joined(each)
+    values, n_valid, _ = in_groups(parts, brackets.n_slots)
+    return moments_of_runs(values, np.cumsum(n_valid))
 
 
 def places_in_groups(codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntArray]:

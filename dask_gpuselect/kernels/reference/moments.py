@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import Array, namespace, to_host
+from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.moments import Moments
 
 
@@ -51,6 +52,15 @@ def in_cells(values: Array, ends: NDArray[Any], cells: NDArray[np.bool_]) -> Arr
         low, high = ends[cell - 1].item(), ends[cell].item()
         is_some |= (values > low) & (values < high)
     return is_some
+
+
+def moments_of_runs(values: NDArray[Any], stops: IntArray) -> Moments:
+    """Sum each of some runs of elements, which follow one another, and its squares exactly.
+
+    `stops` are the places behind the runs.
+    """
+    run = np.repeat(np.arange(len(stops)), np.diff(stops, prepend=0))
+    return Moments.of(values, run, len(stops))
 
 
 def moments_of_rows(rows: Array) -> Moments:

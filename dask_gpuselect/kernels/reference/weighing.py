@@ -331,16 +331,20 @@ def products(
     return ExactSums.of(segment[takes] // 2, len(summed), values[takes], weights[takes])
 
 
-def moments(values: Array, weights: Array) -> Moments:
+def moments(values: Array, weights: Array, stops: IntArray | None = None) -> Moments:
     """Sum a chunk exactly, each element times its weight; see `Moments`.
 
     Parameters
     ----------
     values, weights : array, shape (n,)
         Elements and weights that `weighed` returns.
+    stops : ndarray of int64, optional
+        Places behind runs of elements, which follow one another. Each run has sums of its own.
     """
     values, weights = to_host(values), to_host(weights)
-    return Moments.of(values, np.zeros(len(values), np.int64), 1, weights=weights)
+    stops = np.array([len(values)]) if stops is None else stops
+    run = np.repeat(np.arange(len(stops)), np.diff(stops, prepend=0))
+    return Moments.of(values, run, len(stops), weights=weights)
 
 
 def moments_ahead(bound: Backend) -> Callable[[], Moments]:
