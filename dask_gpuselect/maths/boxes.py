@@ -166,37 +166,35 @@ def bracket_box(
     high_cells = high[0], high[1] + 1
     before, upto = envelope.least_upto(first - 1), envelope.most_below(stop)
     k = np.minimum(max(rule.max_fliers, 1), upto - before)
-    # The most extreme elements are wanted only as far inwards as a fence can be.
-    extremes = (
+    # For the lower and the upper fence: all that can be beyond it, the most extreme elements as far
+    # inwards as the fence can be, and the cell of the fence.
+    pairs = (
+        (first - 1, low_cells[1]),
+        (high_cells[0], stop),
         (first - 1, np.minimum(envelope.lower.searchsorted(before + k), low_cells[1])),
         (np.maximum(envelope.below.searchsorted(upto - k, "right") - 1, high_cells[0]), stop),
+        low_cells,
+        high_cells,
     )
+    begins, ends = map(np.stack, zip(*pairs, strict=True))
+    n = envelope.most_below(ends) - envelope.least_upto(begins)
     # Gather everything beyond a fence if that is little: then elements are compared with fewer
     # ends.
-    most_beyond = room * LITTLE if most_beyond is None else most_beyond
-    beyond = (first - 1, low_cells[1]), (high_cells[0], stop)
-    spared = [values[:0], values[:0]]
-    cells = [(lo.ravel(), hi.ravel()) if made_of is None else made_of]
-    for side, (begin, end) in enumerate((low_cells, high_cells)):
-        outside, near = (
-            envelope.most_below(last) - envelope.least_upto(start)
-            for start, last in (beyond[side], (begin, end))
+    is_much = n[:2] > (room * LITTLE if most_beyond is None else most_beyond)
+    is_spared = is_much & (ends[4:] - begins[4:] > 1) & (n[4:] > room)
+    takes = np.concatenate([~is_much, is_much, is_much & ~is_spared])
+    spared = None
+    if keys is None and is_spared.any():
+        spared = tuple(
+            values[max(int(begin[0]), 0) : int(end[0]) + 1] if is_one else values[:0]
+            for begin, end, is_one in zip(begins[4:], ends[4:], is_spared, strict=True)
         )
-        is_much = outside > most_beyond
-        is_spared = is_much & (end - begin > 1) & (near > room)
-        takes = (
-            (beyond[side], ~is_much),
-            (extremes[side], is_much),
-            ((begin, end), is_much & ~is_spared),
-        )
-        cells += [(start[some], last[some]) for (start, last), some in takes]
-        if keys is None and is_spared[0]:
-            spared[side] = values[max(int(begin[0]), 0) : int(end[0]) + 1]
-    lo, hi = map(np.concatenate, zip(*cells, strict=True))
+    lo, hi = (lo.ravel(), hi.ravel()) if made_of is None else made_of
+    lo, hi = np.append(lo, begins[takes]), np.append(hi, ends[takes])
     # More brackets have begun before a value inside one than have ended up to it.
     is_inside = np.sort(lo).searchsorted(tied) > np.sort(hi).searchsorted(tied, "right")
     brackets = Brackets.covering(values, lo, hi, counted=tied[is_inside])
-    return replace(brackets, spared=tuple(spared) if any(map(len, spared)) else None)
+    return brackets if spared is None else replace(brackets, spared=spared)
 
 
 Edges = tuple[IntArray, IntArray]
@@ -522,11 +520,12 @@ def values_inside(
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             values = bounds.astype(dtype)
-            low, high = values
-            own = values.astype(np.float64)
-            low = np.where(own[0] < bounds[0], np.nextafter(low, dtype.type(np.inf)), low)
-            high = np.where(own[1] > bounds[1], np.nextafter(high, dtype.type(-np.inf)), high)
-        return np.where(is_nan, dtype.type(0), np.stack([low, high])), is_nan
+        are_beyond = (values[0] < bounds[0], np.inf), (values[1] > bounds[1], -np.inf)
+        for own, (is_beyond, end) in zip(values, are_beyond, strict=True):
+            if is_beyond.any():
+                own[is_beyond] = np.nextafter(own[is_beyond], dtype.type(end))
+        values[is_nan] = 0
+        return values, is_nan
     info = np.iinfo(dtype)
     first, last = float(info.min), float(info.max)
     is_none = is_nan | np.stack([bounds[0] > last, bounds[1] < first])

@@ -213,8 +213,11 @@ class CandidateRuns(HostRuns):
     def find(self, run: IntArray, values: NDArray[Any], upto: NDArray[np.bool_]) -> IntArray:
         if not len(values):
             return run
+        if (values[1:] > values[:-1]).all():  # `unique` takes 30 us
+            return np.where(upto, *self.candidates.counts(values)[::-1])
         distinct, place = np.unique(values, return_inverse=True)
-        return np.stack(self.candidates.counts(distinct))[upto.astype(np.int64), place]
+        below, not_above = self.candidates.counts(distinct)
+        return np.where(upto, not_above[place], below[place])
 
     def elements(self, places: IntArray) -> NDArray[Any]:
         return self.candidates.elements_at(places)

@@ -24,7 +24,7 @@ from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.lane_weights import picked
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ragged import by_ranks
-from dask_gpuselect.maths.tables import ahead
+from dask_gpuselect.maths.tables import ahead, slices_of
 from dask_gpuselect.maths.weight_finish import GatheredRuns, OrderedRuns, lost
 
 
@@ -89,15 +89,14 @@ def places_inside(order: OrderedRuns | GatheredRuns, bounds: Bounds) -> tuple[In
 
     A place is -1 if the elements near the bound were not gathered.
     """
-    n_runs = len(order.stops)
-    (lowest, highest), is_none = values_inside(np.asarray(bounds), order.dtype)
-    upto = np.repeat([False, True], n_runs)
-    run = np.tile(np.arange(n_runs), 2)
-    inner, outer = order.find(run, np.concatenate([lowest, highest]), upto).reshape(2, -1)
+    starts, stops, n_runs = order.starts, order.stops, len(order.stops)
+    values, is_none = values_inside(bounds, order.dtype)
+    every = np.arange(2 * n_runs)
+    inner, outer = order.find(every % n_runs, values.ravel(), every >= n_runs).reshape(2, -1)
     # No value is on the inner side of a bound: all elements are beyond it, or none if it is NaN.
-    inner, outer = np.where(is_none, [order.stops, order.starts], [inner, outer])
-    is_number = ~np.isnan(bounds)
-    return np.where(is_number[0], inner, order.starts), np.where(is_number[1], outer, order.stops)
+    is_nan = np.isnan(bounds)
+    none = np.where(is_nan, [starts, stops], [stops, starts])
+    return np.where(is_none[0], none[0], inner), np.where(is_none[1], none[1], outer)
 
 
 def ends(order: OrderedRuns | GatheredRuns, bounds: Bounds, most: int) -> LaneEnds:
@@ -126,7 +125,7 @@ def ends(order: OrderedRuns | GatheredRuns, bounds: Bounds, most: int) -> LaneEn
     places = [place[some] for place, some, _ in singles]
     places += [ahead(starts, n_low), ahead(stops - 1, n_high, -1)]
     found = unsigned_zero(order.elements(np.concatenate(places)))
-    *each, low, high = np.split(found, np.cumsum([len(some) for some in places[:-1]]))
+    *each, low, high = (found[own] for own in slices_of(np.array([*map(len, places)])))
     columns: list[Any] = []
     for own, (_, some, none) in zip(each, singles, strict=True):
         columns.append(np.full(len(n_valid), none, order.dtype))

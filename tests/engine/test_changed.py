@@ -23,6 +23,7 @@ from dask_gpuselect import (
     order_statistic,
     quantile,
 )
+from dask_gpuselect.engine import group_loads
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths import boxes
 from dask_gpuselect.robust import deviations, mad
@@ -147,6 +148,7 @@ def _looks_once_more(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(deviations, "ROOM", -1)
     monkeypatch.setattr(boxes, "LEAST_ROOM", 8)
     monkeypatch.setattr(boxes, "ROOM", 0)
+    monkeypatch.setattr(group_loads, "_room_of", lambda *_: None)
     with limited(100_000), dask.config.set(scheduler="sync"):
         yield
 

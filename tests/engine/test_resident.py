@@ -13,7 +13,7 @@ import pytest
 
 from dask_gpuselect import describe_boxplot, explain, median, quantile, sort, to_gpu
 from dask_gpuselect.boxplot import tables
-from dask_gpuselect.engine import columns, graphs, group_loads, pilot, source
+from dask_gpuselect.engine import columns, graphs, pilot, source
 from dask_gpuselect.engine.source import Source
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths import boxes
@@ -188,7 +188,6 @@ def test_groups_of_a_chunk_are_measured_together(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fewer than six kernels start for each of thirty groups, in three loads of three chunks."""
-    monkeypatch.setattr(group_loads, "LEAST_WHOLE", {"device": 0, "weighted": 0})
     monkeypatch.setattr(boxes, "ROOM", 0)  # so that fences take a third load
     monkeypatch.setattr(boxes, "LEAST_ROOM", 0)
     third = noted(monkeypatch, columns, "_measured_unless", lambda found, *_, **__: found.value)

@@ -253,19 +253,19 @@ def laid_out(a: Array, layout: str) -> Array:
 
 class Parts(NamedTuple):
     """How many bytes a task takes that groups all elements, how many pairs of chunks sorts move
-    pieces between without groups of chunks, from how many elements on each group is asked about
-    alone, and how many moving windows are answered together."""
+    pieces between without groups of chunks, how many elements for each pivot may be gathered near a
+    fence, and how many moving windows are answered together."""
 
     task: int
     pairs: int
-    slot: int
+    room: int
     slab: int
 
 
 PARTS: Mapping[str, Parts] = {
-    "64 MiB": Parts(1 << 26, 1 << 16, 0, 1 << 16),
-    "1 kB": Parts(1000, 10, 0, 1 << 10),
-    "500 B": Parts(500, 0, 1 << 20, 16),
+    "64 MiB": Parts(1 << 26, 1 << 16, 16, 1 << 16),
+    "1 kB": Parts(1000, 10, 16, 1 << 10),
+    "500 B": Parts(500, 0, 0, 16),
 }
 
 SIZES: Mapping[str, Mapping[str, Any]] = {

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 import dask_gpuselect
 from dask_gpuselect.arrays import is_cupy
-from dask_gpuselect.engine import exchange, group_loads, lane_plans
+from dask_gpuselect.engine import exchange, lane_plans
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels import compiling
 from dask_gpuselect.kernels.cpu import windows
+from dask_gpuselect.maths import boxes
 from tests.backends import CUPY, NUMPY, STRICT, Backend
 from tests.matrix import axes, definitions
 from tests.matrix.questions import (
@@ -576,7 +577,7 @@ def surroundings(case: Case) -> Iterator[None]:
         patch.multiple(compiling, LARGE=large, PATIENCE=np.inf),
         patch.object(lane_plans, "ONE_TASK", parts.task),
         patch.object(exchange, "PAIRS", parts.pairs),
-        patch.dict(group_loads.LEAST_WHOLE, dict.fromkeys(group_loads.LEAST_WHOLE, parts.slot)),
+        patch.object(boxes, "ROOM", parts.room),
         patch.multiple(windows, SLAB=parts.slab, ROWS=parts.slab >> 7),
     ):
         for name, value in axes.SIZES[case.row.get("sizes", "usual")].items():
