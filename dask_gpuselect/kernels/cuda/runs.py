@@ -240,7 +240,7 @@ def weighted_boxes(
     mean, deviation = moments().mean_and_std()
     n_low, n_high = _listed(order, inner, outer, rule.max_fliers)
     n = np.stack([n_low, n_high], axis=1).ravel()
-    at = _ahead(at_hand(np.stack([starts, stops - n_high], axis=1).ravel()), n)
+    at, sides = _ahead(at_hand(np.stack([starts, stops - n_high], axis=1).ravel()), n)
     weights = there.weights.take(at)
     return LaneBoxes(
         n=order.n_valid + order.n_missing + n_left_out,
@@ -252,7 +252,7 @@ def weighted_boxes(
         **dict(zip(EXTREMES, extremes, strict=True)),
         fliers=there.values.take(at),
         flier_weights=weights if weights.dtype.kind == "i" else weights.astype(np.float64),
-        sides=np.repeat(np.arange(len(n)), n),
+        sides=sides,
         starts=None,
         counts=None,
         most_fliers=rule.max_fliers,
@@ -260,12 +260,16 @@ def weighted_boxes(
     )
 
 
-def _ahead(first: IntArray, n: IntArray) -> Array:
-    """Return `n` consecutive places from each first one on; see `tables.ahead`."""
+def _ahead(first: IntArray, n: IntArray) -> tuple[Array, Array]:
+    """Return `n` consecutive places from each first one on, and the number of each one's piece.
+
+    See `tables.ahead`.
+    """
     stops = np.cumsum(n)
     edges = on_device(np.stack([stops, first - (stops - n)])).view(np.int64).reshape(2, -1)
     places = cupy.arange(int(stops[-1]))
-    return places + edges[1].take(cupy.searchsorted(edges[0], places, side="right"))
+    pieces = cupy.searchsorted(edges[0], places, side="right")
+    return places + edges[1].take(pieces), pieces
 
 
 def _listed(
