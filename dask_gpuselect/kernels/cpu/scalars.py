@@ -8,13 +8,17 @@ import numpy as np
 
 from dask_gpuselect.kernels.compiling import by_types, called_by_kernels, types
 
+NAT = np.iinfo(np.int64).min
+
 
 @by_types
-def is_missing(value: Any) -> Any:
-    """Return whether a value is NaN."""
+def is_missing(value: Any, has_nat: Any = False) -> Any:
+    """Return whether a value is NaN, or NaT if `has_nat`."""
     if isinstance(value, types.Float):
-        return lambda value: value != value
-    return lambda value: False
+        return lambda value, has_nat=False: value != value
+    if value == types.int64 and has_nat == types.boolean:
+        return lambda value, has_nat=False: has_nat & (value == NAT)
+    return lambda value, has_nat=False: False
 
 
 @called_by_kernels

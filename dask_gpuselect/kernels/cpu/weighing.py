@@ -15,23 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied
-from dask_gpuselect.kernels.compiling import (
-    by_types,
-    kernel,
-    types,
-    until_compiled,
-)
+from dask_gpuselect.kernels.compiling import kernel, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.cells import OVERSAMPLING, SORT_AT_MOST
 from dask_gpuselect.kernels.cpu.draws import sample
-from dask_gpuselect.kernels.cpu.moments import (
-    plus_product,
-)
+from dask_gpuselect.kernels.cpu.moments import plus_product
 from dask_gpuselect.kernels.cpu.products import moments as moments
 from dask_gpuselect.kernels.cpu.products import products as products
+from dask_gpuselect.kernels.cpu.scalars import is_missing
 from dask_gpuselect.kernels.cpu.selection import flat
 from dask_gpuselect.kernels.cpu.spans import tally_by, weigh
-from dask_gpuselect.kernels.cpu.tree import RUN, Tree, tree_of, walk
+from dask_gpuselect.kernels.cpu.tree import RUN, Tree, find_places, tree_of
 from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import HEAVY, gathered_cells
 from dask_gpuselect.kernels.reference.weighing import in_units
@@ -83,19 +77,6 @@ def weighed(
     return out[:n], out_weights[:n], n_missing
 
 
-NAT = np.iinfo(np.int64).min
-
-
-@by_types
-def _is_missing(value: Any, has_nat: Any) -> Any:
-    """Return whether a value is NaN, or NaT if `has_nat`."""
-    if isinstance(value, types.Float):
-        return lambda value, has_nat: value != value
-    if value == types.int64:
-        return lambda value, has_nat: has_nat & (value == NAT)
-    return lambda value, has_nat: False
-
-
 @kernel
 def _all_take_part(x: t.Values, weights: t.Reals, has_nat: bool) -> Any:
     """Return whether all weights are positive and finite, and no element is missing."""
@@ -105,7 +86,7 @@ def _all_take_part(x: t.Values, weights: t.Reals, has_nat: bool) -> Any:
         n_out = 0
         for k in range(run.size):
             is_usual = (run_weights[k] > 0) & (run_weights[k] < np.inf)
-            n_out += (not is_usual) | _is_missing(run[k], has_nat)
+            n_out += (not is_usual) | is_missing(run[k], has_nat)
         if n_out:
             return False
     return True
@@ -130,10 +111,10 @@ def _take_part(
         weight, is_used = weights[k], keeps[k]
         n_negative += is_used & (weight < 0)
         n_not_finite += is_used & (not weight < np.inf)
-        weighs, is_missing = is_used & (weight > 0), _is_missing(x[k], has_nat)
-        n_missing += weighs & is_missing
+        weighs, is_none = is_used & (weight > 0), is_missing(x[k], has_nat)
+        n_missing += weighs & is_none
         out[n], out_weights[n] = x[k], weight
-        n += weighs & (not is_missing)
+        n += weighs & (not is_none)
     return n, n_missing, n_negative, n_not_finite
 
 
@@ -252,37 +233,24 @@ def _classify(x: t.Values, weights: t.Reals, tree: Tree, a: float, b: float) -> 
     when its element is added.
     """
     _, pivots, _ = tree
-    n_cells = pivots.size
-    # Two copies for even and odd elements, as in `cells`.
-    sums = np.zeros((2, 2 * n_cells, 2), np.int64)
-    cell = np.empty(RUN, np.uint32)
-    place = np.empty(RUN, np.int32)
+    # Two copies for even and odd elements, as in `spans`.
+    sums = np.zeros((2, 2 * pivots.size, 2), np.int64)
+    place = np.empty(RUN, np.uint32)
     units = np.empty(RUN, np.int64)
-    leaf = np.uint32(n_cells)
     square = 0.0
     for start in range(0, x.size, RUN):
         run = x[start : min(start + RUN, x.size)]
         run_weights = weights[start : min(start + RUN, x.size)]
-        walk(run, tree, cell)
+        find_places(run, tree, place)
         for k in range(run.size):
             exact = run_weights[k] * a * b
             units[k] = np.int64(exact)
             square = plus_product(square, exact, exact)
         for k in range(run.size):
-            at = np.int32(cell[k] - leaf)
-            place[k] = at + np.int32(n_cells) * np.int32(run[k] == pivots[at])
-        for k in range(0, run.size - 1, 2):
-            i, j = np.int64(place[k]), np.int64(place[k + 1])
-            sums[0, i, 0] += 1
-            sums[0, i, 1] += units[k]
-            sums[1, j, 0] += 1
-            sums[1, j, 1] += units[k + 1]
-        if run.size % 2:
-            i = np.int64(place[run.size - 1])
-            sums[0, i, 0] += 1
-            sums[0, i, 1] += units[run.size - 1]
+            sums[k & 1, place[k], 0] += 1
+            sums[k & 1, place[k], 1] += units[k]
     both = sums[0] + sums[1]
-    return both[:n_cells], both[n_cells:], square
+    return both[::2], both[1::2], square
 
 
 # --- Load 2 ---------------------------------------------------------------------------------------
