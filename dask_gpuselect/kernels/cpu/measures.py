@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Kernel, by_types, kernel, renamed, types
+from dask_gpuselect.kernels.compiling import called_by_kernels, kernel
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.bits import key_of
 from dask_gpuselect.kernels.reference import measures
@@ -29,13 +29,9 @@ def answer_probe(values: NDArray[Any], probe: probes.Measure) -> probes.ProbeRes
 
 
 def _extent(values: NDArray[Any], probe: probes.Extent) -> probes.ExtentResult:
-    ends = _ends(values.dtype)
-    if probe.space.name == "key":
-        total, n_missing = _extent_by_key(
-            values, _bits(values), np.uint64(probe.space.origin), ends
-        )
-    else:
-        total, n_missing = _extent_by_value(values, _bits(values), 0.0, ends)
+    ends, by_key = _ends(values.dtype), probe.space.name == "key"
+    origin = np.uint64(probe.space.origin if by_key else 0)
+    total, n_missing = _measure_extent(values, _bits(values), origin, by_key, ends)
     n_valid = values.size - n_missing
     if n_valid == 0:
         return probes.ExtentResult(
@@ -61,10 +57,8 @@ def _points(values: NDArray[Any], probe: probes.Points) -> probes.PointsResult:
     rows = []
     for key in probe.keys:
         ends, pivot = _ends(values.dtype), element(key, values.dtype)
-        measure, origin = (
-            (_point_by_key, np.uint64(key)) if by_key else (_point_by_value, np.float64(pivot))
-        )
-        below, n_equal, n_missing, *sums = measure(values, _bits(values), pivot, origin, ends)
+        about = pivot, np.uint64(key), by_key, ends
+        below, n_equal, n_missing, *sums = _measure_point(values, _bits(values), *about)
         following, previous = to_keys(ends).tolist()
         rows.append((below, below + n_equal, n_missing, previous, following, *sums))
     return measures.points_of(values.size, values.dtype, probe.space, rows)
@@ -102,70 +96,52 @@ MEASURES = measures.by_probe(_extent, _points, _key_bins, _linear_bins, _drawn)
 # --- Kernels ------------------------------------------------------------------------------------
 
 
-@by_types
-def _distance(value: Any, bits: Any, origin: Any) -> Any:
-    """Return the signed distance of an element from an origin, a value or a key, as float64."""
-    if isinstance(origin, types.Float):
-        return lambda value, bits, origin: np.float64(value) - origin
-
-    def of_keys(value: Any, bits: Any, origin: Any) -> Any:
-        key = key_of(value, bits)
-        return np.float64(key - origin) if key >= origin else -np.float64(origin - key)
-
-    return of_keys
+@called_by_kernels
+def _distance(value: Any, bits: Any, origin: Any, from_key: Any, by_key: Any) -> Any:
+    """Return the signed distance of an element from a value, or that of their keys, as float64."""
+    if not by_key:
+        return np.float64(value) - np.float64(origin)
+    key = key_of(value, bits)
+    return np.float64(key - from_key) if key >= from_key else -np.float64(from_key - key)
 
 
-def _extent_from(name: str, of_origin: Any) -> Kernel:
-    """Make the kernel that finds the extremes and sums the distances from an origin of a type."""
-
-    def measure(x: t.Values, bits: t.Bits, origin: Any, ends: t.Out) -> Any:
-        least, largest = ends[0], ends[1]
-        total, n_missing = 0.0, 0
-        for i in range(x.size):
-            value = x[i]
-            is_missing = value != value
-            n_missing += is_missing
-            least = value if value < least else least
-            largest = value if value > largest else largest
-            total += 0.0 if is_missing else _distance(value, bits[i], origin)
-        ends[0], ends[1] = least, largest
-        return total, n_missing
-
-    return kernel(renamed(measure, name, origin=of_origin))
+@kernel
+def _measure_extent(x: t.Values, bits: t.Bits, origin: t.Word, by_key: bool, ends: t.Out) -> Any:
+    """Find the extremes, and sum the elements, or the distances of their keys from an origin."""
+    least, largest = ends[0], ends[1]
+    total, n_missing = 0.0, 0
+    for i in range(x.size):
+        value = x[i]
+        is_missing = value != value
+        n_missing += is_missing
+        least = value if value < least else least
+        largest = value if value > largest else largest
+        total += 0.0 if is_missing else _distance(value, bits[i], 0.0, origin, by_key)
+    ends[0], ends[1] = least, largest
+    return total, n_missing
 
 
-def _point_from(name: str, of_origin: Any) -> Kernel:
-    """Make the kernel that counts at a pivot, and sums distances from it as a value or a key."""
-
-    def measure(x: t.Values, bits: t.Bits, pivot: t.Value, origin: Any, ends: t.Out) -> Any:
-        following, previous = ends[0], ends[1]
-        n_below = n_equal = n_missing = 0
-        low = high = 0.0
-        for i in range(x.size):
-            value = x[i]
-            is_below, is_above = value < pivot, value > pivot
-            n_below += is_below
-            n_equal += value == pivot
-            n_missing += value != value
-            previous = value if is_below and value > previous else previous
-            following = value if is_above and value < following else following
-            distance = _distance(value, bits[i], origin)
-            low -= distance if is_below else 0.0
-            high += distance if is_above else 0.0
-        ends[0], ends[1] = following, previous
-        return n_below, n_equal, n_missing, low, high
-
-    return kernel(renamed(measure, name, origin=of_origin))
-
-
-_extent_by_value, _extent_by_key = (
-    _extent_from("_extent_by_value", float),
-    _extent_from("_extent_by_key", t.Word),
-)
-_point_by_value, _point_by_key = (
-    _point_from("_point_by_value", float),
-    _point_from("_point_by_key", t.Word),
-)
+@kernel
+def _measure_point(
+    x: t.Values, bits: t.Bits, pivot: t.Value, key: t.Word, by_key: bool, ends: t.Out
+) -> Any:
+    """Count at a pivot, and sum distances from it, or those of keys."""
+    following, previous = ends[0], ends[1]
+    n_below = n_equal = n_missing = 0
+    low = high = 0.0
+    for i in range(x.size):
+        value = x[i]
+        is_below, is_above = value < pivot, value > pivot
+        n_below += is_below
+        n_equal += value == pivot
+        n_missing += value != value
+        previous = value if is_below and value > previous else previous
+        following = value if is_above and value < following else following
+        distance = _distance(value, bits[i], pivot, key, by_key)
+        low -= distance if is_below else 0.0
+        high += distance if is_above else 0.0
+    ends[0], ends[1] = following, previous
+    return n_below, n_equal, n_missing, low, high
 
 
 @kernel
