@@ -36,6 +36,7 @@ _LANES = (
 )
 _WINDOWS = frozenset(
     {
+        "bits",
         "windows",
         "window_blocks",
         "window_columns",
@@ -53,7 +54,7 @@ SUBJECTS: Mapping[str, frozenset[str]] = {
         {*_ELEMENTS, "weighing", "products", "lane_ends", "weighed_lanes", *_SORTED}
     ),
     "groups": frozenset({*_ELEMENTS, *_LANES, "groups"}),
-    "sorting": frozenset({"ordering", "fingerprints", "word_counts"}),
+    "sorting": frozenset({"ordering", "bits", "fingerprints", "word_counts"}),
     "strategies": frozenset({"measures", *_ELEMENTS}),
     "regression": frozenset({"residuals", *_ELEMENTS}),
     "neighbors": frozenset({"distances"}),

@@ -6,8 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import by_types, called_by_kernels, intrinsic, renamed, types
+from dask_gpuselect.kernels.compiling import (
+    by_types,
+    called_by_kernels,
+    intrinsic,
+    kernel_of,
+    renamed,
+    types,
+)
+from dask_gpuselect.kernels.cpu import typed as t
 
 
 @by_types
@@ -40,18 +49,60 @@ def key_of(value: Any, bits: Any) -> Any:
     return lambda value, bits: np.uint64(ordered(value, bits)) + zero
 
 
-@called_by_kernels
-def from_keys(keys: Any, kind: Any, sign: Any, words: Any) -> None:
-    """Write the words of elements that have these keys: see `windows._to_keys`."""
+def keys_of(values: NDArray[Any]) -> tuple[NDArray[Any], int, int]:
+    """Return the keys of contiguous elements that are not unsigned, their least and their largest.
+
+    See `radix.keys_of`.
+    """
+    words, dtype = values.view(f"u{values.itemsize}"), values.dtype
+    as_word, keys = words.dtype.type, np.empty_like(words)
+    infinity = np.array(np.inf, dtype).view(as_word)[()] if dtype.kind == "f" else as_word(0)
+    return keys, *_to_keys(words.reshape(-1), *_kind_of(dtype), infinity, keys.reshape(-1))
+
+
+def turn_into_words(keys: NDArray[Any], dtype: np.dtype[Any]) -> None:
+    """Turn the keys of elements that are not unsigned into their bits, in place."""
+    _from_keys(keys.reshape(-1), *_kind_of(dtype))
+
+
+def _kind_of(dtype: np.dtype[Any]) -> tuple[int, Any]:
+    """Return the kind of elements for kernels: 0, 1 for floats, more for dates; and their sign."""
+    size = dtype.itemsize
+    return "ifmM".index(dtype.kind), np.dtype(f"u{size}").type(1 << (8 * size - 1))
+
+
+@kernel_of("u8 u4 u2 u1")
+def _to_keys(words: t.Values, kind: int, sign: t.Value, infinity: t.Value, keys: t.Out) -> Any:
+    """Write keys of words; return the least and the largest."""
+    as_word = keys.dtype.type
+    largest = as_word(0)
+    least = last = as_word(~largest)  # which Numba takes for a wider integer
+    for i in range(words.size):
+        word = words[i]
+        if kind == 0:
+            keys[i] = word ^ sign
+        elif kind > 1:
+            keys[i] = (word ^ sign) + (word | ~word)  # minus one
+        elif word & ~sign > infinity:
+            keys[i] = last
+        else:
+            keys[i] = ~word if word & sign and word != sign else word | sign
+        least, largest = as_word(min(least, keys[i])), as_word(max(largest, keys[i]))
+    return least, largest
+
+
+@kernel_of("u8 u4 u2 u1")
+def _from_keys(keys: t.Out, kind: int, sign: t.Value) -> None:
+    """Turn keys into words, in place."""
     one = keys.dtype.type(1)
     for i in range(keys.size):
         key = keys[i]
         if kind == 0:
-            words[i] = key ^ sign
+            keys[i] = key ^ sign
         elif kind == 1:
-            words[i] = key ^ sign if key & sign else ~key
+            keys[i] = key ^ sign if key & sign else ~key
         else:
-            words[i] = (key + one) ^ sign
+            keys[i] = (key + one) ^ sign
 
 
 @called_by_kernels

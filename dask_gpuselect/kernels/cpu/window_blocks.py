@@ -23,7 +23,6 @@ from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.bits import (
     as_floats,
     first_bit,
-    from_keys,
     last_bit,
     n_bits,
     nan_key,
@@ -453,7 +452,9 @@ def _move_marks(
     if deviates is not None:
         keys, decoded, _, _, n, _ = block
         kind = keys.dtype.type
-        from_keys(keys[:n], 1, ~(~kind(0) >> kind(1)), decoded)
+        sign = ~(~kind(0) >> kind(1))
+        for i in range(n):
+            decoded[i] = keys[i] ^ sign if keys[i] & sign else ~keys[i]
     for question in range(lower.shape[0]):
         wanted = lower[question], upper[question], has_upper
         _walk_block(block, moves, wanted, deviates, question * n_windows + out, outs)

@@ -8,7 +8,7 @@ differ. They find elements by their keys.
 from __future__ import annotations
 
 import math
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from dask_gpuselect.kernels.cpu import (
     window_networks,
     window_rows,
 )
-from dask_gpuselect.kernels.cpu.bits import from_keys
+from dask_gpuselect.kernels.cpu.bits import keys_of, turn_into_words
 from dask_gpuselect.kernels.cpu.window_floats import mix
 from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.kernels.reference.windows import Bordered
@@ -324,22 +324,18 @@ def _keys(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bo
     """Return the keys of a chunk, with the last of NaN, its mask, and whether there are NaN."""
     values, keeps = unpaired(chunk)
     values = np.ascontiguousarray(values.astype(dtype.newbyteorder("="), copy=False))
-    words = values.view(f"u{dtype.itemsize}")
     if dtype.kind in "bu":
-        return words, keeps, False
-    keys = np.empty_like(words)
-    has_last = bool(_to_keys(words.reshape(-1), *_kind_of(dtype), keys.reshape(-1)))
-    return keys, keeps, has_last and dtype.kind in "fmM"
+        return values.view(f"u{dtype.itemsize}"), keeps, False
+    keys, _, most = keys_of(values)
+    return keys, keeps, dtype.kind != "i" and most == np.iinfo(keys.dtype).max
 
 
 def _found(
     chosen: list[NDArray[Any]], dtype: np.dtype[Any], order: WindowOrder
 ) -> list[NDArray[Any]]:
     """Turn keys of elements, or words of distances, into what they stand for, in place."""
-    if dtype.kind not in "bu" and not order.deviates:
-        kind, sign, _ = _kind_of(dtype)
-        for keys in chosen:
-            _from_keys(keys.reshape(-1), kind, sign)
+    for keys in chosen if dtype.kind not in "bu" and not order.deviates else ():
+        turn_into_words(keys, dtype)
     return [_viewed(each, dtype) for each in chosen]
 
 
@@ -347,49 +343,6 @@ def _viewed(words: NDArray[Any], dtype: np.dtype[Any]) -> Any:
     """View words of elements in the dtype in which they are selected."""
     wide = selection_dtype(dtype)
     return words.view(wide if dtype.kind in "bmM" else dtype.newbyteorder("="))
-
-
-@lru_cache(maxsize=32)
-def _kind_of(dtype: np.dtype[Any]) -> tuple[int, Any, Any]:
-    """Return the kind of elements for kernels, the bit of their sign, and infinity.
-
-    Kind -1 says that words are keys.
-    """
-    kind = np.dtype(f"u{dtype.itemsize}").type
-    coding = -1 if dtype.kind in "bu" else "ifmM".index(dtype.kind)
-    sign = kind(1 << (8 * dtype.itemsize - 1))
-    is_float = dtype.kind == "f"
-    infinity = np.array(np.inf, dtype.newbyteorder("=")).view(kind)[()] if is_float else kind(0)
-    return coding, sign, infinity
-
-
-@kernel_of("u8 u4 u2 u1")
-def _to_keys(words: t.Values, kind: int, sign: t.Value, infinity: t.Value, keys: t.Out) -> Any:
-    """Write keys of words, as `radix.keys_of` has them; return whether the last of all is there.
-
-    `kind` is 0 for integers, 1 for floats, and more for dates.
-    """
-    as_word = keys.dtype.type
-    largest = as_word(0)
-    last = as_word(~largest)  # which Numba takes for a wider integer
-    for i in range(words.size):
-        word = words[i]
-        if kind == 0:
-            keys[i] = word ^ sign
-        elif kind > 1:
-            keys[i] = (word ^ sign) + (word | ~word)  # minus one
-        elif word & ~sign > infinity:
-            keys[i] = last
-        else:
-            keys[i] = ~word if word & sign and word != sign else word | sign
-        largest = as_word(max(largest, keys[i]))
-    return largest == last
-
-
-@kernel_of("u8 u4 u2 u1")
-def _from_keys(keys: t.Out, kind: int, sign: t.Value) -> None:
-    """Turn keys into the words of elements, in place."""
-    from_keys(keys, kind, sign, keys)
 
 
 @kernel_of("f8 f4")
