@@ -74,16 +74,13 @@ class Comparisons:
         are.
         """
         made = cls(len(marks))
-        columns = [
-            made.merged([[(int(row), x)] for row in np.flatnonzero(marks[:, x])])
-            for x in range(marks.shape[1])
-            if marks[:, x].any()
-        ]
+        rows = [np.flatnonzero(marks[:, x]).tolist() for x in range(marks.shape[1])]
+        nodes = [[[(row, x)] for row in own] for x, own in enumerate(rows) if own]
+        columns = [made.merged(column) for column in nodes] if len(nodes) > 1 else nodes[0]
         if crosses:
             answers = {rank: made.crossed(columns, rank) for rank in wanted}
             return made.needed(answers.values()), answers
-        parts = columns if len(columns) > 1 else [[node] for node in columns[0]]
-        find = made.finding(parts, selects=selects)
+        find = made.finding(columns, selects=selects)
         answers = {rank: find(rank) for rank in wanted}
         return made.needed(answers.values()), answers
 

@@ -53,6 +53,8 @@ class Network(NamedTuple):
         For each comparison, the two values with their shifts to the right, and the numbers of the
         lesser and of the larger one, -1 if nothing needs it. Values that are read with a shift, or
         by a later stage, are in rows.
+    n_results : int
+        Number of minima and maxima.
     rows : dict
         The rows of such values. The first rows are those of the window.
     n_rows : int
@@ -67,6 +69,7 @@ class Network(NamedTuple):
 
     key: tuple[Any, ...]
     stages: list[list[Step]]
+    n_results: int
     rows: dict[int, int]
     n_rows: int
     n_window_rows: int
@@ -136,7 +139,8 @@ class Network(NamedTuple):
             moved and of_value[number] == len(stages) - 1 for number, moved in ends
         ):
             stages.append([])  # a stage reads no shifted value that it makes
-        return cls(key, stages, rows, n_rows, n_window_rows, reach, answers)
+        n_results = sum((low >= 0) + (high >= 0) for *_, low, high in steps)
+        return cls(key, stages, n_results, rows, n_rows, n_window_rows, reach, answers)
 
 
 @lru_cache(maxsize=64)  # slabs ask the same again and again
@@ -147,10 +151,9 @@ def _fitting(frame: Frame, order: WindowOrder, least: int, itemsize: int) -> Net
     if order.deviates:  # any element may be at the wanted distance
         wanted = range(frame.n)
     made = network(frame.size, frame.footprint, tuple(wanted))
-    work = sum((low >= 0) + (high >= 0) for stage in made.stages for *_, low, high in stage)
     n_sides = sum(n > 1 for n in frame.size)
     most = MOST_WORK * (1 + (n_sides > 1)) * (order.n_answers + order.deviates)
-    return made if work * itemsize <= most else None
+    return made if made.n_results * itemsize <= most else None
 
 
 @lru_cache(maxsize=64)

@@ -37,6 +37,7 @@ padded, valid_counts = reference.bordered, reference.valid_counts
 SLAB = 1 << 21  # bytes of windows' elements that are answered together: they stay in the cache
 ROWS = 1 << 17  # rows of windows that are answered together, because each has an address
 ENDS = 1 << 13  # elements of windows at the ends that NumPy sorts
+TURNED = 512  # bytes that are not written for a window if its axes are turned, and pay for that
 MIXED = 32  # bytes of a window where answers are made of elements
 
 
@@ -90,7 +91,7 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
         is_answered = _as_float(dtype, order) is not None or not (
             isinstance(chunk, Accompanied) or _has_missing(chunk, dtype)
         )
-        if is_answered and _fits(tuple(chunk.shape), dtype, every, order):
+        if is_answered and _work(tuple(chunk.shape), dtype, every, order) < math.inf:
             n = frame.shape(tuple(chunk.shape))[-1]
             answers = _answer_part(chunk, dtype, every, order)[..., ::step]
             return np.ascontiguousarray(answers[..., :n])
@@ -131,10 +132,10 @@ def _without_gaps(chunk: Any, frame: Frame) -> tuple[Any, Frame]:
     return chunk, frame._replace(step=tuple(map(min, frame.step, frame.size)))
 
 
-def _fits(shape: tuple[int, ...], dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> bool:
-    """Return whether a network answers whole windows of an array."""
-    fitting = window_networks.Network.fitting
-    return fitting(shape, dtype.itemsize, frame, order, frame.n) is not None
+def _work(shape: tuple[int, ...], dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> float:
+    """Return the bytes that a network writes for each whole window; infinity if there is none."""
+    made = window_networks.Network.fitting(shape, dtype.itemsize, frame, order, frame.n)
+    return math.inf if made is None else made.n_results * dtype.itemsize
 
 
 def _turned(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
@@ -148,8 +149,8 @@ def _turned(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) 
     shape = tuple(chunk.shape)
     axes = (*(axis for axis in range(len(shape)) if axis != sides[0]), sides[0])
     turned = tuple(shape[axis] for axis in axes)
-    is_worth = _fits(turned, dtype, frame.moved(axes), order)
-    return axes if is_worth and not _fits(shape, dtype, frame, order) else None
+    saved = _work(shape, dtype, frame, order) - _work(turned, dtype, frame.moved(axes), order)
+    return axes if saved >= TURNED else None
 
 
 def _answer_turned(
