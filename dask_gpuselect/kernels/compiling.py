@@ -112,6 +112,32 @@ def intrinsic(typed: Kernel) -> Any:
     return intrinsic(typed)
 
 
+def instructions(name: str, result: str, given: Sequence[str], write: Callable[..., Any]) -> Kernel:
+    """Make a function that kernels can call from LLVM instructions.
+
+    `write` writes them: it gets the builder and the values of the arguments, and returns that of
+    the result. Types are names of Numba's.
+    """
+
+    def typed(context: Any, together: Any) -> Any:
+        del context, together
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            del signature
+            each = (builder.extract_value(arguments[0], i) for i in range(len(given)))
+            value = write(builder, *each)
+            return context.get_dummy_value() if value is None else value
+
+        own = types.Tuple([getattr(types, each) for each in given])
+        return getattr(types, result)(own), generate
+
+    def choose(*_: Any) -> Any:
+        made = intrinsic(renamed(typed, f"_{name}"))
+        return renamed(lambda *arguments: made(arguments), name)
+
+    return by_types(renamed(choose, name))
+
+
 # --- Kernels --------------------------------------------------------------------------------------
 
 

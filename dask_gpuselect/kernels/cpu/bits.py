@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.compiling import (
     by_types,
     called_by_kernels,
-    intrinsic,
+    instructions,
     kernel_of,
-    renamed,
     types,
 )
 from dask_gpuselect.kernels.cpu import typed as t
@@ -113,39 +112,22 @@ def nan_key(keys: Any) -> Any:
     return kind(~rest)
 
 
-def _of_word(name: str, build: Callable[[Any, Any], Any]) -> Any:
-    """Make a function of a word of 64 bits from LLVM instructions, which `build` writes."""
-
-    def typed(context: Any, word: Any) -> Any:
-        del context, word
-
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            del context, signature
-            return build(builder, arguments[0])
-
-        return types.int64(types.uint64), generate
-
-    def choose(word: Any) -> Any:
-        made = intrinsic(renamed(typed, f"_{name}"))
-        return renamed(lambda word: made(word), name)
-
-    return by_types(renamed(choose, name))
-
-
 def _never_zero(word: Any) -> Any:
     """Return the flag that says that a word is not 0."""
     return word.type.__class__(1)(1)
 
 
-n_bits = _of_word("n_bits", lambda builder, word: builder.ctpop(word))
+_of_word = partial(instructions, result="int64", given=["uint64"])
+
+n_bits = _of_word("n_bits", write=lambda builder, word: builder.ctpop(word))
 """Count the set bits of a word."""
 
-first_bit = _of_word("first_bit", lambda builder, word: builder.cttz(word, _never_zero(word)))
+first_bit = _of_word("first_bit", write=lambda builder, word: builder.cttz(word, _never_zero(word)))
 """Find the lowest set bit of a word that is not 0."""
 
 last_bit = _of_word(
     "last_bit",
-    lambda builder, word: builder.sub(word.type(63), builder.ctlz(word, _never_zero(word))),
+    write=lambda builder, word: builder.sub(word.type(63), builder.ctlz(word, _never_zero(word))),
 )
 """Find the highest set bit of a word that is not 0."""
 

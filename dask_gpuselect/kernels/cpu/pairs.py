@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.kernels.compiling import by_types, called_by_kernels, intrinsic, renamed, types
+from dask_gpuselect.kernels.compiling import called_by_kernels, instructions
 
 LOST = 2.0**-102
 SMALL, LARGE = 2.0**-400, 2.0**400
@@ -43,22 +43,10 @@ def normal(high: Any, low: Any) -> Any:
     return total, low - (total - high)
 
 
-@by_types
-def fused(a: Any, b: Any, c: Any) -> Any:
-    """Return ``a * b + c``, rounded once: one instruction, or a call where a CPU has none."""
-    del a, b, c
-
-    def typed(context: Any, a: Any, b: Any, c: Any) -> Any:
-        del context, a, b, c
-
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            del context, signature
-            return builder.fma(*arguments)
-
-        return types.float64(types.float64, types.float64, types.float64), generate
-
-    made = intrinsic(renamed(typed, "_fused"))
-    return renamed(lambda a, b, c: made(a, b, c), "fused")
+fused = instructions(
+    "fused", "float64", ["float64"] * 3, lambda builder, *factors: builder.fma(*factors)
+)
+"""Return ``a * b + c``, rounded once: one instruction, or a call where a CPU has none."""
 
 
 @called_by_kernels

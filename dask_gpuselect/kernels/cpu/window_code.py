@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dask_gpuselect.kernels.compiling import by_types, intrinsic, numba, ready, types
+from dask_gpuselect.kernels.compiling import called_by_kernels, instructions, numba, ready
 
 if TYPE_CHECKING:
     from dask_gpuselect.kernels.cpu.window_networks import Network
@@ -222,32 +222,22 @@ class _Vectors:
         return known
 
 
-def _call(context: Any, address: Any, given: Any) -> Any:
-    """Call the code of a network."""
-    del context
+def _write_call(builder: Any, address: Any, *given: Any) -> None:
+    from llvmlite import ir
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        from llvmlite import ir
-
-        size = ir.IntType(64)
-        run = ir.FunctionType(ir.VoidType(), [size] * N_ARGUMENTS).as_pointer()
-        own = [builder.extract_value(arguments[1], i) for i in range(N_ARGUMENTS)]
-        builder.call(builder.inttoptr(arguments[0], run), own)
-        return context.get_dummy_value()
-
-    return types.void(address, given), generate
+    run = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * N_ARGUMENTS).as_pointer()
+    builder.call(builder.inttoptr(address, run), given)
 
 
-@by_types
-def run_code(address: Any, rows: Any, length: Any, scratch: Any, found: Any) -> Any:
+_call = instructions("call_code", "void", ["int64"] * (1 + N_ARGUMENTS), _write_call)
+"""Call the code at an address with its arguments."""
+
+
+@called_by_kernels
+def run_code(address: Any, rows: Any, length: Any, scratch: Any, found: Any) -> None:
     """Run the code of a network over one row of windows, whose rows are at some addresses.
 
     There is a row of `found` for each rank.
     """
-    call = intrinsic(_call)
-
-    def run(address: Any, rows: Any, length: Any, scratch: Any, found: Any) -> None:
-        room = scratch.ctypes.data, found.ctypes.data, 0, found.shape[1] * found.itemsize
-        call(address, (rows.ctypes.data, 1, length, room[0], room[1], room[2], room[3]))
-
-    return run
+    gap, room, out = found.shape[1] * found.itemsize, scratch.ctypes.data, found.ctypes.data
+    _call(address, rows.ctypes.data, 1, length, room, out, 0, gap)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.kernels.compiling import by_types, called_by_kernels, intrinsic, types
+from dask_gpuselect.kernels.compiling import called_by_kernels, instructions
 from dask_gpuselect.kernels.cpu.bits import first_bit, n_bits, nan_key, nth_bit
 from dask_gpuselect.maths.windows import Frame
 
@@ -177,68 +177,50 @@ def _filled(builder: Any, value: Any, n: int) -> Any:
     return builder.shuffle_vector(first, nothing, zeros)
 
 
-def _count_code(context: Any, address: Any, n: Any, limit: Any) -> Any:
+def _write_count(builder: Any, address: Any, n: Any, limit: Any) -> Any:
     """Write the code of `_count`."""
-    del context, address, n, limit
+    from llvmlite import ir
+    from numba.core import cgutils
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        from llvmlite import ir
-        from numba.core import cgutils
+    long, item = ir.IntType(64), ir.IntType(32)
+    limits = _filled(builder, builder.trunc(limit, item), RANKS)
+    count = cgutils.alloca_once_value(builder, long(0))
 
-        address, n, limit = arguments
-        long, item = ir.IntType(64), ir.IntType(32)
-        limits = _filled(builder, builder.trunc(limit, item), RANKS)
-        count = cgutils.alloca_once_value(builder, long(0))
+    def use(ranks: Any, marks: Any) -> None:
+        is_less = builder.icmp_unsigned("<", ranks, limits)
+        if marks is not None:
+            is_less = builder.and_(is_less, marks)
+        bits = builder.zext(builder.bitcast(is_less, ir.IntType(RANKS)), long)
+        builder.store(builder.add(builder.load(count), builder.ctpop(bits)), count)
 
-        def use(ranks: Any, marks: Any) -> None:
-            is_less = builder.icmp_unsigned("<", ranks, limits)
-            if marks is not None:
-                is_less = builder.and_(is_less, marks)
-            bits = builder.zext(builder.bitcast(is_less, ir.IntType(RANKS)), long)
-            builder.store(builder.add(builder.load(count), builder.ctpop(bits)), count)
-
-        _each_vector(builder, address, n, ir.VectorType(item, RANKS), use)
-        return builder.load(count)
-
-    return types.int64(types.int64, types.int64, types.int64), generate
+    _each_vector(builder, address, n, ir.VectorType(item, RANKS), use)
+    return builder.load(count)
 
 
-@by_types
-def _count(address: Any, n: Any, limit: Any) -> Any:
-    """Count the ranks that are less than a limit, of n from an address on."""
-    made = intrinsic(_count_code)
-    return lambda address, n, limit: made(address, n, limit)
+_count = instructions("count_ranks", "int64", ["int64"] * 3, _write_count)
+"""Count the ranks that are less than a limit, of n from an address on."""
 
 
-def _unite_code(context: Any, address: Any, n: Any) -> Any:
+def _write_union(builder: Any, address: Any, n: Any) -> Any:
     """Write the code of `_united`."""
-    del context, address, n
+    from llvmlite import ir
+    from numba.core import cgutils
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        from llvmlite import ir
-        from numba.core import cgutils
+    kind = ir.VectorType(ir.IntType(64), WORDS)
+    nothing = ir.Constant(kind, [0] * WORDS)
+    union = cgutils.alloca_once_value(builder, nothing)
 
-        kind = ir.VectorType(ir.IntType(64), WORDS)
-        nothing = ir.Constant(kind, [0] * WORDS)
-        union = cgutils.alloca_once_value(builder, nothing)
+    def use(words: Any, marks: Any) -> None:
+        if marks is not None:
+            words = builder.select(marks, words, nothing)
+        builder.store(builder.or_(builder.load(union), words), union)
 
-        def use(words: Any, marks: Any) -> None:
-            if marks is not None:
-                words = builder.select(marks, words, nothing)
-            builder.store(builder.or_(builder.load(union), words), union)
-
-        address, n = arguments
-        _each_vector(builder, address, n, kind, use)
-        of_join = ir.FunctionType(kind.element, [kind])
-        name = f"llvm.vector.reduce.or.v{WORDS}i64"
-        join = cgutils.get_or_insert_function(builder.module, of_join, name)
-        return builder.call(join, [builder.load(union)])
-
-    return types.uint64(types.int64, types.int64), generate
+    _each_vector(builder, address, n, kind, use)
+    of_join = ir.FunctionType(kind.element, [kind])
+    name = f"llvm.vector.reduce.or.v{WORDS}i64"
+    join = cgutils.get_or_insert_function(builder.module, of_join, name)
+    return builder.call(join, [builder.load(union)])
 
 
-@by_types
-def _united(address: Any, n: Any) -> Any:
-    """Unite n words from an address on."""
-    made = intrinsic(_unite_code)
-    return lambda address, n: made(address, n)
+_united = instructions("unite_words", "uint64", ["int64"] * 2, _write_union)
+"""Unite n words from an address on."""
