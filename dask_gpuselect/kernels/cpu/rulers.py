@@ -17,8 +17,8 @@ from dask_gpuselect.kernels.compiling import called_by_kernels, kernel, until_co
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.bits import ordered
 from dask_gpuselect.kernels.cpu.cells import SORT_AT_MOST
-from dask_gpuselect.kernels.cpu.scalars import is_missing
-from dask_gpuselect.kernels.cpu.spans import append, count_missing, tally
+from dask_gpuselect.kernels.cpu.scalars import append, is_missing
+from dask_gpuselect.kernels.cpu.spans import count_missing, tally
 from dask_gpuselect.kernels.cpu.tree import RUN
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally

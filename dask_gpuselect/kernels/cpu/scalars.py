@@ -49,6 +49,47 @@ def first_behind(row: Any, start: Any, stop: Any, value: Any) -> Any:
 
 
 @called_by_kernels
+def insert(row: Any, others: Any, n: Any, most: Any) -> Any:
+    """Sort the first n elements of a row, which are nearly sorted, by insertion, and others alike.
+
+    Return False, unfinished, if that takes more than `most` moves.
+    """
+    left = most
+    for i in range(1, n):
+        value = row[i]
+        if row[i - 1] <= value:
+            continue
+        other, j = others[i], i
+        while j > 0 and row[j - 1] > value:
+            row[j], others[j] = row[j - 1], others[j - 1]
+            j -= 1
+        row[j], others[j] = value, other
+        left -= i - j
+        if left < 0:
+            return False
+    return True
+
+
+@called_by_kernels
+def append(
+    run: Any, marks: Any, out: Any, n: Any, weights: Any = None, out_weights: Any = None
+) -> Any:
+    """Write the marked elements of a run behind n others, and return their new number.
+
+    Their weights are written too, if they have some. Marks are tested eight at a time, as words.
+    """
+    words = marks.view(np.uint64)
+    for w in range((run.size + 7) // 8):
+        if words[w]:
+            for k in range(8 * w, min(8 * w + 8, run.size)):
+                out[n] = run[k]
+                if weights is not None:
+                    out_weights[n] = weights[k]
+                n += marks[k]
+    return n
+
+
+@called_by_kernels
 def mean_of(a: Any, b: Any) -> Any:
     """Return the mean of two floats, also where their sum overflows; the loops become vectors."""
     first, second = np.float64(a), np.float64(b)

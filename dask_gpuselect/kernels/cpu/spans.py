@@ -21,7 +21,7 @@ from dask_gpuselect.kernels.compiling import (
 )
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.moments import CARRY_EVERY, MASK, carry, whole_of
-from dask_gpuselect.kernels.cpu.scalars import is_missing
+from dask_gpuselect.kernels.cpu.scalars import append, is_missing
 from dask_gpuselect.kernels.cpu.tree import RUN, Tree, tree_of, walk
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.candidates import Candidates
@@ -200,25 +200,6 @@ def _count_passed(run: Any, ends: Any, place: Any) -> None:
         end = ends[j]
         for k in range(run.size):
             place[k] += np.uint32(run[k] > end) + np.uint32(run[k] >= end)
-
-
-@called_by_kernels
-def append(
-    run: Any, marks: Any, out: Any, n: Any, weights: Any = None, out_weights: Any = None
-) -> Any:
-    """Write the marked elements of a run behind n others, and return their new number.
-
-    Their weights are written too, if they have some. Marks are tested eight at a time, as words.
-    """
-    words = marks.view(np.uint64)
-    for w in range(words.size):
-        if words[w]:
-            for k in range(8 * w, min(8 * w + 8, run.size)):
-                out[n] = run[k]
-                if weights is not None:
-                    out_weights[n] = weights[k]
-                n += marks[k]
-    return n
 
 
 @called_by_kernels

@@ -34,7 +34,7 @@ from dask_gpuselect.kernels.cpu.pairs import (
     two_product,
     two_sum,
 )
-from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from
+from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from, insert
 from dask_gpuselect.maths import lane_weights
 from dask_gpuselect.maths.exact_sums import taken
 from dask_gpuselect.maths.lane_cuts import Lanes
@@ -164,18 +164,7 @@ def _by_keys(
         for j in range(n):
             own[i, j] = of_lane[keys[i, j] & mask]
         elements[i, n:], own[i, n:] = 0, 0
-        left = MOVES * n
-        for j in range(1, n if shifts[i] else 0):
-            value, k = elements[i, j], j
-            if elements[i, j - 1] <= value:
-                continue
-            weight = own[i, j]
-            while k and elements[i, k - 1] > value and left:
-                elements[i, k], own[i, k] = elements[i, k - 1], own[i, k - 1]
-                k -= 1
-                left -= 1
-            elements[i, k], own[i, k] = value, weight
-        is_sorted[i] = left > 0 or n == 0
+        is_sorted[i] = shifts[i] == 0 or insert(elements[i], own[i], n, MOVES * n)
 
 
 # --- Quantiles ------------------------------------------------------------------------------------

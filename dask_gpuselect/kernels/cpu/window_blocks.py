@@ -28,6 +28,7 @@ from dask_gpuselect.kernels.cpu.bits import (
     nan_key,
     nth_bit,
 )
+from dask_gpuselect.kernels.cpu.scalars import insert
 from dask_gpuselect.kernels.cpu.window_deviations import FAR, nearest
 from dask_gpuselect.kernels.cpu.window_lines import FEW, MANY, SLOTS, numbered, walk_line
 from dask_gpuselect.kernels.cpu.window_sets import RANKS, takes, walk_columns
@@ -385,7 +386,7 @@ def _sort(buffers: Any, places: Any, digits: Any, n: Any) -> Any:
     n_bits = last_bit(np.uint64(high ^ low)) + 1 if n > 0 and high != low else 0
     shift = max(n_bits - 8 * DIGITS, 0)
     side = _sort_by_digits(buffers, places, digits, n, 0, shift, n_bits)
-    if shift > 0 and not _insert(buffers[side], places[side], n):
+    if shift > 0 and not insert(buffers[side], places[side], n, 4 * n):
         side = _sort_by_digits(buffers, places, digits, n, side, 0, n_bits)
     return side
 
@@ -422,25 +423,6 @@ def _sort_by_digits(
             to_places[to] = own_places[i]
         side = 1 - side
     return side
-
-
-@called_by_kernels
-def _insert(keys: Any, places: Any, n: Any) -> Any:
-    """Sort nearly sorted keys by insertion; return False, unfinished, after too many moves."""
-    left = 4 * n
-    for i in range(1, n):
-        key = keys[i]
-        if keys[i - 1] <= key:
-            continue
-        place, j = places[i], i
-        while j > 0 and keys[j - 1] > key:
-            keys[j], places[j] = keys[j - 1], places[j - 1]
-            j -= 1
-        keys[j], places[j] = key, place
-        left -= i - j
-        if left < 0:
-            return False
-    return True
 
 
 @called_by_kernels
