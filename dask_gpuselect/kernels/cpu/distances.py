@@ -160,7 +160,10 @@ def _any_near(m: Any, near: Any, near_two: Any, sums: Any, sums_two: Any) -> Any
 
 @called_by_kernels
 def _take(rows: Any, m: Any, start: Any, query: Any, sums: Any, heap: Any) -> None:
-    """Put the rows of a tile that are near enough into the heap of a query."""
+    """Put the rows of a tile that are near enough into the heap of a query.
+
+    It is made of the first k rows when they are all there.
+    """
     level, squared, index = heap
     k, p = level.size, query.size
     near = _threshold(level[0], squared[0], start >= k, p)
@@ -170,10 +173,12 @@ def _take(rows: Any, m: Any, start: Any, query: Any, sums: Any, heap: Any) -> No
         row = start + j
         its_level, its_squared = _key(rows[row], query)
         if row < k:
-            _push(heap, row, its_level, its_squared)
+            level[row], squared[row], index[row] = its_level, its_squared, row
+            for place in range(k // 2 - 1, -1, -1) if row == k - 1 else range(0):
+                _sink(heap, place, k)
         elif its_level < level[0] or (its_level == level[0] and its_squared < squared[0]):
             level[0], squared[0], index[0] = its_level, its_squared, row
-            _sink(heap, k)
+            _sink(heap, 0, k)
         near = _threshold(level[0], squared[0], row + 1 >= k, p)
 
 
@@ -217,23 +222,8 @@ def _swap(heap: Any, i: Any, j: Any) -> None:
 
 
 @called_by_kernels
-def _push(heap: Any, row: Any, its_level: Any, its_squared: Any) -> None:
-    """Add a row to a heap of all rows before it."""
-    level, squared, index = heap
-    level[row], squared[row], index[row] = its_level, its_squared, row
-    place = row
-    while place > 0:
-        parent = (place - 1) // 2
-        if not _is_further(heap, place, parent):
-            break
-        _swap(heap, place, parent)
-        place = parent
-
-
-@called_by_kernels
-def _sink(heap: Any, n: Any) -> None:
-    """Move the top of a heap of `n` rows down to its place."""
-    place = 0
+def _sink(heap: Any, place: Any, n: Any) -> None:
+    """Move a row of a heap of `n` rows down, below which they are in order."""
     while True:
         child = 2 * place + 1
         if child >= n:
@@ -252,4 +242,4 @@ def _sort(heap: Any) -> None:
     level, _, _ = heap
     for n in range(level.size - 1, 0, -1):
         _swap(heap, 0, n)
-        _sink(heap, n)
+        _sink(heap, 0, n)

@@ -28,15 +28,9 @@ def _sample(x: t.Values, drawn: t.Out) -> None:
     nearly even.
     """
     for i in range(drawn.size):
-        drawn[i] = x[sampled_place(i, drawn.size, x.size, 0)]
-
-
-@called_by_kernels
-def sampled_place(i: Any, n_sampled: Any, n: Any, salt: Any) -> Any:
-    """Return a hashed place in stretch i of `n_sampled` equal stretches of n elements."""
-    start = i * n // n_sampled
-    length = (i + 1) * n // n_sampled - start
-    return start + np.int64(hashed(np.uint64(salt + i)) % np.uint64(length))
+        start = i * x.size // drawn.size
+        length = (i + 1) * x.size // drawn.size - start
+        drawn[i] = x[start + np.int64(hashed(np.uint64(i)) % np.uint64(length))]
 
 
 @called_by_kernels
