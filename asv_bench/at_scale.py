@@ -161,6 +161,7 @@ def of_groups(n_chunks: int, size: int, n_groups: int) -> tuple[int, int, int]:
     """The same of the median of so many groups."""
     sizes, limit = np.full(n_chunks, size), settings.n_bytes("root-limit")
     result = plan_group_narrowing(sizes, n_groups, 1, F8.itemsize, limit)
+    assert result is not None
     return result.gathered, result.work, result.waiting
 
 

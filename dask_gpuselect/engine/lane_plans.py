@@ -58,6 +58,7 @@ from dask_gpuselect.kernels.companions import MOST_STACKED
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
     MORE_LOADS,
+    MOST_ROOTS,
     SENT_CANDIDATE,
     TALLIES_EVERY,
     TWO_COUNTS,
@@ -476,34 +477,32 @@ def _plan_groups(lanes: _Lanes, question: GroupedElements) -> LanePlan:
     parts, sizes = _parts_of_one_lane(chunks, limit, itemsize)
     task_bytes = -1 if math.isnan(total) else max(sizes) * itemsize
     itemsize, limit = selection_dtype(x.dtype).itemsize, settings.n_bytes("root-limit")
-    gathered = work = question.root_bytes_of(sizes, itemsize)
+    gathered = question.root_bytes_of(sizes, itemsize)
     how: dict[str, Any] = {}
     if question.weighs:
         how, itemsize = {"pivot": question.pivot, "halves": 2}, itemsize + WEIGHT_BYTES
-    n_roots, waiting = max(-(-gathered // max(limit, 1)), 1), 0
-    narrowing: Narrowing | None
-    in_tree = plan_group_narrowing(
-        np.array(sizes), question.slots.n, max(question.loads.n_brackets, 1), itemsize, limit, **how
-    )
-    if in_tree.stretches < n_roots:
-        narrowing = in_tree
-        n_roots, waiting = narrowing.stretches, narrowing.waiting
-        gathered, work = narrowing.gathered * n_roots, narrowing.work * n_roots
+    n_roots = max(-(-gathered // max(limit, 1)), 1)
+    about = np.array(sizes), question.slots.n, max(question.loads.n_brackets, 1), itemsize, limit
+    narrowing = plan_group_narrowing(*about, too_many=n_roots, **how)
+    if narrowing is None:
+        n_roots = min(n_roots, question.slots.n, MOST_ROOTS)
+        gathered, work, waiting = gathered // n_roots, gathered // n_roots, 0
     else:
-        narrowing, n_roots = None, min(n_roots, question.slots.n)
+        n_roots, waiting = narrowing.stretches, narrowing.waiting
+        gathered, work = narrowing.gathered, narrowing.work
     loads, further = _all_loads(question, 2), question.loads.further
     why = why_groups_twice(Reads(x), len(parts), n_roots, keeps=question.keeps)
     return LanePlan(
         "groups",
         loads,
         task_bytes,
-        max(gathered // n_roots, _further_bytes(lanes, len(parts), question.slots.n)),
+        max(gathered, _further_bytes(lanes, len(parts), question.slots.n)),
         1,
         tuple(parts),
         n_roots=n_roots,
         narrowing=narrowing,
         cached_bytes=0 if why else limits().n_bytes,
-        root_bytes=work // n_roots,
+        root_bytes=work,
         waiting_bytes=waiting,
         why=why,
         may_end=further is not None and further.is_done is not None and n_roots == 1,

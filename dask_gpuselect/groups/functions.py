@@ -125,7 +125,7 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     memory of the device, are one part. Sorting it there takes 66 bytes for each float32 element
     with weights, and without weights about as many bytes as the chunks. For each group that has n
     elements in a part, the part returns about sqrt(n) pivots and as many candidates. If these
-    exceed ``dask_gpuselect.root-limit`` (dask config; 1 GiB), several tasks each take some of
+    exceed ``dask_gpuselect.root-limit`` (dask config; 1 GiB), up to 512 tasks each take some of
     the groups; if labels are lazy and `groups` is not given, one task takes all. Along some of
     the axes: the chunks of a task, their labels, and a copy of the largest group in them, or two
     copies of several groups of one size, of at most 8 MiB together or, of CuPy chunks, about 256

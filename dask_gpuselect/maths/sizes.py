@@ -181,50 +181,62 @@ def plan_narrowing(
     is_large = is_known_large or not fit_one_place(n_chunks, size, share, limit)
     if not (is_large and n_ranges):
         return None
-    n, limit = n_chunks * size, max(limit, 1)
+    limit = max(limit, 1)
     if not can_divide and n_ranges > FEW_QUANTILES:
         share = max(share, n_ranges)  # then about as many bytes of cuts wait as of candidates
-    pivots = pivot_count(size, share)
-    coarse = max(limit // (2 * PIVOT_WORK * COARSE_EVERY), LEAST_COARSE)
+    pivots, coarse = pivot_count(size, share), _handed_on(limit, PIVOT_WORK)
     cuts = PIVOT_BYTES * n_chunks * pivots
     of_group = n_chunks * pivots // min(_groups_of(cuts, limit), max(n_chunks, 1))
     merges = merge_levels(-(-of_group // coarse), IN_GROUP_EVERY)
     merges += merge_levels(min(_groups_of(cuts, limit), n_chunks), COARSE_EVERY)
-    gathered = COARSE_EVERY * coarse
     stretches = -(-n_ranges // max(coarse // RANKS_SHARE, 1)) if can_divide else 1
-    in_bracket = 1.09 * FEWER_PIVOTS / pivots + halves * merges / (coarse * stretches)
-    candidates = first = itemsize * min(n_ranges * in_bracket, 1) * n
-    narrowing = coarse * stretches / (n_ranges * halves * (merges + 1))
-    rounds, candidates = _narrowed(candidates, narrowing, limit * stretches)
-    left_to_wait = math.ceil(first) if rounds else 0
+    about = n_ranges, pivots, coarse * stretches / halves, merges, limit * stretches
+    before, rounds, left = _narrowed(itemsize * n_chunks * size, *about)
+    left_to_wait, come = before if rounds else 0, math.ceil(left / stretches)
     waiting = max(cuts, left_to_wait)  # the cuts are gone when candidates come
     groups = _groups_of(waiting, limit)
     n_groups = min(groups, max(n_chunks, 1))
     of_group = cuts // n_groups + PIVOT_WORK * IN_GROUP_EVERY * coarse  # beside its own cuts
     of_group = max(of_group, WAITING_COPIES * left_to_wait // n_groups)
-    candidates /= stretches
-    works = PIVOT_WORK * gathered, math.ceil(CANDIDATE_COPIES * candidates), of_group
-    return Narrowing(
-        share,
-        groups,
-        max(PIVOT_BYTES * gathered, math.ceil(candidates)),
-        max(works),
-        waiting,
-        coarse,
-        rounds,
-        stretches,
-    )
+    gathered = max(PIVOT_BYTES * COARSE_EVERY * coarse, come)
+    work = max(PIVOT_WORK * COARSE_EVERY * coarse, CANDIDATE_COPIES * come, of_group)
+    return Narrowing(share, groups, gathered, work, waiting, coarse, rounds, stretches)
 
 
-def _narrowed(candidates: float, narrowing: float, room: int) -> tuple[int, float]:
-    """Choose how often to narrow candidates, and estimate the bytes that are left of them.
+def _handed_on(limit: int, work: int) -> int:
+    """Choose how many pivots a merge hands on, if the work for each takes so many bytes."""
+    return max(limit // (2 * work * COARSE_EVERY), LEAST_COARSE)
 
-    `narrowing` is the factor by which they become fewer each time.
+
+def _narrowed(
+    n_bytes: float, n_ranges: int, pivots: int, handed_on: float, merges: int, room: int
+) -> tuple[int, int, float]:
+    """Choose how often the candidates of an array, or of groups, are narrowed.
+
+    Parameters
+    ----------
+    n_bytes : float
+        Bytes of the candidates, if all elements were some.
+    n_ranges, pivots : int
+        Number of brackets of the array, or of a group, and of its pivots in a chunk.
+    handed_on : float
+        Number of its pivots that a merge hands on, of those that are evenly spaced in one way.
+    merges : int
+        Number of levels of merges.
+    room : int
+        Bytes that there are for the candidates where they come.
+
+    Returns
+    -------
+    before, rounds, left : int, int, float
+        Bytes of the candidates at first, how often they are narrowed, and the bytes that are left.
     """
-    rounds = 0
-    while narrowing >= 2 and rounds < MOST_ROUNDS and CANDIDATE_COPIES * candidates > room:
-        rounds, candidates = rounds + 1, candidates / narrowing
-    return rounds, candidates
+    in_bracket = 1.09 * FEWER_PIVOTS / pivots + merges / handed_on
+    before = left = n_bytes * min(n_ranges * in_bracket, 1)
+    narrowing, rounds = handed_on / (n_ranges * (merges + 1)), 0
+    while narrowing >= 2 and rounds < MOST_ROUNDS and CANDIDATE_COPIES * left > room:
+        rounds, left = rounds + 1, left / narrowing
+    return math.ceil(before), rounds, left
 
 
 def _groups_of(waiting: int, limit: int) -> int:
@@ -242,6 +254,10 @@ LEAST_OF_GROUP = 16
 # Number of pivots of each group that are worth a tree; with fewer, groups are better divided among
 # several.
 ENOUGH_OF_GROUP = 1024
+# Largest number of tasks among which groups are divided, and of those with a tree. Each part takes
+# a task for each of them, and the time to build the graph grows with the square of their number:
+# 512 tasks of 100 parts take 3 s, and as long to order; 128 with a tree and 50 parts take 1.5 s.
+MOST_ROOTS, MOST_TREES = 512, 128
 
 
 def plan_group_narrowing(
@@ -251,9 +267,10 @@ def plan_group_narrowing(
     itemsize: int,
     limit: int,
     *,
+    too_many: float = math.inf,
     pivot: tuple[int, int] = (PIVOT_BYTES, PIVOT_WORK),
     halves: int = 1,
-) -> Narrowing:
+) -> Narrowing | None:
     """Plan how to narrow the cuts of groups of about as many elements each.
 
     Parameters
@@ -268,6 +285,8 @@ def plan_group_narrowing(
         Bytes of a candidate.
     limit : int
         Largest number of bytes in one task.
+    too_many : float
+        Number of trees that are too many.
     pivot : tuple of two ints
         Bytes of a pivot as it comes, and of the work for it: see `PIVOT_WORK`.
     halves : int
@@ -275,32 +294,29 @@ def plan_group_narrowing(
 
     Returns
     -------
-    Narrowing
-        With a tree for some of the groups in place of a stretch.
+    Narrowing or None
+        With a tree for some of the groups in place of a stretch, and at most `MOST_TREES`.
+        None if too many trees were needed.
     """
-    limit, (pivot_bytes, pivot_work) = max(limit, 1), pivot
-    coarse = max(limit // (2 * pivot_work * COARSE_EVERY), LEAST_COARSE)
+    limit, (pivot_bytes, pivot_work), n_parts = max(limit, 1), pivot, len(sizes)
+    coarse = _handed_on(limit, pivot_work)
     n_roots = min(-(-n_groups // max(coarse // ENOUGH_OF_GROUP, 1)), n_groups)
-    merges = merge_levels(len(sizes), COARSE_EVERY)
-    n, of_each = int(sizes.sum()), max(coarse * n_roots // n_groups, LEAST_OF_GROUP)
+    if n_roots >= too_many:
+        return None
+    n_roots = min(n_roots, MOST_TREES)
+    coarse = max(coarse, LEAST_OF_GROUP * -(-n_groups // n_roots))
     pivots = max(math.isqrt(int(sizes.mean()) * pivot_share(n_brackets) // n_groups), 1)
-    in_bracket = 1.09 * FEWER_PIVOTS / pivots + halves * merges / of_each
-    of_candidate = itemsize + GROUP_BYTES
-    first = candidates = of_candidate * min(n_brackets * in_bracket, 1) * n
-    narrowing = of_each / (n_brackets * halves * (merges + 1))
-    rounds, candidates = _narrowed(candidates, narrowing, limit * n_roots)
-    waiting, cuts = math.ceil(first), pivot_bytes * pivots * n_groups * len(sizes)
-    lots = max(GROUP_SHARE * cuts // limit, LEAST_GROUPS)
-    waits = _groups_of(waiting, limit)
-    in_place = math.ceil(candidates / n_roots)
-    works = pivot_work * COARSE_EVERY * coarse, CANDIDATE_COPIES * in_place
+    merges = merge_levels(n_parts, COARSE_EVERY)
+    about = n_brackets, pivots, coarse * n_roots // n_groups / halves, merges, limit * n_roots
+    before, rounds, left = _narrowed((itemsize + GROUP_BYTES) * int(sizes.sum()), *about)
+    groups, come = _groups_of(before, limit), math.ceil(left / n_roots)
+    lots = max(GROUP_SHARE * pivot_bytes * pivots * n_groups * n_parts // limit, LEAST_GROUPS)
     # The candidates of all roots are there twice, as they come and joined, before they are divided.
-    of_lot = WAITING_COPIES * waiting // min(waits, len(sizes))
-    gathered = max(pivot_bytes * COARSE_EVERY * coarse, in_place)
-    work = max(*works, of_lot)
-    waiting = waiting if rounds else 0
-    how = gathered, work, waiting, coarse, rounds, n_roots, lots
-    return Narrowing(pivot_share(n_brackets), waits, *how)
+    of_lot = WAITING_COPIES * before // min(groups, n_parts)
+    gathered = max(pivot_bytes * COARSE_EVERY * coarse, come)
+    work = max(pivot_work * COARSE_EVERY * coarse, CANDIDATE_COPIES * come, of_lot)
+    how = gathered, work, before if rounds else 0, coarse, rounds, n_roots, lots
+    return Narrowing(pivot_share(n_brackets), groups, *how)
 
 
 # A sample of so many elements brackets a rank to within one part in about 110 of all elements. It

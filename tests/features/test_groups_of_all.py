@@ -20,8 +20,10 @@ from dask_gpuselect.engine import lane_plans
 from dask_gpuselect.engine.group_elements import MOST, SPARE, stretches
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths import boxes
+from dask_gpuselect.maths.sizes import MOST_TREES
 from tests.backends import CUPY, Backend
 from tests.data import normal, uniform
+from tests.limits import configured
 from tests.matrix.axes import LABELS
 from tests.matrix.laws import same_computed
 from tests.sources import Source, changing
@@ -58,17 +60,18 @@ def test_many_groups_have_several_roots() -> None:
     """No task holds the cuts of all groups, and the answer is that of one place."""
     a, by = normal(40_000), labels(2000, 40_000) + 3
     x, lazy = da.from_array(a, chunks=3000), da.from_array(by, chunks=3000)
-    answers = []
+    grouped, answers = groupby(x, lazy, groups=np.arange(2000)), []
     for limit in ("1 GiB", "1 MB", "100 kB"):
-        how = {"dask_gpuselect.column-limit": "30 kB", "dask_gpuselect.root-limit": limit}
-        with dask.config.set(how):
-            grouped = groupby(x, lazy, groups=np.arange(2000))
+        with configured(column_limit="30 kB", root_limit=limit):
             plan = grouped.explain([0.2, 0.8])
             assert (plan.name, plan.loads) == ("groups", 2)
             assert plan.gathered_bytes <= 1.01 * dask.utils.parse_bytes(limit)
             answers.append(grouped.quantile([0.2, 0.8]).compute())
     expected = alone(a, by, lambda some: np.quantile(some, [0.2, 0.8]))
     np.testing.assert_array_equal(answers, [expected] * 3)
+    with configured(column_limit="30 kB", root_limit=0):
+        graph = grouped.quantile([0.2, 0.8]).dask
+    assert sum("groups-bracket-each" in name for name in graph.layers) == MOST_TREES
 
 
 @pytest.mark.parametrize("method", ["inverted_cdf", "averaged_inverted_cdf", "linear"])
@@ -83,13 +86,11 @@ def test_weighted_groups_take_two_loads(n_groups: int, small: str, method: str) 
     expected = groupby(values, by).quantile(**how, weights=weights)
     x, lazy, w = (da.from_array(each, chunks=3000) for each in (values, by, weights))
     for limit, cache in itertools.product(("1 GiB", small), ("1 GiB", "0")):
-        limits = {"column-limit": "60 kB", "root-limit": limit, "cache-limit": cache}
-        with dask.config.set({f"dask_gpuselect.{name}": own for name, own in limits.items()}):
+        with configured(column_limit="60 kB", root_limit=limit, cache_limit=cache):
             for labelled in (groupby(x, lazy), groupby(x, by, groups=range(n_groups))):
                 plan = labelled.explain(partial(quantile, **how), weights=w)
                 assert (plan.name, plan.loads) == ("groups", 2)
-                answer = labelled.quantile(**how, weights=w).compute()
-                np.testing.assert_array_equal(answer, expected)
+                np.testing.assert_array_equal(labelled.quantile(**how, weights=w), expected)
     by[3::5] = -1  # groups of weight 0 are an error wherever their elements are
     with pytest.raises(ValueError, match="all zero"):
         groupby(x, np.where(np.arange(n) > 5000, by, 0)).quantile(
@@ -154,10 +155,9 @@ def test_a_chunk_with_a_weighted_group_that_was_not_there_is_named(tmp_path: Pat
     x = changing(lambda v, load: v - 5 * (load > 1), directory=tmp_path, size=8000)
     x = x.map_blocks(lambda block: block, dtype=x.dtype, chunks=((8000,) * x.npartitions,))
     x, by = da.ones_like(x), x.map_blocks(np.floor).astype(int)
-    weights = da.ones(x.size, chunks=x.chunks)
+    how = {"method": "inverted_cdf", "weights": da.ones(x.size, chunks=x.chunks)}
     with dask.config.set({"dask_gpuselect.column-limit": "60 kB"}):
-        grouped = groupby(x, by, groups=[-5, 0])
-        answer = grouped.quantile(0.5, method="inverted_cdf", weights=weights)
+        answer = groupby(x, by, groups=[-5, 0]).quantile(0.5, **how)
     with pytest.raises(ChunksChangedError, match=r"chunk \(3,\)"):
         answer.compute(scheduler="sync")
 
