@@ -114,10 +114,10 @@ def test_chunks_of_any_layout(backend: Backend) -> None:
     )
     for view in views:
         array = view(backend.asarray(a))
-        for axis in (0, 1, 2, 3, (0, 1), (1, 2), (0, 3), (1, 3), (0, 2, 3)):
+        for axis in ((), 0, 1, 2, 3, (0, 1), (1, 2), (0, 3), (1, 3), (0, 2, 3)):
             assert_same(backend, median(array, axis=axis), np.median(view(a), axis=axis))
     x = backend.lazy(a, (1, 3, 8, 5))
-    for axis in (0, (0, 1)):
+    for axis in ((), 0, (0, 1)):
         result = median(x, axis=axis).compute(scheduler="sync")
         assert_same(backend, result, np.median(a, axis=axis))
 
