@@ -293,10 +293,10 @@ class ExactFrameGroupBy(Advising):
             raise TypeError(
                 "there is no column of integers or floats to describe: select one, as groups['v']"
             )
+        boxes = [self._of(name).describe_boxplot(max_fliers=0) for name in names]
         chosen = self._columns if self._columns is not None else names
         alone = ExactFrameGroupBy(self._frame, self._keys, self._order, chosen)
         meta = alone._by_pandas(lambda groups: groups.describe()).iloc[:0]
-        boxes = [self._of(name).describe_boxplot(max_fliers=0) for name in names]
         counts = self._of(names[0]).count()
         meta = meta.set_axis(counts._meta.index)  # pandas 2.2 forgets categories without rows
         return lazily_of([counts, *boxes], partial(_described, meta=meta), meta)
@@ -335,8 +335,8 @@ class ExactFrameGroupBy(Advising):
             )
         if not all(self._order):
             raise ValueError(
-                "describe_boxplot needs groupby(..., sort=True, dropna=True), the defaults: leave "
-                "out sort and dropna"
+                "describe and describe_boxplot need groupby(..., sort=True, dropna=True), the "
+                "defaults: leave out sort and dropna"
             )
         needed = list(dict.fromkeys([*self._keys, *names]))
         frame = self._frame[needed]

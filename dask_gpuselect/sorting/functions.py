@@ -316,8 +316,8 @@ def _value(value: Any, key: DaskArray) -> DaskArray:
     if _goes_along(array.chunks, key.chunks):
         return array
     raise ValueError(
-        f"values must have the chunks of the key, {key.chunks[0]}, along their first axis, and one "
-        f"chunk along others, not {value.chunks}: type value.rechunk({{0: key.chunks[0]}})"
+        f"values must have the chunks of the key, {key.chunks[0]}, along their first axis and one "
+        f"along others, not {value.chunks}: type value.rechunk((key.chunks[0], *value.shape[1:]))"
     )
 
 

@@ -333,9 +333,10 @@ MISTAKES: Refusals = {
             "s", observed=False
         ),
         "must be distinct": lambda: TWICE.exact.groupby("v"),
-        "sort=True, dropna=True ... leave out sort and dropna": lambda: DF.exact.groupby(
-            "s", sort=False
-        )["v"].describe_boxplot(),
+        "describe and describe_boxplot need ... sort=True ... leave out sort and dropna": [
+            lambda: DF.exact.groupby("s", sort=False)["v"].describe_boxplot(),
+            lambda: MORE.astype({"k": "Int64"}).exact.groupby("k", dropna=False)["v"].describe(),
+        ],
         "window must be 1 or more": lambda: DF["v"].exact.rolling(0),
         "q must be a scalar for a DataFrame": lambda: DF[["v"]].exact.rolling(3).quantile([0.5]),
         "q must be a scalar or one-dimensional": lambda: DF["v"].exact.rolling(3).quantile([[0.5]]),
@@ -368,8 +369,8 @@ MISTAKES: Refusals = {
         "chunks must not be given ... x.compute_chunk_sizes() ... leave out chunks": lambda: sort(
             X[X > 3], chunks=2
         ),
-        "chunks of the key, (4, 4, 4) ... not ((6, 6),) ... rechunk({0: key.chunks[0]})": lambda: (
-            sort_by(X, X.rechunk(6))
+        "not ((4, 4, 4), (1, 1)): type value.rechunk((key.chunks[0], *value.shape[1:]))": lambda: (
+            sort_by(X, da.stack([X, X], 1))
         ),
         "bins must ascend or descend ... sort": lambda: digitize(X, [1.0, 3.0, 2.0]),
         "two ascending numbers ... such as (0.25, 0.75) ... not (0.75, 0.25)": lambda: iqr(

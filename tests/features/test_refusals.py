@@ -369,7 +369,7 @@ OF_SORTS: Refusals = {
         "chunks of the key": [
             partial(sort_by, ONES, value) for value in (da.ones(9, chunks=4), da.ones(()), A[:9])
         ],
-        "one chunk along others": lambda: sort_by(ONES, da.ones((10, 4), chunks=(4, 2))),
+        "one along others": lambda: sort_by(ONES, da.ones((10, 4), chunks=(4, 2))),
         "as the key, 3, not shape": lambda: sort_by(np.ones(3), np.ones(4)),
         **{
             f"bits must be from 1 to 16, not {bits}": partial(radix_sort, ONES, bits=bits)
