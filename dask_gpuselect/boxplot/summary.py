@@ -189,10 +189,9 @@ class Boxplot(Advising, LazyCollection):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the boxes: of one array, without its reduced axes; of several, one axis."""
-        if len(self._sources) > 1:
-            return (len(self),)
+        n = len(self)  # an error if it is unknown
         shape = self._sources[0].shape if self._tables is None else self._tables[0].shape
-        return (len(self),) if shape == () else tuple(map(int, shape))
+        return (n,) if len(self._sources) > 1 or shape == () else tuple(map(int, shape))
 
     @property
     def labels(self) -> tuple[str | None, ...]:
@@ -205,7 +204,7 @@ class Boxplot(Advising, LazyCollection):
             return sum(table.size for table in self._tables)
         size = sum(source.size for source in self._sources)
         if math.isnan(size):
-            raise ValueError(
+            raise TypeError(  # the class of errors that tuple() and list() ignore
                 "the number of boxes is unknown until they are computed: type boxplot.compute()"
             )
         return int(size)
