@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pytest
 
-import dask_gpuselect
-from tests.doors.test_public_api import parsed
+from tests.doors.test_public_api import PACKAGE, parsed
 from tests.processes import python
 
 pytestmark = pytest.mark.any_dask
 
-PACKAGE = Path(dask_gpuselect.__file__).parent
 SOURCES = {path.relative_to(PACKAGE).as_posix(): path for path in PACKAGE.rglob("*.py")}
 
 # Of the standard library: what computes and knows nothing of files, processes, networks or code.

@@ -13,15 +13,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from dask_gpuselect.distribution import MonotoneQuadraticSpline, MonotoneRationalSpline
 from tests.backends import Backend
+from tests.features.test_isotonic import EPS, Floats
 
 pytestmark = pytest.mark.any_dask  # of no dask arrays
-
-Floats = NDArray[np.float64]
-EPS = 2.0**-52
 
 # Figure 1 of Beliakov and Liu: the data of Akima that Fritsch, Carlson, Gregory and Delbourgo use.
 AKIMA = (
