@@ -14,6 +14,7 @@ from dask_gpuselect.arguments import (
     Axis,
     as_accompanied,
     as_integer,
+    each_of,
     for_each,
     holds_arrays,
     public,
@@ -187,10 +188,8 @@ def describe_boxplot(
     if weights is not None:
         check_weighted_method(method)
     given = {"where": where, "weights": weights}
-    how: dict[str, Any] = {
-        "n": len(arrays),
-        "is_several": isinstance(a, Mapping) or holds_arrays(a),
-    }
+    is_several = isinstance(a, Mapping) or holds_arrays(a)
+    how: dict[str, Any] = {"n": len(arrays), "is_several": is_several}
     companions = (for_each(each, a, name=name, **how) for name, each in given.items())
     described = [
         as_accompanied(array, its_where, nodata, its_weights, axis)
@@ -261,7 +260,6 @@ def _rule(whis: Any, autorange: bool, max_fliers: int, method: str) -> Rule:
 def _arrays(a: Any) -> tuple[list[Any], list[str | None]]:
     """Return the arrays, and a name or None for each."""
     if isinstance(a, Mapping):
-        return list(a.values()), [str(key) for key in a]
-    if holds_arrays(a):
-        return list(a), [None] * len(a)
-    return [a], [None]
+        return each_of(dict(a))[0], [str(key) for key in a]
+    arrays = list(a) if holds_arrays(a) else [a]
+    return arrays, [None] * len(arrays)

@@ -417,8 +417,10 @@ class ExactDataset(_LabelledAccessor):
             for name, array in self._obj.data_vars.items()
             if is_answered("describe_boxplot", array.dtype)
         }
+        if not arrays:
+            raise TypeError("the Dataset has no variable of integers or floats to describe")
         named = {name: companions_of(array, how) for name, array in arrays.items()}
-        for each in {"where", "weights"} & next(iter(named.values()), {}).keys():
+        for each in {"where", "weights"} & next(iter(named.values())).keys():
             how[each] = {name: companions[each] for name, companions in named.items()}
         return boxplot.describe_boxplot({name: a.data for name, a in arrays.items()}, **how)
 

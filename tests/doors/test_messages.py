@@ -93,6 +93,7 @@ def unknown_size() -> Any:
 
 MISTAKES: Refusals = {
     TypeError: {
+        "no variable of integers or floats": lambda: xr.Dataset().exact.describe_boxplot(),
         "q must be real numbers, not of dtype <U4 ... pass for example 0.5": [
             lambda: A.exact.quantile("time", 0.5),
             lambda: A.exact.rolling(time=3).quantile("time"),
@@ -301,6 +302,7 @@ MISTAKES: Refusals = {
             for q in ([[0.5]], np.zeros((2, 3)), np.zeros((0, 3)))
         },
         "repeated axis": lambda: median(X, (0, -1)),
+        "a is an empty dict: pass at": [partial(ask, {}) for ask in (median, describe_boxplot)],
         "n_bins must be at most 1,048,576, not 1,048,577": lambda: quantile_bins(X, MOST_BINS + 1),
         "points must be at most 16,777,216, not 16,777,217": lambda: ecdf(X, MOST + 1),
         "the number of groups must be at most 16,777,216": lambda: groupby(
