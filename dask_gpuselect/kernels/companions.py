@@ -174,8 +174,7 @@ class ChunkColumn(NamedTuple):
     @property
     def are_rows(self) -> bool:
         """True if lanes extend along the last axes."""
-        n_axes = len(self.chunks[0].shape)
-        return self.axes == tuple(range(n_axes - len(self.axes), n_axes))
+        return not self.axes or self.axes[0] == len(self.chunks[0].shape) - len(self.axes)
 
     @property
     def may_be_rows(self) -> bool:
