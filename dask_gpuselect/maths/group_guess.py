@@ -30,7 +30,7 @@ def sample_size(n: int, n_groups: int, n_answers: int) -> tuple[int, int]:
     """
     wide = WIDTH * max(n_answers, 1)
     size = math.ceil((n * wide * math.sqrt(n_groups) / 2) ** (2 / 3))
-    each = max(size / n_groups, 1)
+    each = max(size / max(n_groups, 1), 1)
     share = wide / math.sqrt(each) + 2 * (WIDTH + 1) * max(n_answers, 1) / each
     return size, math.ceil(n * min(share, 1))
 

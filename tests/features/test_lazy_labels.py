@@ -42,12 +42,6 @@ def test_several_kinds_of_labels() -> None:
     np.testing.assert_array_equal(grouped.median().compute(), wanted.median())
 
 
-# --- No group at all ------------------------------------------------------------------------------
-
-
-# --- All elements ---------------------------------------------------------------------------------
-
-
 # --- Plans, loads and memory ----------------------------------------------------------------------
 
 

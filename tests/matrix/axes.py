@@ -412,6 +412,7 @@ IN_PASSES = {"slots": "first axis", "shape": "taller map", "limits": "small colu
 TAILS = IN_PASSES | {"home": "tasks", "asked": "near the ends", "cuts": "many", "dtype": "f8"}
 BY_COLUMNS = {"kernels": "compiled", "slots": "all", "shape": "map", "home": "plain", "focus": ""}
 BY_COLUMNS |= {"sizes": "no networks", "asked": "large windows", "measure": "count"}
+NO_GROUPS = {"slots": "groups, lazy labels", "labels": "all missing", "focus": ""}
 PINNED: Mapping[str, Mapping[str, str]] = {
     "medians without a root": NO_ROOT | {"question": "median"},
     "deviations without a root": NO_ROOT | {"question": "nanmad"},
@@ -470,6 +471,8 @@ PINNED: Mapping[str, Mapping[str, str]] = {
     | {"home": "memory", "finish": "pickle", "floating-point errors": "raise", "focus": ""},
     "long lanes that weigh": {"question": "quantile", "measure": "any weights", "sizes": "small"}
     | {"slots": "first axis", "shape": "map", "home": "tasks", "cuts": "whole", "focus": ""},
+    "medians of no groups": NO_GROUPS | {"question": "median", "measure": "count"},
+    "boxes of no groups": NO_GROUPS | {"question": "describe_boxplot", "measure": "counts"},
 }
 """Questions and rows that meet too seldom even with a focus."""
 

@@ -107,7 +107,7 @@ def _near_shares(
     """
     n, n_q = sum(chunk.size for chunk in chunks), len(wanted.q)
     least = WORTH_GUESSING + n_groups * n_q * WORTH_OF_SHARE
-    size, expected = sample_size(n, max(n_groups, 1), n_q)
+    size, expected = sample_size(n, n_groups, n_q)
     is_worth = n * max(dtype.itemsize, 4) >= least and size + expected <= n // 2
     if not (n_q and n_groups and is_worth):
         return None

@@ -267,7 +267,7 @@ def _ahead(first: IntArray, n: IntArray) -> tuple[Array, Array]:
     """
     stops = np.cumsum(n)
     edges = on_device(np.stack([stops, first - (stops - n)])).view(np.int64).reshape(2, -1)
-    places = cupy.arange(int(stops[-1]))
+    places = cupy.arange(int(n.sum()))
     pieces = cupy.searchsorted(edges[0], places, side="right")
     return places + edges[1].take(pieces), pieces
 
