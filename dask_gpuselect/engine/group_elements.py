@@ -34,7 +34,7 @@ from dask_gpuselect.maths import sizes, weights
 from dask_gpuselect.maths.cuts import Arrays, Cuts, IntArray
 from dask_gpuselect.maths.labels import Codes, Labels, codes_among, union
 from dask_gpuselect.maths.lane_cuts import join, some_lanes
-from dask_gpuselect.maths.ragged import CellTally, Room, Wanted, bracket_slots, pivot_counts
+from dask_gpuselect.maths.ragged import CellTally, SlotRoom, Wanted, bracket_slots, pivot_counts
 from dask_gpuselect.maths.sizes import pivot_share
 from dask_gpuselect.maths.value_counts import ValueCounts
 
@@ -275,7 +275,7 @@ class GroupedElements(GroupsOfAll):
         return [Named(None, own) for own in cuts.among(edges)]
 
     def bracketed(
-        self, partials: Sequence[Named], known: None, *, room: Room | None = None
+        self, partials: Sequence[Named], known: None, *, room: SlotRoom | None = None
     ) -> Named:
         """Find the brackets of all groups; `room` is that of `bracket_slots`."""
         names, cuts = renumbered(partials)

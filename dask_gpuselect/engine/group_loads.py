@@ -48,7 +48,7 @@ from dask_gpuselect.maths.coarse import cuts_of_cells, merged_coarsely, narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts
 from dask_gpuselect.maths.labels import codes_among
 from dask_gpuselect.maths.lane_cuts import join
-from dask_gpuselect.maths.ragged import CellTally, Room, Wanted
+from dask_gpuselect.maths.ragged import CellTally, SlotRoom, Wanted
 from dask_gpuselect.maths.sizes import pivot_share
 
 logger = logging.getLogger("dask_gpuselect")
@@ -112,14 +112,14 @@ def loads_of_groups(columns: Columns, request: LaneRequest, plan: LanePlan, toke
     return columns.known(together(columns, orders, answer, f"{label}-order"))
 
 
-def _room_of(x: DaskArray, n_parts: int) -> Room:
+def _room_of(x: DaskArray, n_parts: int) -> SlotRoom:
     """Return how much may be gathered about groups for all of a question at once.
 
     The task that aggregates holds the candidates, and exact sums of each group in each part.
     """
     limit = settings.n_bytes("root-limit") // 2
     n_candidates = limit // (Source.of(x).element_bytes(x.dtype) + OF_CELL)
-    return Room(limit // (n_parts * bytes_of_sums(x)), n_candidates)
+    return SlotRoom(limit // (n_parts * bytes_of_sums(x)), n_candidates)
 
 
 def _joined(parts: Sequence[Named]) -> Named:
@@ -224,7 +224,7 @@ def first_of_groups(
     number: int,
     question: GroupedElements,
     n_parts: int,
-    room: Room | None,
+    room: SlotRoom | None,
     limits: Limits,
     board_name: str,
 ) -> FirstPartial:

@@ -387,12 +387,12 @@ class Wanted:
         """Want the elements of two ranks for each answer."""
         return cls(partial(_ranges_of_ranks, ranks), partial(by_ranks, ranks))
 
-    def asks_whole(self, n_slots: int, room: Room | None) -> bool:
+    def asks_whole(self, n_slots: int, room: SlotRoom | None) -> bool:
         """Return whether there is room to ask `whole` about so many slots."""
         return room is not None and self.whole is not None and 0 < n_slots <= room.slots
 
 
-class Room(NamedTuple):
+class SlotRoom(NamedTuple):
     """Most slots that `Wanted.whole` may be asked about, and most candidates of all of them."""
 
     slots: int = 0
@@ -418,7 +418,7 @@ def by_ranks(
 
 
 def bracket_slots(
-    parts: Sequence[Cuts], n_slots: int, wanted: Wanted, room: Room | None = None
+    parts: Sequence[Cuts], n_slots: int, wanted: Wanted, room: SlotRoom | None = None
 ) -> Bracketed:
     """Bracket what is wanted of every slot.
 
@@ -429,7 +429,7 @@ def bracket_slots(
     n_slots : int
         Number of slots.
     wanted : Wanted
-    room : Room, optional
+    room : SlotRoom, optional
         Default: there is none.
     """
     cuts = Cuts.merge(parts)
