@@ -288,7 +288,7 @@ class Columns:
             wait = Task((ready,), nothing, *all_known)
             self._add(ready, {(ready,): wait}, brackets.name)
             seed = f"load {load} after {brackets.name}"
-            source = private_copy(self.x, seed, after=(ready,), after_layer=ready)
+            source = private_copy(self.x, seed, after=ready)
         if not self.is_copy or brackets is not None:
             source = in_one_task_each(source, self.x)
         self.graph = Graph.merge(self.graph, source.dask)

@@ -709,14 +709,11 @@ def column_limit() -> int:
     return settings.n_bytes("column-limit")
 
 
-def one_lane_limit(x: Source, more: float = 0) -> int:
-    """Return the most bytes that one task takes if there is a single lane.
-
-    `more` bytes, such as those of labels, go with its elements.
-    """
+def one_lane_limit(x: Source) -> int:
+    """Return the most bytes that one task takes if there is a single lane."""
     limit = column_limit()
     # A device is faster with all of it: of 64 chunks of 2^23 float32, box plots by 18 zones took
     # 0.14 s in one task and 3.2 s chunk by chunk, and weighted medians 0.27 and 7.3 s, on an H200.
     if not x.is_on_device:
         return min(limit, ONE_TASK)
-    return max(limit, device_limit()) if fit_one_device([x], more) else limit
+    return max(limit, device_limit()) if fit_one_device([x]) else limit

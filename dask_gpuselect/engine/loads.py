@@ -273,7 +273,7 @@ def _load(
     """
     turn = bracket if turn is None else turn
     seed = f"load 2 after {turn.name}"
-    source = private_copy(begun.x, seed, after=(turn.name,), after_layer=turn.name)
+    source = private_copy(begun.x, seed, after=turn.name)
     if turn is not bracket:  # the copy's graph needs the layer of `turn`
         source = DaskArray(merged(source, turn), source.name, source.chunks, meta=source._meta)
     label = f"{begun.label}-candidates"
@@ -349,21 +349,12 @@ def _after_third(begun: FirstLoad, resolved: DaskArray) -> DaskArray:
     """Answer a question by a third load, which reads nothing if there are no further brackets."""
     x, question, form = begun.x, begun.question, begun.form
     assert question.third is not None
-    label_of_third = f"{begun.label}-{question.third.name}"
-    third = each_if_needed(
-        _gather_more,
-        label_of_third,
-        begun.reads,
-        [resolved],
-        attrgetter("brackets"),
-        Gathered(None),
-        dtype=x.dtype,
-    )
+    label = f"{begun.label}-{question.third.name}"
+    about = label, begun.reads, [resolved], attrgetter("brackets"), Gathered(None)
+    third = each_if_needed(_gather_more, *about, dtype=x.dtype)
     if begun.rounds and question.third.narrower is not None:
-        (third,) = candidates_in_groups([third], begun.rounds.groups, label_of_third)
-        third, resolved = narrowed_candidates(
-            third, resolved, question, begun.rounds, label_of_third
-        )
+        (third,) = candidates_in_groups([third], begun.rounds.groups, label)
+        third, resolved = narrowed_candidates(third, resolved, question, begun.rounds, label)
     how = {"resolved": resolved, "question": question, "numblocks": x.numblocks, "form": form}
     last = _finish_third, begun.label, form.key_index
     return graphs.reduced(third, Gathered.merge, *last, **how)

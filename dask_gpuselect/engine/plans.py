@@ -33,7 +33,7 @@ from dask_gpuselect.engine.keeping import Keeping, why_twice
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.resident import device_limit, fit_one_device
-from dask_gpuselect.engine.source import DaskArray, Source, aligned
+from dask_gpuselect.engine.source import DaskArray, Source, aligned, largest_chunk
 from dask_gpuselect.maths import weights
 from dask_gpuselect.maths.exact_sums import sums_bytes
 from dask_gpuselect.maths.expected import MOST_CHECKED
@@ -265,7 +265,9 @@ def as_one() -> Iterator[None]:
     with _taking(take and plans.append):
         yield
     if take is not None and plans:
-        take(_joined(plans))
+        at_most = [each.name for each in fields(Plan) if each.name.endswith("_bytes")]
+        most = {name: max(getattr(plan, name) for plan in plans) for name in at_most}
+        take(replace(plans[0], loads=sum(plan.loads for plan in plans), **most))
 
 
 @contextmanager
@@ -275,13 +277,6 @@ def _taking(take: Callable[[Plan], Any] | None) -> Iterator[None]:
         yield
     finally:
         _take.reset(token)
-
-
-def _joined(plans: Sequence[Plan]) -> Plan:
-    """Return one plan for several that run one after the other."""
-    at_most = [each.name for each in fields(Plan) if each.name.endswith("_bytes")]
-    most = {name: max(getattr(plan, name) for plan in plans) for name in at_most}
-    return replace(plans[0], loads=sum(plan.loads for plan in plans), **most)
 
 
 def known_bytes(n: float) -> int:
@@ -369,7 +364,7 @@ COUNTED = "values are few, and all are counted"
 
 
 def _plan_one_load(x: Source) -> ElementPlan:
-    gathered = gathered_bytes(x, _most_elements(x))
+    gathered = gathered_bytes(x, largest_chunk(x))
     return ElementPlan("counts", 1, _chunk_bytes(x), gathered, why=COUNTED)
 
 
@@ -416,14 +411,8 @@ def described(plan: AnyPlan, x: DaskArray) -> AnyPlan:
     return replace(plan, n_chunks=x.npartitions, is_in_memory=Source.of(x).is_in_memory)
 
 
-def _most_elements(x: DaskArray) -> float:
-    """Return the number of elements of the largest chunk, by the largest sizes along each axis."""
-    most: float = math.prod(max(sizes, default=0) for sizes in x.chunks)
-    return most
-
-
 def _chunk_bytes(x: Source) -> int:
-    return known_bytes(_most_elements(x) * x.element_bytes())
+    return known_bytes(largest_chunk(x) * x.element_bytes())
 
 
 def _guessed_bytes(x: DaskArray, question: Question) -> int:
@@ -467,20 +456,18 @@ def stays_on_device(arrays: Sequence[DaskArray], questions: Sequence[Question]) 
 
 
 def _copied_bytes(x: DaskArray, question: Question) -> float:
-    return _root_bytes(x, question)[1] * float(x.size)
+    return _root_bytes(x, question)[-1] * float(x.size)
 
 
-def _root_bytes(x: DaskArray, question: Question) -> tuple[int, int]:
-    """Return the bytes of one pivot in the first load, and of one candidate in the second."""
+def _root_bytes(x: DaskArray, question: Question) -> tuple[int, int, int]:
+    """Return the bytes of a pivot as it comes, of the work for it, and of a candidate.
+
+    See `sizes.PIVOT_WORK`.
+    """
     itemsize = selection_dtype(x.dtype).itemsize
     if question.measures.weights:
-        return weights.PIVOT_BYTES, itemsize + weights.WEIGHT_BYTES
-    return PIVOT_BYTES, itemsize
-
-
-def _pivot_work(question: Question) -> int:
-    """Return the peak bytes of the aggregating task for each pivot; see `sizes.PIVOT_WORK`."""
-    return weights.PIVOT_WORK if question.measures.weights else PIVOT_WORK
+        return weights.PIVOT_BYTES, weights.PIVOT_WORK, itemsize + weights.WEIGHT_BYTES
+    return PIVOT_BYTES, PIVOT_WORK, itemsize
 
 
 def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> tuple[int, int, int]:
@@ -490,14 +477,14 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
     """
     if math.isnan(x.size):
         return -1, 0, 0
-    for_pivot, for_candidate = _root_bytes(x, question)
+    for_pivot, pivot_work, for_candidate = _root_bytes(x, question)
     if narrowing is not None:
         times = for_pivot / PIVOT_BYTES
         size = graphs.size_of_groups(x.npartitions, narrowing.groups)
-        pivots = pivot_count(math.ceil(_most_elements(x)), narrowing.share)
+        pivots = pivot_count(math.ceil(largest_chunk(x)), narrowing.share)
         of_group = (for_pivot * pivots + OF_CHUNK) * min(size, x.npartitions)
         gathered = max(int(narrowing.gathered * times), of_group)
-        work = narrowing.work * _pivot_work(question) // PIVOT_WORK
+        work = narrowing.work * pivot_work // PIVOT_WORK
         return gathered + _state_bytes(x, question), work, int(narrowing.waiting * times)
     pivots = 0
     for alike in itertools.product(*(Counter(sizes).items() for sizes in x.chunks)):
@@ -505,7 +492,7 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
         pivots += n * pivot_count(size, question.costs.share)
     candidates = min(question.costs.candidates(pivots), x.size)
     second = _state_bytes(x, question, pivots) + for_candidate * candidates
-    work = max(_pivot_work(question) * pivots, CANDIDATE_COPIES * for_candidate * candidates)
+    work = max(pivot_work * pivots, CANDIDATE_COPIES * for_candidate * candidates)
     return max(for_pivot * pivots + OF_CHUNK * x.npartitions, second), work, 0
 
 
@@ -524,14 +511,8 @@ def _state_bytes(x: DaskArray, question: Question, pivots: float = math.inf) -> 
     bounds = x.npartitions * (of_slot + n_checked * of_end)
     of_tally = TWO_COUNTS + OF_SUMS * weighs
     tallies = (graphs.most_merged(x) + 1) * n_ends * of_tally  # and the brackets
-    return int(bounds + tallies + _summed_bytes(x, question))
-
-
-def _summed_bytes(x: DaskArray, question: Question) -> int:
-    """Return the bytes of the exact sums of a second load in one task; 0 if none are wanted."""
-    if question.measures.sums is None:
-        return 0
-    return graphs.most_merged(x) * bytes_of_sums(x)
+    is_summed = question.measures.sums is not None
+    return int(bounds + tallies + is_summed * graphs.most_merged(x) * bytes_of_sums(x))
 
 
 def bytes_of_sums(x: DaskArray) -> int:
@@ -555,7 +536,7 @@ def _for_root(
 
     Bytes are in units of the work for a pivot: of pivots with more columns so many fewer fit.
     """
-    (_, for_candidate), work = _root_bytes(x, question), _pivot_work(question)
+    _, work, for_candidate = _root_bytes(x, question)
     limit = settings.n_bytes("root-limit") * PIVOT_WORK // (work * among)
     size = x.size / max(x.npartitions, 1)
     if math.isnan(size):

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -197,45 +198,26 @@ def ask_rounds(
     first = private_copy(x, f"load 1 of {x.name}")
     how: dict[str, Any] = {"probe": opening, "is_marked": not Source.of(x).is_in_memory}
     opened = each_chunk(_opening, f"{label}-opening", [first], dtype=x.dtype, **how)
+    how = {"question": question, "strategy": strategy, "opening": opening, "dtype": x.dtype}
+    how |= {"numblocks": x.numblocks, "room": _room(x)}
     progress = reduced(
-        opened,
-        _merge_openings,
-        _opened,
-        f"{label}-0",
-        question=question,
-        strategy=strategy,
-        opening=opening,
-        dtype=x.dtype,
-        numblocks=x.numblocks,
-        room=_room(x),
+        opened, partial(KnownChunks.merge, _merge_results), _opened, f"{label}-0", **how
     )
+    again = partial(each_if_needed, dtype=x.dtype)
     for turn in range(1, _n_rounds(strategy) + 1):
-        measured = each_if_needed(
-            _measured,
-            f"{label}-round{turn}",
-            reads,
-            [progress],
-            attrgetter("probes"),
-            dtype=x.dtype,
-        )
+        about = f"{label}-round{turn}", reads, [progress], attrgetter("probes")
         how = {"progress": progress, "strategy": strategy}
+        measured = again(_measured, *about)
         progress = reduced(measured, _merge_results, _advanced, f"{label}-{turn}", **how)
-    is_gathered = attrgetter("gathered")
-    gathered = each_if_needed(
-        _gathered, f"{label}-candidates", reads, [progress], is_gathered, dtype=x.dtype
-    )
+    about = f"{label}-candidates", reads, [progress], attrgetter("gathered")
     how = {"progress": progress, "strategy": strategy, "question": question}
-    settled = reduced(gathered, merge_all, _resolved, f"{label}-resolved", **how)
+    settled = reduced(again(_gathered, *about), merge_all, _resolved, f"{label}-resolved", **how)
     return answer_unless(ArrayQuestion(x, question, form, label), rest, settled)
 
 
 def _opening(chunk: Any, *, dtype: np.dtype[Any], probe: Measure, is_marked: bool) -> KnownChunks:
     counts = kernels.answer_probe(chunk, dtype, probe)
     return KnownChunks([counts], marks_of([chunk], ordered=False) if is_marked else NO_MARKS)
-
-
-def _merge_openings(parts: list[KnownChunks]) -> KnownChunks:
-    return KnownChunks.merge(_merge_results, parts)
 
 
 def _merge_results(parts: list[list[ProbeResult] | None]) -> list[ProbeResult] | None:
@@ -254,7 +236,7 @@ def _opened(
     numblocks: tuple[int, ...],
     room: int,
 ) -> Progress:
-    merged = _merge_openings(parts)
+    merged = KnownChunks.merge(_merge_results, parts)
     (opened,) = merged.value
     wanted = []
     for first, last in pairs_of(*question.ranks(opened.n_valid)):

@@ -222,13 +222,7 @@ def graph_of(tasks: Mapping[Key, Any]) -> Graph:
     return Graph(layers, {name: some & layers.keys() - {name} for name, some in needs.items()})
 
 
-def private_copy(
-    x: DaskArray,
-    seed: Seed,
-    *,
-    after: Key | None = None,
-    after_layer: str = "",
-) -> DaskArray:
+def private_copy(x: DaskArray, seed: Seed, *, after: str | None = None) -> DaskArray:
     """Copy an array's tasks under keys of their own, possibly to wait for another task.
 
     Parameters
@@ -237,10 +231,9 @@ def private_copy(
         The source. Nothing is computed.
     seed : hashable
         Copies of one array with the same seed have the same keys, and so share their work.
-    after : key, optional
-        Key of a task that every first task of the copy waits for.
-    after_layer : str
-        Layer that contains `after`. It is not part of the copy's graph: the caller adds it.
+    after : str, optional
+        Layer of one task that every first task of the copy waits for. It is not part of the copy's
+        graph: the caller adds it.
 
     Returns
     -------
@@ -251,7 +244,7 @@ def private_copy(
     in_place, copied = divide(x)
     if not copied:
         return x
-    renaming = _Renaming(layers, copied, seed, after)
+    renaming = _Renaming(layers, copied, seed, after and (after,))
     new_layers: dict[str, Layer] = {name: layers[name] for name in in_place}
     new_dependencies: dict[str, set[str]] = {name: set(dependencies[name]) for name in in_place}
     for name in copied:
@@ -261,8 +254,8 @@ def private_copy(
         new_dependencies[new_name] = {
             clone_key(d, seed) if d in copied else d for d in dependencies[name]
         }
-        if waits:
-            new_dependencies[new_name].add(after_layer)
+        if waits and after:
+            new_dependencies[new_name].add(after)
         if data := _data(layers[name]):  # the copy has other names for data
             # The new layer has only the data: culling may keep the layer's tasks, which are not
             # wanted.
@@ -306,22 +299,16 @@ def in_one_task_each(copy: DaskArray, x: DaskArray) -> DaskArray:
         tasks |= {key: task for key, task in made.items() if task is not None}
     needed = Counter(key for task in tasks.values() for key in task.dependencies)
     needed.update(wanted)
-    if not all(map(partial(_is_chain, tasks), tasks)) or not _is_shallow(wanted, tasks):
+    n_inner = (sum(each in tasks for each in task.dependencies) for task in tasks.values())
+    if max(n_inner, default=0) > 1 or not _is_shallow(wanted, tasks):
         return copy
-    if any(needed[key] > 1 for key in tasks):
-        return copy
-    if any(_is_slice(task, tasks) for task in tasks.values()):
+    if any(needed[key] > 1 or _is_slice(tasks[key], tasks) for key in tasks):
         return copy
     others = set().union(*(dependencies[name] for name in own)).difference(own)
     graph = some_layers(copy.dask, [name for name in layers if name not in own])
     joined = {key: _in_one(key, tasks) for key in wanted}
     graph = extended(graph, copy.name, joined, others)
     return DaskArray(graph, copy.name, copy.chunks, meta=copy._meta)
-
-
-def _is_chain(tasks: Mapping[Key, GraphNode], key: Key) -> bool:
-    """Return whether a task depends on at most one of these tasks."""
-    return sum(each in tasks for each in tasks[key].dependencies) <= 1
 
 
 def _is_shallow(keys: Sequence[Key], tasks: Mapping[Key, GraphNode]) -> bool:
@@ -683,9 +670,15 @@ def computed_once(x: DaskArray) -> DaskArray:
     return DaskArray(graph, x.name, x.chunks, meta=x._meta)
 
 
+def largest_chunk(x: DaskArray) -> float:
+    """Return the number of elements of the largest chunk, by the largest sizes along each axis."""
+    elements: float = math.prod(max(sizes, default=0) for sizes in x.chunks)
+    return elements
+
+
 def largest_chunk_bytes(x: DaskArray) -> float:
     """Return the bytes of the largest chunk; `SMALL_RESULT` if unknown."""
-    elements = math.prod(max(sizes, default=0) for sizes in x.chunks)
+    elements = largest_chunk(x)
     return SMALL_RESULT if math.isnan(elements) else elements * x.dtype.itemsize
 
 

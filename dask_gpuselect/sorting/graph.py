@@ -426,8 +426,8 @@ def sorted_columns(plan: SortPlan, key: DaskArray, payload: Sequence[DaskArray] 
     """
     with adjusted(partial(_with_pieces, arrays=(key, *payload), plan=plan)):
         deal = _deal_of(key, plan)
-    turn = {"after": (deal.name,), "after_layer": deal.name}
-    sources = [private_copy(x, f"load 3 after {deal.name}", **turn) for x in (key, *payload)]
+    turn = deal.name
+    sources = [private_copy(x, f"load 3 after {turn}", after=turn) for x in (key, *payload)]
     grids = [x if x.ndim == 1 else _rows(x) for x in sources]
     token = tokenize(plan, *(x.name for x in sources))
     how: dict[str, Any] = {"block_ids": True, "plan": plan, "file_name": token}
