@@ -89,7 +89,7 @@ def moments(
 
 
 @until_compiled(reference.moments_of_runs)
-def moments_of_runs(values: NDArray[Any], stops: IntArray) -> Moments:
+def moments_of_runs(values: NDArray[Any], stops: IntArray, near: Any = None) -> Moments:
     """Sum each of some runs of elements exactly; see `reference.moments.moments_of_runs`."""
     starts = np.concatenate([stops[:1] * 0, stops[:-1]])
     n, rows, pieces = stops - starts, values[np.newaxis], []

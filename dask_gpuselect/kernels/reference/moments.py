@@ -54,10 +54,10 @@ def in_cells(values: Array, ends: NDArray[Any], cells: NDArray[np.bool_]) -> Arr
     return is_some
 
 
-def moments_of_runs(values: NDArray[Any], stops: IntArray) -> Moments:
+def moments_of_runs(values: Array, stops: IntArray, near: Any = None) -> Moments:
     """Sum each of some runs of elements, which follow one another, and its squares exactly.
 
-    `stops` are the places behind the runs.
+    `stops` are the places behind the runs; `near` is as for `moments`.
     """
     run = np.repeat(np.arange(len(stops)), np.diff(stops, prepend=0))
     return Moments.of(values, run, len(stops))
