@@ -16,7 +16,7 @@ import pytest
 from dask.callbacks import Callback
 from numpy.typing import NDArray
 
-from dask_gpuselect import argsort, sort, sort_by
+from dask_gpuselect import argsort, digitize, sort, sort_by
 from dask_gpuselect.engine import exchange
 from dask_gpuselect.engine.spill import SpillFile, spill_file
 from dask_gpuselect.kernels import ordering
@@ -327,3 +327,20 @@ def test_sizes_that_show_while_computing() -> None:
         ValueError, match=r"chunk \(1,\) has shape \(5,\), but its array says \(4,\)"
     ):
         sort(x).compute()
+
+
+# --- Bins -----------------------------------------------------------------------------------------
+
+
+def test_bins_of_dates() -> None:
+    days = np.array(["2020-01-01", "2020-06-01", "NaT", "2021-01-01"], "M8[D]")
+    edges = np.array(["2020-01-01T12", "2020-12-31T12"], "M8[h]")
+    assert digitize(da.from_array(days, chunks=2), edges).compute().tolist() == [0, 1, 2, 2]
+    assert digitize(edges, days[:2]).tolist() == [1, 2]
+    waits = np.array([3, 1, "NaT"], "m8[s]")
+    assert digitize(waits, np.array([2000], "m8[ms]")).tolist() == [1, 0, 1]
+    assert digitize(waits.astype("m8[ns]"), np.array([2], "m8[s]")).tolist() == [1, 0, 1]
+    far, near = np.array(["3000-01-01"], "M8[s]"), np.array(["2020-01-01"], "M8[ns]")
+    for x, edges in ((far, near), (near, far)):
+        with pytest.raises(ValueError, match="one unit"):
+            digitize(x, edges)
