@@ -276,10 +276,7 @@ def _sorted_now(key: Any, dtype: np.dtype[Any], values: Sequence[Any]) -> tuple[
         raise TypeError("values are lazy and the key is not: pass da.from_array(key)")
     given = [value if is_array(value) else np.asarray(value) for value in values]
     for value in given:
-        if value.shape[:1] != key.shape:
-            raise ValueError(
-                f"values must have as many rows as the key, {key.shape[0]}, not shape {value.shape}"
-            )
+        _check_rows(value, key)
     keys = ordering.keys_of(key, dtype)
     order = ordering.stable_order(keys)
     return ordering.elements_of(keys[order], dtype), *(value[order] for value in given)
@@ -305,11 +302,21 @@ def _key(x: Any, name: str) -> tuple[Any, np.dtype[Any]]:
         ) from None
 
 
+def _check_rows(value: Any, key: Any) -> None:
+    """Raise unless an array has as many rows as the key, or either number is unknown."""
+    rows = value.shape[:1]
+    if rows != key.shape and not any(map(math.isnan, (*rows, *key.shape))):
+        raise ValueError(
+            f"values must have as many rows as the key, {key.shape[0]}, not shape {value.shape}"
+        )
+
+
 def _value(value: Any, key: DaskArray) -> DaskArray:
     """Return an array to reorder as a dask array, or raise if its chunks are not the key's."""
     value = as_array(value, "values")
+    _check_rows(value, key)
     if not isinstance(value, DaskArray):
-        is_known = not math.isnan(key.size) and value.shape[:1] == key.shape
+        is_known = not math.isnan(key.size)
         value = from_array(value, chunks=(*key.chunks, *value.shape[1:]) if is_known else -1)
     radix.check_kind(value._meta, "sort_by")
     array: DaskArray = value

@@ -366,7 +366,7 @@ OF_SORTS: Refusals = {
         "split_every": lambda: sort(ONES, split_every=1),
         "positive": [partial(sort, ONES, chunks=chunks) for chunks in (0, -2)],
         "Chunks do not add up": lambda: sort(ONES, chunks=(5, 4)),
-        "chunks of the key": [
+        "as many rows as the key, 10, not": [
             partial(sort_by, ONES, value) for value in (da.ones(9, chunks=4), da.ones(()), A[:9])
         ],
         "one along others": lambda: sort_by(ONES, da.ones((10, 4), chunks=(4, 2))),
