@@ -58,11 +58,11 @@ from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
 from dask_gpuselect.maths.lane_ends import LaneEnds
 from dask_gpuselect.maths.lane_weights import picked
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.orders import GatheredRuns
 from dask_gpuselect.maths.ragged import SlotKeys, Sums, Wanted
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.runs import Runs, completed, ends
 from dask_gpuselect.maths.value_counts import ValueCounts
-from dask_gpuselect.maths.weight_finish import GatheredRuns
 from dask_gpuselect.maths.weight_guess import guess_box_brackets, shares_inside
 from dask_gpuselect.quantiles import weighted
 from dask_gpuselect.quantiles.questions import Quantiles

@@ -18,9 +18,9 @@ from dask_gpuselect.maths.cuts import NO_SUMS, Brackets, IntArray, Tally, extrem
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import counts_at, places_among
 from dask_gpuselect.maths.host_runs import gathered
+from dask_gpuselect.maths.orders import GatheredRuns
 from dask_gpuselect.maths.ragged import CellTally
 from dask_gpuselect.maths.tables import ahead
-from dask_gpuselect.maths.weight_finish import GatheredRuns
 
 
 def covers(cached: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:

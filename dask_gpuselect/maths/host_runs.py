@@ -28,10 +28,10 @@ from dask_gpuselect.maths.cuts import (
 from dask_gpuselect.maths.exact_sums import DIGIT, LEAST, ExactSums, Wholes
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.lane_weights import WantedQuantiles, picked
+from dask_gpuselect.maths.orders import GatheredRuns, OrderedRuns, lost
 from dask_gpuselect.maths.ragged import Bracketed, CellTally, Sums, Wanted
 from dask_gpuselect.maths.tables import ahead, bisected
 from dask_gpuselect.maths.weight_brackets import find_weighted_brackets
-from dask_gpuselect.maths.weight_finish import GatheredRuns, OrderedRuns, lost
 from dask_gpuselect.maths.weights import UNITS
 
 WORD = 16  # bits of the numbers by which NumPy sorts without comparing

@@ -46,16 +46,10 @@ from dask_gpuselect.maths.lane_cuts import (
     total,
     united,
 )
+from dask_gpuselect.maths.orders import DOUBT, GatheredRuns, OrderedRuns, WeightedOrder
 from dask_gpuselect.maths.sorted_lanes import SMALLEST, SortedLanes
 from dask_gpuselect.maths.tables import ahead
-from dask_gpuselect.maths.weight_finish import (
-    DOUBT,
-    GatheredRuns,
-    OrderedRuns,
-    WeightedOrder,
-    answers,
-    width_of,
-)
+from dask_gpuselect.maths.weight_finish import answers, width_of
 from dask_gpuselect.maths.weights import check_some_weigh
 
 TYPE_7: Final = "linear"

@@ -40,7 +40,7 @@ from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.keys import from_keys, to_keys
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, ranks_of_each
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.weight_finish import GatheredRuns, OrderedRuns
+from dask_gpuselect.maths.orders import GatheredRuns, OrderedRuns
 
 # Runs of up to so many elements have all of them as pivots: fewer pivots would save little.
 FEW = 4

@@ -23,9 +23,9 @@ from dask_gpuselect.maths.lane_cuts import LaneOrder
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.lane_weights import picked
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.orders import GatheredRuns, OrderedRuns, lost
 from dask_gpuselect.maths.ragged import by_ranks
 from dask_gpuselect.maths.tables import ahead, slices_of
-from dask_gpuselect.maths.weight_finish import GatheredRuns, OrderedRuns, lost
 
 
 class Runs(OrderedRuns):

@@ -27,8 +27,9 @@ from dask_gpuselect.maths.cuts import (
 from dask_gpuselect.maths.envelope import brackets_at
 from dask_gpuselect.maths.exact_sums import ExactSums, whole_needs
 from dask_gpuselect.maths.finish import inside
+from dask_gpuselect.maths.orders import GatheredRuns
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
-from dask_gpuselect.maths.weight_finish import GatheredRuns, sums_reached, windows
+from dask_gpuselect.maths.weight_finish import sums_reached, windows
 from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT
 
 FEW_ANSWERS = 20  # most quantiles of which the own weights of a sample leave few candidates

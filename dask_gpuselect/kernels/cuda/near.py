@@ -59,8 +59,8 @@ from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
 from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles, picked
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.orders import GatheredRuns
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
-from dask_gpuselect.maths.weight_finish import GatheredRuns
 
 MOST_DIGITS = 3  # of weights that are summed by groups in shared memory
 # Bytes of weighted elements, and more for each quantile of each group, with fewer of which sorting

@@ -44,8 +44,8 @@ from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder
 from dask_gpuselect.maths.lane_weights import TYPE_7, picked
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.orders import GatheredRuns
 from dask_gpuselect.maths.runs import Runs, places_inside
-from dask_gpuselect.maths.weight_finish import GatheredRuns
 
 RUN_BOX = source.record("run_boxes.cu", "RunBox")
 EXTREMES = "least", "most", "low", "high"
