@@ -5,7 +5,7 @@ Nothing is rechunked, and the answer has the chunks of the data along the axes t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
-from dask.core import flatten
 
 from dask_gpuselect.arrays import fitted
 from dask_gpuselect.engine.answers import AnswerAxes
@@ -210,7 +209,7 @@ def _answer_column(
 
     The chunks are in nested lists if several axes have more than one.
     """
-    first, *others = flatten([column])
+    first, *others = _flat(column)
     given = [first.read() if isinstance(first, Tile) else first, *others]
     if names is not None:
         assert isinstance(question, GroupedLanes)
@@ -226,6 +225,14 @@ def _answer_column(
 def _is_by_place(question: LaneQuestion) -> bool:
     """Return whether the answer depends on the positions of elements in a chunk."""
     return not isinstance(question, GroupsOfAll)
+
+
+def _flat(nested: Any) -> Iterator[Any]:
+    if isinstance(nested, list):
+        for part in nested:
+            yield from _flat(part)
+    else:
+        yield nested
 
 
 # --- In parts -------------------------------------------------------------------------------------
