@@ -25,7 +25,7 @@ import numpy as np
 from dask.core import flatten
 
 from dask_gpuselect import kernels
-from dask_gpuselect.engine import graphs, settings
+from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.boards import Cached, Limits, board
 from dask_gpuselect.engine.columns import Columns, LaneRequest, Tasks, settled
 from dask_gpuselect.engine.group_elements import (
@@ -36,12 +36,11 @@ from dask_gpuselect.engine.group_elements import (
     renumbered,
 )
 from dask_gpuselect.engine.keeping import FirstPartial, limits, room_for
-from dask_gpuselect.engine.lane_plans import LanePlan
+from dask_gpuselect.engine.lane_plans import LanePlan, room_of_groups
 from dask_gpuselect.engine.marks import KnownChunks
 from dask_gpuselect.engine.narrowing import in_rounds
-from dask_gpuselect.engine.plans import bytes_of_sums
 from dask_gpuselect.engine.reads import Reader
-from dask_gpuselect.engine.source import DaskArray, Source, TaskRef
+from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.kernels.companions import ChunkColumn
 from dask_gpuselect.maths.cached import cell_tally_by
 from dask_gpuselect.maths.coarse import cuts_of_cells, merged_coarsely, narrower_slots
@@ -62,8 +61,6 @@ FIRST = 8
 # With weights a guess takes 1.2 ms for each group of a part, which is two loads of 12,000 elements.
 LEAST_OF_GROUP, LEAST_WEIGHED = 1 << 12, 1 << 16
 
-OF_CELL = np.dtype(np.int32).itemsize  # bytes of the cell of a candidate, beside the element
-
 
 def loads_of_groups(columns: Columns, request: LaneRequest, plan: LanePlan, token: str) -> Tasks:
     """Find the order statistics of all groups; answer by them if no further load follows."""
@@ -74,7 +71,9 @@ def loads_of_groups(columns: Columns, request: LaneRequest, plan: LanePlan, toke
     if edges is not None:
         each = [question.of_so_many(last - first) for first, last in itertools.pairwise(edges)]
     n = len(each)
-    room = _room_of(columns.x, len(plan.parts)) if n == 1 else None
+    room = room_of_groups(columns.x, question, len(plan.parts))
+    if n > 1 and room is not None and max(np.diff(edges)) > room.slots:
+        room = None  # for all of these tasks alike
     if plan.cached_bytes:
         first: Any = partial(first_of_groups, question=question)
         about: dict[str, Any] = {"limits": limits(), "board_name": f"group-reports-{token}"}
@@ -110,16 +109,6 @@ def loads_of_groups(columns: Columns, request: LaneRequest, plan: LanePlan, toke
     if question.further is None:
         return columns.known(together(columns, orders, answer, label, request))
     return columns.known(together(columns, orders, answer, f"{label}-order"))
-
-
-def _room_of(x: DaskArray, n_parts: int) -> SlotRoom:
-    """Return how much may be gathered about groups for all of a question at once.
-
-    The task that aggregates holds the candidates, and exact sums of each group in each part.
-    """
-    limit = settings.n_bytes("root-limit") // 2
-    n_candidates = limit // (Source.of(x).element_bytes(x.dtype) + OF_CELL)
-    return SlotRoom(limit // (n_parts * bytes_of_sums(x)), n_candidates)
 
 
 def _joined(parts: Sequence[Named]) -> Named:

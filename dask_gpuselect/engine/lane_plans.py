@@ -56,6 +56,7 @@ from dask_gpuselect.engine.scratch import Carried, Scratch, disk, least_loads, t
 from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.kernels.companions import MOST_STACKED
 from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.ragged import SlotRoom
 from dask_gpuselect.maths.sizes import (
     MORE_LOADS,
     MOST_ROOTS,
@@ -485,6 +486,8 @@ def _plan_groups(lanes: _Lanes, question: GroupedElements) -> LanePlan:
     about = np.array(sizes), question.slots.n, max(question.loads.n_brackets, 1), itemsize, limit
     narrowing = plan_group_narrowing(*about, too_many=n_roots, **how)
     if narrowing is None:
+        if (room := room_of_groups(x, question, len(parts))) is not None:
+            n_roots = max(n_roots, -(-question.slots.n // max(room.slots, 1)))
         n_roots = min(n_roots, question.slots.n, MOST_ROOTS)
         gathered, work, waiting = gathered // n_roots, gathered // n_roots, 0
     else:
@@ -505,10 +508,25 @@ def _plan_groups(lanes: _Lanes, question: GroupedElements) -> LanePlan:
         root_bytes=work,
         waiting_bytes=waiting,
         why=why,
-        may_end=further is not None and further.is_done is not None and n_roots == 1,
+        may_end=further is not None and further.is_done is not None,
     )
 
 
+def room_of_groups(x: DaskArray, question: GroupedElements, n_parts: int) -> SlotRoom | None:
+    """Return how much one task may gather to answer all of a question about groups at once.
+
+    It holds the candidates, and exact sums of each group in each part. None if those are not asked
+    for.
+    """
+    wanted = question.of_group.wanted_of_group
+    if wanted is None or wanted.whole is None:
+        return None
+    limit = settings.n_bytes("root-limit") // 2
+    n_candidates = limit // (Source.of(x).element_bytes(x.dtype) + OF_CELL)
+    return SlotRoom(limit // (n_parts * bytes_of_sums(x)), n_candidates)
+
+
+OF_CELL = np.dtype(np.int32).itemsize  # bytes of the cell of a candidate, beside the element
 # Bytes of `maths.lane_ends.LaneEnds` for a lane, without sums and fliers, and of what is known; and
 # of a flier beside its value: how often it occurs.
 ENDS_BYTES, FLIER_BYTES = 144, 8

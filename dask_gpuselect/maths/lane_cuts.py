@@ -293,7 +293,9 @@ Table = TypeVar("Table", bound=Any)
 
 
 def join(pieces: Sequence[Table]) -> Table:
-    """Concatenate tables of consecutive batches of lanes."""
+    """Concatenate tables of consecutive batches of lanes; None if one of them is None."""
+    if any(piece is None for piece in pieces):
+        return cast(Table, None)
     first: Any = pieces[0]
     if len(pieces) == 1:
         return pieces[0]

@@ -98,10 +98,11 @@ def test_weighted_groups_take_two_loads(n_groups: int, small: str, method: str) 
         ).compute()
 
 
+@pytest.mark.parametrize("limit", ["1 GiB", "500 kB"])
 @pytest.mark.parametrize(("n_groups", "loads"), [(3, 2), (3, 3), (2000, 2), (2000, 3)])
 @pytest.mark.parametrize("weighs", [False, True])
 def test_boxes_of_groups_take_two_loads(
-    n_groups: int, loads: int, weighs: bool, monkeypatch: pytest.MonkeyPatch
+    n_groups: int, loads: int, weighs: bool, limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A third is taken if the fences of some group are too uncertain."""
     source, by = Source((100_000,)), labels(n_groups, 100_000) + 3
@@ -112,8 +113,8 @@ def test_boxes_of_groups_take_two_loads(
         monkeypatch.setattr(boxes, "ROOM", 0)
         monkeypatch.setattr(boxes, "LEAST_ROOM", 0)
     lazy = {name: da.from_array(each, chunks=12_000) for name, each in beside.items()}
-    with dask.config.set({"dask_gpuselect.column-limit": 10**5, "dask_gpuselect.cache-limit": 0}):
-        grouped = groupby(source.lazy(12_000), da.from_array(by, chunks=12_000))
+    with configured(column_limit=10**5, cache_limit=0, root_limit=limit):
+        grouped = groupby(source.lazy(12_000), by)
         same_computed(grouped.describe_boxplot(**how, **lazy), expected)
     assert {*source.loads.values()} == {loads}
 
