@@ -168,8 +168,7 @@ class BoxQuestion(LaneQuestion, Question):
     def bracket(
         self, cuts: Cuts, most: int | None = None, keys: SlotKeys | None = None
     ) -> Brackets:
-        room = None if most is None else min(room_of(cuts), most // 4)
-        return bracket_from_cuts(cuts, self.rule, room, keys=keys)
+        return bracket_from_cuts(cuts, self.rule, room_of(cuts, keys, most), keys=keys)
 
     def keep(self, cuts: Cuts) -> Brackets:
         # The quartiles are uncertain before the second load, and the fences more so.

@@ -121,7 +121,7 @@ def bracket_box(
     lo: IntArray,
     hi: IntArray,
     tied: IntArray,
-    room: int,
+    room: int | IntArray,
     made_of: tuple[IntArray, IntArray] | None = None,
     most_beyond: float | None = None,
     keys: SlotKeys | None = None,
@@ -141,7 +141,7 @@ def bracket_box(
     tied : ndarray of int64
         Positions of further values that many elements may equal. They are counted where they lie
         inside brackets.
-    room : int
+    room : int, or ndarray of int64, shape (S,)
         Largest number of elements that may be gathered near a fence.
     made_of : tuple of two ndarrays of int64, optional
         Positions between which the elements lie from which the quantiles are interpolated. Default:
@@ -237,15 +237,22 @@ LEAST_ROOM = 1 << 14
 LITTLE = 0.25  # of that room: up to here everything beyond a fence is gathered
 
 
-def room_of(cuts: Cuts) -> int:
-    """Return how many elements may be gathered near a fence, by the number of pivots."""
-    return max(ROOM * len(cuts.pivots), LEAST_ROOM)
+def room_of(cuts: Cuts, keys: SlotKeys | None = None, most: int | None = None) -> int | IntArray:
+    """Return how many elements may be gathered near a fence, by the number of pivots.
+
+    If pivots are `keys`, there is a number for each slot, at most a quarter of `most`.
+    """
+    if keys is None or most is None:
+        return max(ROOM * len(cuts.pivots), LEAST_ROOM)
+    n = np.bincount(keys.slots(cuts.pivots))
+    n = n[n > 0]
+    return np.minimum(np.maximum(ROOM * n, LEAST_ROOM // max(len(n), 1)), most // 4)
 
 
 def bracket_from_cuts(
     cuts: Cuts,
     rule: Rule,
-    room: int | None = None,
+    room: int | IntArray | None = None,
     most_beyond: float | None = None,
     keys: SlotKeys | None = None,
 ) -> Brackets:

@@ -148,7 +148,7 @@ def _looks_once_more(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(deviations, "ROOM", -1)
     monkeypatch.setattr(boxes, "LEAST_ROOM", 8)
     monkeypatch.setattr(boxes, "ROOM", 0)
-    monkeypatch.setattr(group_loads, "_room_of", lambda *_: None)
+    monkeypatch.setattr(group_loads, "room_of_groups", lambda *_: None)
     with limited(100_000), dask.config.set(scheduler="sync"):
         yield
 
