@@ -395,8 +395,8 @@ class Wanted:
 class SlotRoom(NamedTuple):
     """Most slots that `Wanted.whole` may be asked about, and most candidates of all of them."""
 
-    slots: int = 0
-    candidates: int = 0
+    slots: int
+    candidates: int
 
 
 def _ranges_of_ranks(ranks: RanksOfLanes, cuts: Cuts, n_valid: IntArray) -> Brackets:

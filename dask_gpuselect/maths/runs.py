@@ -130,7 +130,7 @@ def ends(order: OrderedRuns | GatheredRuns, bounds: Bounds, most: int) -> LaneEn
     for own, (_, some, none) in zip(each, singles, strict=True):
         columns.append(np.full(len(n_valid), none, order.dtype))
         columns[-1][some] = own
-    measure, *beyond = measures(order, inner, outer)
+    measure, *beyond = _measure_beyond(order, inner, outer)
     columns.append(_outermost(order, beyond[0], n_low, low, is_high=False))
     columns.append(_outermost(order, beyond[1], n_high, high, is_high=True))
     n_left_out = order.n_idle
@@ -144,7 +144,7 @@ def completed(box: PartialBox, brackets: Brackets, tally: Tally, *, rule: Rule) 
     """Complete a box after the third load, which gathers the elements near its fences."""
     (q, known), order = box, gathered(brackets, tally)
     inner, outer = places_inside(order, np.stack(rule.fences(q[:, None])))
-    _, *beyond = measures(order, inner, outer)
+    _, *beyond = _measure_beyond(order, inner, outer)
     n = inner - order.starts, order.stops - outer
     new: dict[str, Any] = {}
     for i, (name, nearest) in enumerate((("low", inner), ("high", outer - 1))):
@@ -162,7 +162,7 @@ def completed(box: PartialBox, brackets: Brackets, tally: Tally, *, rule: Rule) 
     return q, replace(known, **new)
 
 
-def measures(
+def _measure_beyond(
     order: OrderedRuns | GatheredRuns, inner: IntArray, outer: IntArray
 ) -> tuple[Any, Any, Any]:
     """Count or weigh all elements of each run, those before `inner`, and those from `outer` on.
@@ -230,7 +230,8 @@ def _weights_between(
     sums = order.weights_at(starts).astype(np.float64)
     # Few extremes are equal, so most of these sums are the weight of one element.
     some = np.flatnonzero((stops - starts > 1) | np.isnan(sums))
-    n_digits = len(order.sums_of(np.zeros(1, np.int64))[1].in_digits().digits)
+    _, weights = order.sums_of(np.arange(len(order.n_valid)))
+    n_digits = len(weights.in_digits().digits)
     most = max(DIGITS // max(2 * n_digits, 1), 1)
     for i in range(0, len(some), most):
         own = some[i : i + most]

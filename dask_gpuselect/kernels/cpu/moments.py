@@ -80,7 +80,7 @@ def moments(
     if values.dtype.kind != "f":
         some = values[reference.in_cells(values, near, cells)]
         return moments_of_runs(some, np.array([some.size]))
-    tables, others, n_some = _digits_of(1), np.zeros((1, 3), np.int64), 0
+    tables, others, n_some = _tables_for(1), np.zeros((1, 3), np.int64), 0
     for size, part in _parts(values, near, cells):
         stops = np.array([[0], [part.size]])
         _add_floats(part[np.newaxis], *stops, tables, others, _least_pieces(values))
@@ -98,13 +98,13 @@ def moments_of_runs(values: NDArray[Any], stops: IntArray, near: Any = None) -> 
         return Moments(n, none, none, *sums_of_sorted(rows, starts, stops))
     for i in range(0, max(len(n), 1), RUNS):
         own = slice(i, i + RUNS)
-        tables, others = _digits_of(len(n[own])), np.zeros((len(n[own]), 3), np.int64)
+        tables, others = _tables_for(len(n[own])), np.zeros((len(n[own]), 3), np.int64)
         _add_floats(rows, starts[own], stops[own], tables, others, _least_pieces(values))
         pieces.append(moments_of(n[own], others.T, *tables[::2]))
     return Moments.joined(pieces)
 
 
-def _digits_of(n: int) -> tuple[IntArray, int, IntArray, int]:
+def _tables_for(n: int) -> tuple[IntArray, int, IntArray, int]:
     """Make tables for the digits of all sums of n runs, as `_add_floats` takes them."""
     return np.zeros((n, TOTAL_DIGITS), np.int64), 0, np.zeros((n, SQUARE_DIGITS), np.int64), 0
 
