@@ -17,8 +17,8 @@ from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.keys import are_float64
-from dask_gpuselect.maths.lane_boxes import LaneBoxes
-from dask_gpuselect.maths.lane_ends import LaneEnds, Measure, Outermost
+from dask_gpuselect.maths.lane_boxes import LaneBoxes, weighed_fliers
+from dask_gpuselect.maths.lane_ends import LaneEnds, Measure
 from dask_gpuselect.maths.tables import ahead
 from dask_gpuselect.quiet import quiet
 
@@ -467,32 +467,16 @@ def columns_of(
     }
     if boxes.weight is None:
         return columns
-    sides = cache(partial(_heavy_sides, boxes))
-
-    def of_fliers(of_side: Callable[[Any], NDArray[Any]]) -> ColumnOf:
-        return lambda: _lane_by_lane(*(side.sizes for side in sides()), *map(of_side, sides()))
-
+    listing = cache(partial(weighed_fliers, boxes))
     return columns | {
         "n": lambda: host(boxes.weight),
         "n_low": lambda: host(boxes.n_low),
         "n_high": lambda: host(boxes.n_high),
-        "listed_low": lambda: sides()[0].sizes.reshape(shape),
-        "listed_high": lambda: sides()[1].sizes.reshape(shape),
-        "fliers": of_fliers(lambda side: as_dtype(side.elements, dtype)),
-        "flier_weights": of_fliers(lambda side: side.weights),
+        "listed_low": lambda: listing()[0][:, 0].reshape(shape),
+        "listed_high": lambda: listing()[0][:, 1].reshape(shape),
+        "fliers": lambda: as_dtype(listing()[1], dtype),
+        "flier_weights": lambda: listing()[2],
     }
-
-
-def _heavy_sides(boxes: LaneBoxes) -> list[Outermost]:
-    """List the weighted fliers below and above the fences of all lanes, on the host."""
-    sides, elements, weights = map(to_host, (boxes.sides, boxes.fliers, boxes.flier_weights))
-    order = np.argsort(sides, kind="stable")
-    sides, none, outermost = sides[order], np.zeros(boxes.n_lanes), []
-    for is_high in (False, True):
-        some = order[sides % 2 == is_high]
-        about: Any = none, sides[sides % 2 == is_high] // 2, elements[some], boxes.most_fliers
-        outermost.append(Outermost.of(*about, is_high=is_high, weights=weights[some]))
-    return outermost
 
 
 class BoxesThere(Boxes):

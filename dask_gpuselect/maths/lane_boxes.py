@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dask_gpuselect.maths.cuts import Arrays
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.arrays import like, namespace, to_host
+from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
+from dask_gpuselect.maths.exact_sums import ExactSums
+from dask_gpuselect.maths.finish import unsigned_zero
+from dask_gpuselect.maths.tables import ahead
 
 Column = Any  # an array of the kind of the chunks
 
@@ -70,3 +77,46 @@ class LaneBoxes(Arrays):
 
 DRAWS_UP_TO = (1 << 31) - 1
 """Largest number of elements of a lane, and of listed fliers of each side."""
+
+
+def weighed_fliers(boxes: LaneBoxes) -> tuple[IntArray, NDArray[Any], FloatArray]:
+    """List the fliers of lanes with weights, equal ones once, on the host.
+
+    They are ordered where they are, which takes 1 ms for 5e5 fliers on a device, and 60 on a host.
+
+    Returns
+    -------
+    listed : ndarray of int64, shape (n_lanes, 2)
+        Number of values listed below and above each box.
+    fliers, weights : ndarrays
+        The values and their total weights, in the order of `LaneBoxes.fliers`.
+    """
+    sides: Any = boxes.sides
+    weights: Any = boxes.flier_weights
+    elements = boxes.fliers
+    xp, n_sides = namespace(elements), 2 * boxes.n_lanes
+    order = xp.argsort(elements)
+    order = order[xp.argsort(sides[order], kind="stable")]
+    sides, elements = sides[order], elements[order]
+    is_edge = xp.ones(len(order) + 1, dtype=bool)
+    is_edge[1:-1] = (sides[1:] != sides[:-1]) | (elements[1:] != elements[:-1])
+    edges = xp.flatnonzero(is_edge)
+    begins, ends, side = edges[:-1], edges[1:], sides[edges[:-1]]
+    n = xp.bincount(sides, minlength=n_sides)
+    upto = xp.cumsum(n)
+    # A value is listed as long as fewer than `most_fliers` elements are more extreme.
+    n_beyond = xp.where(side % 2 == 1, upto[side] - ends, begins - (upto - n)[side])
+    takes = n_beyond < boxes.most_fliers
+    begins, ends, side = begins[takes], ends[takes], side[takes]
+    n = xp.bincount(side, minlength=n_sides)
+    upto, at = xp.cumsum(n), xp.arange(len(side))
+    at = xp.where(side % 2 == 1, (2 * upto - n)[side] - 1 - at, at)
+    begins, sizes = begins[at], (ends - begins)[at]
+    sums: FloatArray = to_host(weights[order[begins]]).astype(np.float64)
+    some = xp.flatnonzero(sizes > 1)
+    if len(some):
+        first, times = to_host(begins[some]), to_host(sizes[some])
+        own = to_host(weights[order[like(ahead(first, times), order)]])
+        run = np.repeat(np.arange(len(times)), times)
+        sums[to_host(some)] = ExactSums.of(run, len(times), own).rounded()
+    return to_host(n).reshape(-1, 2), unsigned_zero(to_host(elements[begins])), sums

@@ -21,7 +21,6 @@ from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.lane_cuts import join
 from dask_gpuselect.maths.moments import LANES, Moments, RoundedMoments
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
-from dask_gpuselect.maths.tables import ahead
 
 Measure = IntArray | ExactSums | FloatArray
 """Number of elements in each lane, or their weight, which may be rounded."""
@@ -73,12 +72,11 @@ class Outermost(Arrays):
         *,
         is_high: bool,
         counts: IntArray | None = None,
-        weights: ExactSums | NDArray[Any] | None = None,
+        weights: ExactSums | None = None,
     ) -> Self:
         """List the values of at most `most` elements of each lane, and of all that equal the last.
 
-        The elements come lane by lane, and in any order within a lane. Numbers as `weights` are
-        those of whole lanes, without `counts`: their sums are rounded.
+        The elements come lane by lane, and in any order within a lane.
         """
         n_lanes = len(measure)
         sizes = np.bincount(lane, minlength=n_lanes)
@@ -99,9 +97,7 @@ class Outermost(Arrays):
         before, of_lane = np.cumsum(counts) - counts, np.bincount(lane, minlength=n_lanes)
         begin = np.append(before, 0)[np.cumsum(of_lane) - of_lane]
         takes = before - np.repeat(begin, of_lane) < most
-        if isinstance(weights, np.ndarray):
-            weights = _rounded_runs(weights[order], first[takes], counts[takes])
-        elif weights is not None:
+        if weights is not None:
             weights = weights[order].of_runs(first)[takes]
         n_values = np.bincount(lane[takes], minlength=n_lanes)
         return cls(measure, n_values, elements[takes], packed(counts[takes]), weights)
@@ -145,15 +141,6 @@ class Outermost(Arrays):
         stops = np.append(0, np.cumsum(times))
         sizes = stops[starts + self.sizes] - stops[starts]
         return sizes, np.repeat(self.elements, times)
-
-
-def _rounded_runs(weights: NDArray[Any], begins: IntArray, sizes: IntArray) -> FloatArray:
-    """Add up runs of weights exactly, and round each sum. Most are of one weight."""
-    sums, some = weights[begins].astype(np.float64), np.flatnonzero(sizes > 1)
-    if len(some):
-        run, places = np.repeat(np.arange(len(some)), sizes[some]), ahead(begins[some], sizes[some])
-        sums[some] = ExactSums.of(run, len(some), weights[places]).rounded()
-    return sums
 
 
 def _order_in_lanes(sizes: IntArray, lane: IntArray, elements: NDArray[Any]) -> IntArray:

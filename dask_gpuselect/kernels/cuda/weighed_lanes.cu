@@ -347,6 +347,9 @@ struct Walk {
     }
 };
 
+// Whether products of a number with sums of squares of weights may be denormal, and lose bits.
+__device__ __forceinline__ bool is_tiny(double x) { return x != 0.0 && fabs(x) < 0x1p-400; }
+
 // The mean over the window of a share: the first element in it, and each step to the next element
 // times the part of the window that is behind it. Let W be the weight and S the sum of the squares of
 // all weights: in units of W * W, the window begins at `q (W * W - S)` and is S wide. All is exact.
@@ -373,7 +376,7 @@ __device__ double mean_of_window(
             if (a != 0.0 && b != 0.0) part.add_product(-a, b);
         }
         double next = ahead.number(ahead.j + 1), error, step = two_sum(next, -last, error);
-        sure = sure && !part.lost;
+        sure = sure && !part.lost && !is_tiny(step) && !is_tiny(error);
         if (!(leading(part).high > 0.0)) break;
         if (step == 0.0) continue;
         last = next;
@@ -391,6 +394,7 @@ __device__ double mean_of_window(
     }
     if (last == base) return base;
     double largest = fmax(fabs(base), fabs(last));
+    sure = sure && !is_tiny(base);
     for (int l = 0; l < 5; ++l) {
         if (square.parts[l] != 0.0) sum.add_product(base, square.parts[l]);
     }
