@@ -189,22 +189,25 @@ extern "C" __global__ void __launch_bounds__(USUAL_THREADS) groups_guess(
 
 #if IN_SHARED
 
-// Counts in shared memory. Behind them is one that nobody reads, for elements that do not count: without
-// branches, the additions of several elements overlap.
+// Counts in shared memory. Behind them is one for each lane that nobody reads, for elements that do not count:
+// without branches, the additions of several elements overlap.
 struct Counts {
     typedef int Place;
     u32* own;
     Place n;
 
     __device__ __forceinline__ void start() {
-        for (Place i = threadIdx.x; i <= n; i += GROUPS_THREADS) own[i] = 0;
+        for (Place i = threadIdx.x; i < n + 32; i += GROUPS_THREADS) own[i] = 0;
         __syncthreads();
     }
-    __device__ __forceinline__ void add(Place place, bool is_some) { atomicAdd(own + (is_some ? place : n), 1u); }
-    __device__ __forceinline__ void finish(u64* counts) {
+    __device__ __forceinline__ void add(Place place, bool is_some) {
+        atomicAdd(own + (is_some ? place : n + threadIdx.x % 32), 1u);
+    }
+    template <class Total>
+    __device__ __forceinline__ void finish(const Total& total) {
         __syncthreads();
         for (Place i = threadIdx.x; i < n; i += GROUPS_THREADS) {
-            if (own[i]) atomicAdd(counts + i, (u64)own[i]);
+            if (own[i]) atomicAdd(total(i), (u64)own[i]);
         }
     }
 };
@@ -236,7 +239,8 @@ struct Counts {
         }
         if (its == place) atomicAdd(own + slot, 1u); else atomicAdd(counts + place, (u64)1);
     }
-    __device__ __forceinline__ void finish(u64*) {
+    template <class Total>
+    __device__ __forceinline__ void finish(const Total&) {
         __syncthreads();
         for (int i = threadIdx.x; i < GROUPS_HELD; i += GROUPS_THREADS) {
             if (own[i]) atomicAdd(counts + first_places[i], (u64)own[i]);
@@ -304,15 +308,25 @@ __device__ __forceinline__ void add_weight(u32* sum, int stride, Held held, int 
 // its upper end; and for each group the number of missing elements. The candidates are the elements of
 // wanted cells, in any order: keys with the cell in the upper half, or with an array of cells.
 //
-// With weights, only elements in groups below `n_groups` are looked at. `sums` gets the weight of each cell, and of the
-// elements at its upper end, in digits of 32 bits of units of 2^unit; `their_weights` those of the candidates.
+// Each row of blocks reads all elements, and looks at those of the next `at_once` groups, whose tables fit in shared
+// memory. Elements in groups from `n_groups` on are left out.
+//
+// With weights, `sums` gets the weight of each cell, and of the elements at its upper end, in digits of 32 bits of
+// units of 2^unit; `their_weights` those of the candidates.
 extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
     const Word* values, const Code* codes, i64 n, const Key* ends, const int* first,
-    const unsigned char* wanted, int n_groups, int n_ends, u64* totals, u64* taken, u32* cells,
+    const unsigned char* wanted, int n_groups, int n_ends, int at_once, u64* totals, u64* taken, u32* cells,
     u64 room, const Held* weights, int unit, int n_limbs, u64* sums, Held* their_weights
 ) {
     typedef Counts::Place Place;
+    const i64 all_cells = (i64)n_ends + n_groups, all_groups = n_groups;
+    const int first_group = blockIdx.y * at_once, first_end = first[first_group];
+    const i64 first_cell = (i64)first_end + first_group;
+    n_groups = min(at_once, n_groups - first_group), n_ends = first[first_group + n_groups] - first_end;
+    first += first_group, ends += first_end, wanted += first_cell;
     Place n_cells = (Place)n_ends + n_groups;
+    // The number of a count or a digit among those of all groups. There is a row of them for each cell.
+    auto among_all = [&](Place i) { return i / n_cells * all_cells + first_cell + i % n_cells; };
 #if IN_SHARED  // and so are the tables
     extern __shared__ u64 memory[];
     constexpr int N_ROWS = 1 << END_STEPS;
@@ -320,15 +334,15 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
     Key* own_ends = (Key*)memory;
     int* own_first = (int*)(own_ends + N_ROWS * n_groups);
     Counts counts = {(u32*)(own_first + n_groups + 1), n_counts};
-    u32* own_sums = counts.own + n_counts + 1;
+    u32* own_sums = counts.own + n_counts + 32;
     const int n_digits = WEIGHTED ? 2 * n_cells * (n_limbs + 1) : 0;
     unsigned char* own_wanted = (unsigned char*)(own_sums + n_digits);
     for (int i = threadIdx.x; i < n_digits; i += GROUPS_THREADS) own_sums[i] = 0;
     for (int i = threadIdx.x; i < N_ROWS * n_groups; i += GROUPS_THREADS) {
         int group = i % n_groups, end = first[group] + i / n_groups;
-        own_ends[i] = end < first[group + 1] ? ends[end] : ~Key(0);
+        own_ends[i] = end < first[group + 1] ? ends[end - first_end] : ~Key(0);
     }
-    for (int i = threadIdx.x; i <= n_groups; i += GROUPS_THREADS) own_first[i] = first[i];
+    for (int i = threadIdx.x; i <= n_groups; i += GROUPS_THREADS) own_first[i] = first[i] - first_end;
     for (int i = threadIdx.x; i < n_cells; i += GROUPS_THREADS) own_wanted[i] = wanted[i];
     first = own_first, wanted = own_wanted;
     const GroupEnds of_groups = {own_ends, own_first, n_groups};
@@ -358,8 +372,8 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
                 bool is_present = k * GROUPS_THREADS < n_left;
                 words[k] = is_present ? __ldcs(its + k * GROUPS_THREADS) : Word(0);
                 group[k] = is_present ? (int)__ldcs(own_codes + k * GROUPS_THREADS) : -1;
-                if (!WEIGHTED) continue;
-                held[k] = is_present ? __ldcs(own_weights + k * GROUPS_THREADS) : Held(0);
+                if (WEIGHTED) held[k] = is_present ? __ldcs(own_weights + k * GROUPS_THREADS) : Held(0);
+                group[k] -= group[k] < 0 ? 0 : first_group;
                 if (group[k] >= n_groups) group[k] = -1;
             }
         };
@@ -399,9 +413,9 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
             if (!(takes >> k & 1)) continue;
             if (at < room) {
 #if BITS == 64
-                taken[at] = keys[k], cells[at] = (u32)places[k];
+                taken[at] = keys[k], cells[at] = (u32)(first_cell + places[k]);
 #else
-                taken[at] = (u64)(u32)places[k] << 32 | keys[k];
+                taken[at] = (u64)(u32)(first_cell + places[k]) << 32 | keys[k];
 #endif
                 if (WEIGHTED) their_weights[at] = held[k];
             }
@@ -409,10 +423,12 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
         }
         __syncthreads();  // before others write to `begin`
     }
-    counts.finish(totals + 1);
+    counts.finish([&](Place i) {
+        return totals + 1 + (i < 2 * n_cells ? among_all(i) : 2 * (all_cells - n_cells) + first_group + i);
+    });
 #if WEIGHTED
     for (int i = threadIdx.x; i < n_digits; i += GROUPS_THREADS) {
-        if (own_sums[i]) atomicAdd(sums + i, (u64)own_sums[i]);
+        if (own_sums[i]) atomicAdd(sums + among_all(i), (u64)own_sums[i]);
     }
 #endif
 }
@@ -438,7 +454,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_words(
         i64 group = codes ? (i64)codes[i] : i / width;
         counts.add((Counts::Place)(group * n_words + words[i]), group >= 0);
     }
-    counts.finish(totals);
+    counts.finish([&](Counts::Place i) { return totals + i; });
 }
 
 #endif

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
@@ -29,6 +29,7 @@ from dask_gpuselect.kernels.cuda.launch import (
 from dask_gpuselect.kernels.cuda.moments import moments_of_runs
 from dask_gpuselect.kernels.cuda.source import (
     STATIC,
+    Defined,
     groups_memory,
     key_size,
     pieces_of,
@@ -52,6 +53,7 @@ WORTH_OF_GROUP = 1 << 15
 LONG_LANE = 1 << 22  # elements of a lane that are worth a kernel launch of its own
 SLACK = 1.25  # room for candidates, as a multiple of the expected number
 BEYOND_ROOM = 1 / 4  # room for elements beyond the fences of boxes, as a part of all elements
+MOST_ROWS = 6  # times that elements are read to tally groups, some groups each time
 FIRST_ROOM = 1 / 4  # room for candidates of given brackets, as a part of all elements
 
 
@@ -239,19 +241,18 @@ def _count_words(
     """
     if not words.size:
         return
-    given, how = (words, codes, words.size, width), _memory(words_memory(n_groups, n_words))
-    how["defined"] += coded(codes)
+    given, n_bytes = (words, codes, words.size, width), words_memory(n_groups, n_words)
+    fits = _fits(n_bytes)
+    how: dict[str, Any] = {"shared": n_bytes * fits, "defined": _defined(fits, 0) + coded(codes)}
     launch(words.dtype, "groups_words", *given, n_groups, n_words, table, **how)
 
 
-def _memory(n_bytes: int, steps: int = 0) -> dict[str, Any]:
-    """Return how a kernel is started whose counts take shared memory if they fit.
+def _fits(n_bytes: int) -> bool:
+    return n_bytes + STATIC <= most_shared(cupy.cuda.Device().id)
 
-    Only then it searches in `steps` steps.
-    """
-    fits = n_bytes + STATIC <= most_shared(cupy.cuda.Device().id)
-    defined = ("IN_SHARED", int(fits)), ("END_STEPS", steps if fits else 0)
-    return {"shared": n_bytes if fits else 0, "defined": defined}
+
+def _defined(in_shared: bool, steps: int) -> Defined:
+    return ("IN_SHARED", int(in_shared)), ("END_STEPS", steps)
 
 
 def _by_guess(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes | None:
@@ -298,8 +299,8 @@ def gathered_ahead(
     room = n_ends * n_groups + min(int(SLACK * expected), n) + 1
     if tops is not None:
         room += int(BEYOND_ROOM * n)
-    # With so many groups that the tally's tables exceed shared memory, sorting all is as fast.
-    fits = _counting(dtype, n_groups, n_ends * n_groups, n_ends)["shared"]
+    # If too few groups at once have tables that fit in shared memory, sorting all is as fast.
+    fits = fits_shared(dtype, n_groups, n_ends)
     is_worth = n * dtype.itemsize >= WORTH_GUESSING + n_groups * WORTH_OF_GROUP
     if not (n_ends and fits and is_worth and size + expected <= n // 2):
         return None
@@ -358,7 +359,7 @@ def guessed_ahead(
     launch(dtype, "groups_guess", *given, *fences, *into, **made)
     if weighing:
         weighing = *weighing[:3], at["sums"], weighing[3]
-    counting = _counting(dtype, n_groups, n_ends, each, n_digits)
+    counting = _counting(dtype, _even_ends(n_groups, each), n_digits)
     _start_tally(parts, at, (n_groups, n_ends), taken, counting, weighing)
     copy = copied_ahead(sheet)
 
@@ -406,9 +407,17 @@ def keys_of(
     return keys
 
 
-def fits_shared(dtype: np.dtype[Any], n_groups: int, n_ends: int, n_digits: int) -> bool:
-    """Return whether shared memory has room to weigh groups of so many ends, in so many digits."""
-    return bool(_counting(dtype, n_groups, n_ends * n_groups, n_ends, n_digits + 1)["shared"])
+def fits_shared(dtype: np.dtype[Any], n_groups: int, n_ends: int, n_digits: int = -1) -> bool:
+    """Return whether shared memory has room to tally groups of `n_ends` ends each, few at once.
+
+    Sums of weights have `n_digits` digits and one more.
+    """
+    return bool(_counting(dtype, _even_ends(n_groups, n_ends), n_digits + 1).shared)
+
+
+def _even_ends(n_groups: int, n_ends: int) -> IntArray:
+    """Return the first end of each group, and the number of all, if each group has `n_ends`."""
+    return np.arange(0, n_groups * n_ends + 1, n_ends)
 
 
 def _tallied(parts: Parts, brackets: Brackets, room: int) -> tuple[IntArray, Keys | None, int]:
@@ -425,19 +434,36 @@ def _tallied(parts: Parts, brackets: Brackets, room: int) -> tuple[IntArray, Key
     tables["ends"] = to_keys(brackets.ends)
     sheet = on_device(tables)
     at = places_in(sheet, tables.dtype)
-    how = _counting(dtype, n_groups, n_ends, int(np.diff(brackets.first_end).max(initial=0)))
-    _start_tally(parts, at, (n_groups, n_ends), taken, how)
+    _start_tally(parts, at, (n_groups, n_ends), taken, _counting(dtype, brackets.first_end))
     sums = sheet[offsets(tables.dtype)["totals"] :].get().view(np.int64)
     n, counts = int(sums[0]), sums[1:][: 2 * (n_ends + n_groups)].reshape(2, -1).T
     return counts, taken.taken(slice(n)) if n <= room else None, n
 
 
-def _counting(
-    dtype: np.dtype[Any], n_groups: int, n_ends: int, most: int, n_digits: int = 0
-) -> dict[str, Any]:
-    """Return how `groups_tally` is started for groups of at most `most` ends; see `_memory`."""
-    steps = most.bit_length()  # of a binary search among the ends of one group
-    return _memory(groups_memory(dtype, n_groups, n_ends, steps, n_digits), steps)
+class Counting(NamedTuple):
+    """How `groups_tally` is started.
+
+    It has tables of `at_once` groups at a time in `shared` bytes, or of all groups in device memory
+    if `shared` is 0. It searches in `steps` steps.
+    """
+
+    at_once: int
+    shared: int = 0
+    steps: int = 0
+
+
+def _counting(dtype: np.dtype[Any], first_end: IntArray, n_digits: int = 0) -> Counting:
+    """Choose how to tally groups, each with the ends from its first one on."""
+    n_groups = len(first_end) - 1
+    steps = int(np.diff(first_end).max(initial=0)).bit_length()  # to search the ends of one group
+    for n_rows in range(1, MOST_ROWS + 1):
+        at_once = -(-n_groups // n_rows)
+        edges = first_end[[*range(0, n_groups, at_once or 1), n_groups]]
+        most = int(np.diff(edges).max(initial=0))
+        n_bytes = groups_memory(dtype, at_once, most, steps, n_digits)
+        if _fits(n_bytes):
+            return Counting(at_once, n_bytes, steps)
+    return Counting(n_groups)
 
 
 def _sheet_of(
@@ -458,21 +484,23 @@ def _start_tally(
     at: dict[str, Any],
     sizes: tuple[int, int],
     taken: Keys,
-    how: dict[str, Any],
+    how: Counting,
     weighed: tuple[Any, ...] = (),
 ) -> None:
     """Start to count elements at brackets, and to gather candidates as far as there is room.
 
     `at` are the places of a sheet, and `sizes` the numbers of groups and of ends.
     """
-    brackets = at["ends"], at["first"], at["wanted"], *sizes, at["totals"]
+    brackets = at["ends"], at["first"], at["wanted"], *sizes, how.at_once, at["totals"]
+    fits, rows = how.shared > 0, -(-sizes[0] // max(how.at_once, 1))
     into = taken.keys, taken.numbers, len(taken), *(weighed or (None, 0, 0, None, None))
     of_weights = (("WEIGHTED", 1), *held(weighed[0])) if weighed else ()
     for values, codes in parts:
         if values.size:
             given = values, codes, values.size, *brackets, *into
-            defined = *how["defined"], *coded(codes), *of_weights
-            launch(taken.dtype, "groups_tally", *given, shared=how["shared"], defined=defined)
+            defined = *_defined(fits, how.steps), *coded(codes), *of_weights
+            made: dict[str, Any] = {"shared": how.shared, "rows": max(rows, 1), "defined": defined}
+            launch(taken.dtype, "groups_tally", *given, **made)
 
 
 def _dtype(parts: Parts) -> np.dtype[Any]:

@@ -70,6 +70,8 @@ def launch(
     shared: int = 0,
     blocks: int = 0,
     n_threads: int = 0,
+    rows: int = 1,
+    spared: int = 0,
     defined: Defined = (),
 ) -> None:
     """Start a kernel; by default with as many blocks as run at the same time.
@@ -85,8 +87,13 @@ def launch(
         Number of blocks.
     n_threads : int
         Number of threads to start; instead of `blocks`.
+    rows : int
+        Number of rows of blocks, which share all blocks.
+    spared : int
+        Number of blocks that are not started, to leave room for calls beside: see `beside`.
     """
-    how: dict[str, int] = {"shared": shared, "blocks": blocks, "n_threads": n_threads}
+    how = {"shared": shared, "blocks": blocks, "n_threads": n_threads}
+    how |= {"rows": rows, "spared": spared}
     start, taken = prepared(dtype, name, defined, **how)
     start(taken(arguments))
 
@@ -99,6 +106,8 @@ def prepared(
     shared: int = 0,
     blocks: int = 0,
     n_threads: int = 0,
+    rows: int = 1,
+    spared: int = 0,
 ) -> tuple[Callable[[tuple[Any, ...]], None], Callable[..., tuple[Any, ...]]]:
     """Return what starts a kernel with converted arguments, and what converts them.
 
@@ -107,7 +116,8 @@ def prepared(
     kernel = _prepared(dtype, name, shared, cupy.cuda.Device().id, defined)
     if n_threads:
         blocks = min(-(-n_threads // kernel.threads), MOST_BLOCKS)
-    grid, block = (blocks or kernel.at_once,), (kernel.threads,)
+    n_blocks = max((blocks or kernel.at_once - spared) // rows, 1)
+    grid, block = (n_blocks, rows), (kernel.threads,)
     return partial(kernel.start, grid, block, shared_mem=shared), kernel.taken
 
 
@@ -277,6 +287,24 @@ def copied_ahead(array: Array) -> Callable[[], Any]:
         return host
 
     return wait
+
+
+@cache
+def _stream_beside(device: int) -> Any:
+    return cupy.cuda.Stream(non_blocking=True)
+
+
+def beside(start: Callable[[], Callable[[], T]]) -> Callable[[], T]:
+    """Start work that later calls do not wait for; return the function that waits for it.
+
+    The work begins when all calls before have ended, in a stream of its own. It may only read what
+    these have made, because memory that is freed meanwhile may be written to.
+    """
+    before = cupy.cuda.get_current_stream().record()
+    stream = _stream_beside(cupy.cuda.Device().id)
+    stream.wait_event(before)
+    with stream:
+        return start()
 
 
 def filled(record: np.dtype[Any], **fields: Any) -> Any:

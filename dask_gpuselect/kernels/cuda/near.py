@@ -22,7 +22,7 @@ from dask_gpuselect.kernels.cuda.groups import (
     value_counts,
 )
 from dask_gpuselect.kernels.cuda.labels import masked_codes
-from dask_gpuselect.kernels.cuda.launch import Array, most_shared
+from dask_gpuselect.kernels.cuda.launch import Array, beside, most_shared
 from dask_gpuselect.kernels.cuda.moments import (
     N_SUMS,
     rounded_moments,
@@ -45,6 +45,7 @@ from dask_gpuselect.kernels.cuda.runs import (
 from dask_gpuselect.kernels.cuda.weighing import (
     AsRead,
     drawn_from,
+    has_room,
     in_bands,
     in_order,
     moments_of_groups_ahead,
@@ -134,8 +135,7 @@ def _near_shares(
     squares: Callable[[], ExactSums] | None = partial(ExactSums.zeros, (n_groups,))
     if is_mean:
         squares = squares_ahead(given.weights, numbers, n_groups, unit + n_bits)
-    moments = None if rule is None else moments_of_groups_ahead(given, numbers, n_groups)
-    if squares is None or rule is not None and moments is None:
+    if squares is None or rule is not None and not has_room(given, n_groups):
         return None
     tally = tallied()
     if tally is None or is_mean and tally[2].any():  # missing elements have weights, too
@@ -150,6 +150,9 @@ def _near_shares(
     sums = ExactSums.carried(0, digits.reshape(n_digits + 1, -1)).shifted(unit).running()
     weights, n_taken = weighing[-1][: len(candidates)], counts[:, 0] * brackets.wanted
     there = _gathered(candidates, weights, n_taken, unit, n_bits)
+    moments = None
+    if rule is not None:
+        moments = beside(partial(moments_of_groups_ahead, given, numbers, n_groups))
     found = GatheredRuns(brackets, counts, sums, squares(), n_missing, 0 * n_missing, there)
     if not (found.n_valid + n_missing).all():
         found = replace(found, n_idle=_count_bands(numbers, n_groups)[2])

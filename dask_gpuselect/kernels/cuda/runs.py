@@ -19,7 +19,7 @@ from dask_gpuselect.kernels.cuda.groups import (
     keys_of,
 )
 from dask_gpuselect.kernels.cuda.lane_boxes import FACTS, drawn_by
-from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device
+from dask_gpuselect.kernels.cuda.launch import Array, beside, launch, on_device
 from dask_gpuselect.kernels.cuda.moments import (
     moments_of_runs,
 )
@@ -162,7 +162,8 @@ class SortedRuns(Runs):
                 if rule.method == TYPE_7:
                     self.squares_of(np.zeros(0, np.int64))  # before moments, which delay it
                 given = AsRead.of(self.values, self.weights)
-                moments = moments_of_parts_ahead(given, self.starts, self.stops)
+                about = given, self.starts, self.stops
+                moments = beside(partial(moments_of_parts_ahead, *about))
             return weighted_boxes(self, self.n_left_out + self.n_idle, question, rule, moments)
         if not self.values.size:
             return None

@@ -337,7 +337,7 @@ def groups_memory(
     """
     n_cells = n_ends + n_groups
     of_ends = (n_groups << steps) * key_size(dtype)
-    own = of_ends + 4 * (2 * n_groups + 2 + 2 * n_cells * (1 + n_limbs)) + n_cells
+    own = of_ends + 4 * (2 * n_groups + 33 + 2 * n_cells * (1 + n_limbs)) + n_cells
     return -(-own // 1024) * 1024  # rounded up, so that fewer variants of the kernel are prepared
 
 
@@ -365,7 +365,7 @@ def group_sums(
 
 def words_memory(n_groups: int, n_words: int) -> int:
     """Return the shared bytes of a block of `groups_words`: counts of words by group."""
-    own = 4 * (n_groups * n_words + 1)
+    own = 4 * (n_groups * n_words + 32)
     return -(-own // 1024) * 1024  # rounded up, so that fewer variants of the kernel are prepared
 
 

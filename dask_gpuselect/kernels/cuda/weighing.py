@@ -499,6 +499,7 @@ def moments_ahead(bound: Backend) -> Callable[[], Moments]:
 
 
 DIGITS_OF = TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS
+SPARED = 16  # blocks that leave room for small kernels while all elements are summed
 
 
 def moments_of(
@@ -543,26 +544,33 @@ def _start_sums(given: AsRead, starts: Any, stops: Any, sides: NDArray[Any] | No
     there = on_device(np.stack([starts, upto]).astype(np.int64)).view(np.int64)
     between = None if sides is None else on_device(sides)
     parts = there, there[n_parts:], n_parts, between
-    given.launch("weigh_products", *given[:3], *parts, sums, shared=add_memory())
+    arguments = *given[:3], *parts, sums
+    given.launch("weigh_products", *arguments, shared=add_memory(), spared=SPARED)
     return sums
 
 
-def moments_of_groups_ahead(
-    given: AsRead, numbers: Array, n_groups: int
-) -> Callable[[], Moments] | None:
-    """Start to sum the elements of groups, as `moments_of` does for parts.
+def has_room(given: AsRead, n_groups: int) -> bool:
+    """Return whether shared memory has room for the groups of `moments_of_groups_ahead`."""
+    return _tile_of_groups(given, n_groups) is not None
+
+
+def _tile_of_groups(given: AsRead, n_groups: int) -> tuple[int, int] | None:
+    item = given.values.dtype.itemsize + given.weights.dtype.itemsize
+    return weighed_sums(item, n_groups, most_shared(cupy.cuda.Device().id))
+
+
+def moments_of_groups_ahead(given: AsRead, numbers: Array, n_groups: int) -> Callable[[], Moments]:
+    """Start to sum the elements of groups, as `moments_of` does for parts; see `has_room`.
 
     `numbers` are those of the groups, less than `n_groups`; others take no part. Returns a function
-    that waits, or None if shared memory has no room for the groups.
+    that waits.
     """
-    item = given.values.dtype.itemsize + given.weights.dtype.itemsize
-    way = weighed_sums(item, n_groups, most_shared(cupy.cuda.Device().id))
-    if way is None:
-        return None
+    way = _tile_of_groups(given, n_groups)
+    assert way is not None
     tile, shared = way
     sums = _tables(n_groups)
     groups = numbers, given.size, n_groups, tile
-    given.launch("weigh_groups", *given[:2], *groups, sums, shared=shared)
+    given.launch("weigh_groups", *given[:2], *groups, sums, shared=shared, spared=SPARED)
     return _moments_in(sums)
 
 
