@@ -232,7 +232,7 @@ def cuts_of_runs(runs: OrderedRuns, n_pivots: IntArray) -> Cuts:
     Pivots are at even steps by count, and at even steps by weight, `n_pivots` of either kind.
     """
     every = np.arange(len(runs.n_valid))
-    run, pivots, below, upto = _pivots(runs, n_pivots)
+    run, pivots, below, upto = runs.pivots(n_pivots)
     before, weight = runs.sums_of(every)
     sums = runs.weights_before(np.concatenate([below, upto])) - before[np.tile(run, 2)]
     numbers, places = weight.leading()
@@ -245,36 +245,11 @@ def cuts_of_runs(runs: OrderedRuns, n_pivots: IntArray) -> Cuts:
     return of_counts.with_weights(sums_below, sums_upto, totals, unit, square)
 
 
-def _pivots(runs: OrderedRuns, n: IntArray) -> tuple[IntArray, NDArray[Any], IntArray, IntArray]:
-    """Choose `n` pivots of each run of either kind; see `cuts_of_runs`.
-
-    Return the run of each pivot, the pivots, and the places behind the elements below and up to
-    each of them.
-    """
-    run = np.repeat(np.arange(len(n)), n)
-    step = ahead(np.zeros_like(n), n)
-    by_count = runs.starts[run] + step * (runs.n_valid[run] - 1) // np.maximum(n[run] - 1, 1)
-    before, weight = runs.sums_of(run)
-    by_weight = runs.reach(run, before + weight.share_of((step + 1) / n[run]))
-    places = np.sort(np.concatenate([by_count, by_weight]), kind="stable")
-    values, run = runs.elements(places), runs.stops.searchsorted(places, side="right")
-    is_new = np.ones(len(places), np.bool_)
-    is_new[1:] = (values[1:] != values[:-1]) | (run[1:] != run[:-1])
-    run, pivots = run[is_new], values[is_new]
-    return run, pivots, *sides(runs, run, pivots)
-
-
-def sides(runs: OrderedRuns, run: IntArray, values: NDArray[Any]) -> IntArray:
-    """Find the places behind the elements of a run below each value, and up to it."""
-    upto = np.repeat([False, True], len(run))
-    return runs.find(np.tile(run, 2), np.tile(values, 2), upto).reshape(2, -1)
-
-
 def tally_of_runs(runs: OrderedRuns, brackets: Brackets) -> CellTally:
     """Tally each run at the brackets of the slot of its number."""
     every, first = np.arange(brackets.n_slots), brackets.first_cell
     run = np.repeat(every, np.diff(brackets.first_end))
-    below, upto = sides(runs, run, brackets.ends)
+    below, upto = runs.sides(run, brackets.ends)
     # Each cell begins behind the elements up to an end, and stops before those of the next one.
     begins, stops = np.empty((2, len(brackets.wanted)), np.int64)
     of_end = np.arange(len(run)) + run

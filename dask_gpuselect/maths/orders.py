@@ -26,7 +26,7 @@ from dask_gpuselect.maths.cuts import (
     covered,
 )
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, are_alike, needs, whole
-from dask_gpuselect.maths.tables import bisected
+from dask_gpuselect.maths.tables import ahead, bisected
 from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT
 
 DOUBT = 2.0**-40
@@ -161,6 +161,29 @@ class OrderedRuns(WeightedOrder):
     @abstractmethod
     def find(self, run: IntArray, values: NDArray[Any], upto: NDArray[np.bool_]) -> IntArray:
         """Find the places behind the elements of a run below each value, or up to it."""
+
+    def sides(self, run: IntArray, values: NDArray[Any]) -> IntArray:
+        """Find the places behind the elements of a run below each value, and up to it."""
+        upto = np.repeat([False, True], len(run))
+        return self.find(np.tile(run, 2), np.tile(values, 2), upto).reshape(2, -1)
+
+    def pivots(self, n: IntArray) -> tuple[IntArray, NDArray[Any], IntArray, IntArray]:
+        """Choose pivots of each run, `n` at even steps by count and as many by weight.
+
+        Returns the run of each pivot, the pivots, which differ and ascend, and the places behind
+        the elements below and up to each of them.
+        """
+        run = np.repeat(np.arange(len(n)), n)
+        step = ahead(np.zeros_like(n), n)
+        by_count = self.starts[run] + step * (self.n_valid[run] - 1) // np.maximum(n[run] - 1, 1)
+        before, weight = self.sums_of(run)
+        by_weight = self.reach(run, before + weight.share_of((step + 1) / n[run]))
+        places = np.sort(np.concatenate([by_count, by_weight]), kind="stable")
+        values, run = self.elements(places), self.stops.searchsorted(places, side="right")
+        is_new = np.ones(len(places), np.bool_)
+        is_new[1:] = (values[1:] != values[:-1]) | (run[1:] != run[:-1])
+        run, pivots = run[is_new], values[is_new]
+        return run, pivots, *self.sides(run, pivots)
 
     @abstractmethod
     def elements(self, places: IntArray) -> NDArray[Any]:

@@ -37,20 +37,37 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_keys(
 // ranks from its least to its largest key; `first` is the number of its first pivot. For each pivot,
 // write its key, how many keys of the run are below it and up to it, and whether it differs from the
 // pivot before. `start` and `first` have one more entry, where all end.
+//
+// With `running`, sums of weights in `n_limbs` digits of 32 bits, a row of `n_keys` for each digit, the second half
+// of the pivots of a run are at even steps by weight, as floats tell it, and `is_new` is not written.
 extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_pivots(
-    const u64* keys, const i64* start, const i64* first, int n_runs, i64 n, u64* pivot_keys, i64* below,
-    i64* upto, unsigned char* is_new
+    const u64* keys, const i64* start, const i64* first, int n_runs, i64 n, const i64* running, int n_limbs,
+    i64 n_keys, u64* pivot_keys, i64* below, i64* upto, unsigned char* is_new
 ) {
+    auto weight_upto = [&](i64 place) {
+        double sum = 0.0;
+        for (int limb = n_limbs - 1; limb >= 0; --limb) sum = sum * 0x1p32 + (double)running[limb * n_keys + place];
+        return sum;
+    };
     for (i64 i = own_thread(); i < n; i += all_threads()) {
         // The last run that begins at this pivot or before.
         int run = first_not(1, n_runs, [&](int run) { return first[run] <= i; }) - 1;
         i64 begin = start[run], end = start[run + 1], number = i - first[run];
-        i64 steps = max(first[run + 1] - first[run] - 1, (i64)1);
+        i64 n_own = (first[run + 1] - first[run]) / (running ? 2 : 1), steps = max(n_own - 1, (i64)1);
         i64 whole = (end - begin - 1) / steps, rest = (end - begin - 1) % steps;
         i64 place = begin + number * whole + number * rest / steps;
+        if (number >= n_own) {
+            double before = begin ? weight_upto(begin - 1) : 0.0, all = weight_upto(end - 1) - before;
+            double share = before + all * ((double)(number - n_own + 1) / (double)n_own);
+            place = first_not(begin, end - 1, [&](i64 at) { return weight_upto(at) < share; });
+        }
         u64 key = keys[place];
         i64 low = first_not(begin, place, [&](i64 at) { return keys[at] < key; });
         i64 behind = first_not(place + 1, end, [&](i64 at) { return keys[at] <= key; });
+        if (running) {  // places among all runs
+            pivot_keys[i] = key, below[i] = low, upto[i] = behind;
+            continue;
+        }
         pivot_keys[i] = key, below[i] = low - begin, upto[i] = behind - begin;
         i64 before = begin + (number - 1) * whole + (number - 1) * rest / steps;
         is_new[i] = number == 0 || before < low;

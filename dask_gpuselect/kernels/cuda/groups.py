@@ -140,7 +140,7 @@ def cuts(parts: Parts, n_groups: int, share: int) -> Cuts:
     table, is_new = cupy.empty((3, n_pivots), np.int64), cupy.empty(n_pivots, np.bool_)
     if n_pivots:
         runs = keys.keys, start, first, len(groups)
-        launch(dtype, "groups_pivots", *runs, n_pivots, *table, is_new)
+        launch(dtype, "groups_pivots", *runs, n_pivots, None, 0, 0, *table, is_new)
     del keys
     key, below, upto = (each[is_new].get() for each in table)
     so_far = cupy.zeros(n_pivots + 1, np.int64)

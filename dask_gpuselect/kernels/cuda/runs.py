@@ -39,7 +39,7 @@ from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.cuts import FloatArray, IntArray, extremes_of
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Wholes
 from dask_gpuselect.maths.finish import unsigned_zero
-from dask_gpuselect.maths.keys import to_keys
+from dask_gpuselect.maths.keys import from_keys, to_keys
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder
 from dask_gpuselect.maths.lane_weights import TYPE_7, picked
@@ -128,17 +128,34 @@ class SortedRuns(Runs):
         upto: NDArray[np.bool_],
     ) -> IntArray:
         """Find numbers among the ascending ones of their run; the words of each are in a table."""
-        n, n_wanted = int(table[0].size), len(run)
+        n_wanted = len(run)
         if not n_wanted:
             return np.zeros(0, np.int64)
         sides = [self.starts[run], self.stops[run], upto]
         record = np.stack([*sides, *wanted]).astype(np.int64)
         record = on_device(record).view(np.int64).reshape(record.shape)
-        words = table[0] if len(table) == 1 else cupy.concatenate(table)
         places = cupy.empty(n_wanted, np.int64)
-        given = (words, n, len(table), *record[:3], record[3:], n_wanted)
+        given = (*_words_of(table), *record[:3], record[3:], n_wanted)
         launch(self.dtype, "groups_find", *given, places, blocks=1)
         return np.asarray(places.get())
+
+    def pivots(self, n: IntArray) -> tuple[IntArray, NDArray[Any], IntArray, IntArray]:
+        assert self.running is not None
+        n = np.where(self.n_valid > 0, n, 0)
+        size = 2 * int(n.sum())
+        edges = np.stack([np.append(self.starts, self.stops[-1:]), np.cumsum(np.append(0, 2 * n))])
+        edges = on_device(edges).view(np.int64).reshape(edges.shape)
+        words, n_keys, n_limbs = _words_of([limb[0] for limb in self.running.limbs])
+        table = cupy.empty((3, size), np.int64)
+        if size:
+            given = self.keys.keys, *edges, len(n), size, words, n_limbs, n_keys
+            launch(self.dtype, "groups_pivots", *given, *table, None)
+        table = table[:, cupy.argsort(table[1])]
+        is_new = cupy.ones(size, bool)
+        is_new[1:] = table[1, 1:] != table[1, :-1]
+        keys, below, upto = table[:, is_new].get()
+        pivots = from_keys(keys.view(np.uint64), self.dtype)
+        return self.stops.searchsorted(below, side="right"), pivots, below, upto
 
     def moments(self, near: NDArray[Any]) -> Moments:
         if not self.keys.keys.size:
@@ -195,6 +212,12 @@ class SortedRuns(Runs):
 
     def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
         return products_of(self.values, self.weights, starts, stops)
+
+
+def _words_of(table: Sequence[Array]) -> tuple[Array, int, int]:
+    """Join numbers of several words, each array with one word of all; return their lengths, too."""
+    words = table[0] if len(table) == 1 else cupy.concatenate(table)
+    return words, int(table[0].size), len(table)
 
 
 def weighted_boxes(
