@@ -15,12 +15,9 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import NO_SUMS, Brackets, IntArray, Tally, extremes_of
-from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import counts_at, places_among
 from dask_gpuselect.maths.host_runs import gathered
-from dask_gpuselect.maths.orders import GatheredRuns
 from dask_gpuselect.maths.ragged import CellTally
-from dask_gpuselect.maths.tables import ahead
 
 
 def covers(cached: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
@@ -54,30 +51,26 @@ def tally_by(cached: Brackets, tally: Tally, wanted: Brackets) -> Tally:
     tally = tally.in_order()
     ordered = tally.candidates
     below, upto = counts_at(cached, tally, wanted.ends)
-    places = _places_inside(wanted, ordered)
+    places = wanted.places_inside(*ordered.counts(wanted.ends), len(ordered))
     # Only these elements move to the host: candidates of a chunk on a GPU are there.
-    candidates = Candidates(_with_ties(cached, tally, ordered.elements_at(places), wanted))
-    counted = replace(tally, below=below, upto=upto, candidates=candidates)
+    elements = ordered.elements_at(places)
+    times: IntArray = (tally.upto - tally.below) * _is_inside(wanted, cached.ends)
+    if times.any():  # counted elements that lie in wanted cells
+        elements = np.concatenate([elements, np.repeat(cached.ends, times)])
+    counted = replace(tally, below=below, upto=upto, candidates=Candidates(elements))
     if not tally.weighs:
         return counted
-    order = gathered(cached, tally)
+    order, products = gathered(cached, tally), NO_SUMS
+    if wanted.summed is not None:  # cells that are between two ends
+        begins = np.append(np.int64(0), upto)
+        products = order.products(begins, np.where(wanted.summed, np.append(below, 0), begins))
     return replace(
         counted,
         weights=tally.weights[places],
         weight_below=order.weights_before(below),
         weight_upto=order.weights_before(upto),
-        products=_products_by(order, wanted, below, upto),
+        products=products,
     )
-
-
-def _products_by(
-    order: GatheredRuns, wanted: Brackets, below: IntArray, upto: IntArray
-) -> ExactSums:
-    """Add up element times weight in the summed cells of brackets, which are between two ends."""
-    if wanted.summed is None:
-        return NO_SUMS
-    begins = np.append(np.int64(0), upto)
-    return order.products(begins, np.where(wanted.summed, np.append(below, 0), begins))
 
 
 def cell_tally_by(
@@ -110,24 +103,8 @@ def cell_tally_by(
     return replace(found, **of_slots)
 
 
-def _places_inside(wanted: Brackets, candidates: Candidates) -> IntArray:
-    """Find the places of the elements in wanted cells, among candidates in ascending order."""
-    below, upto = candidates.counts(wanted.ends)
-    starts = np.append(np.int64(0), upto)[wanted.wanted]
-    stops = np.append(below, np.int64(len(candidates)))[wanted.wanted]
-    return ahead(starts, stops - starts)
-
-
 def _is_inside(brackets: Brackets, values: NDArray[Any]) -> NDArray[np.bool_]:
     """Mark the values that are in wanted cells."""
     cell, is_end = places_among(brackets.ends, values)
     is_inside: NDArray[np.bool_] = brackets.wanted[cell] & ~is_end
     return is_inside
-
-
-def _with_ties(
-    cached: Brackets, tally: Tally, elements: NDArray[Any], wanted: Brackets
-) -> NDArray[Any]:
-    """Append the counted elements that lie in wanted cells to the cached candidates."""
-    times: IntArray = (tally.upto - tally.below) * _is_inside(wanted, cached.ends)
-    return np.concatenate([elements, np.repeat(cached.ends, times)]) if times.any() else elements

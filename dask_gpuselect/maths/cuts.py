@@ -26,7 +26,7 @@ from dask_gpuselect.maths.tables import Arrays as Arrays
 from dask_gpuselect.maths.tables import FloatArray as FloatArray
 from dask_gpuselect.maths.tables import IntArray as IntArray
 from dask_gpuselect.maths.tables import Joined as Joined
-from dask_gpuselect.maths.tables import ahead, slices_of
+from dask_gpuselect.maths.tables import ahead
 from dask_gpuselect.maths.tables import merge as merge
 from dask_gpuselect.maths.tables import merge_all as merge_all
 from dask_gpuselect.maths.tables import merge_any as merge_any
@@ -196,17 +196,6 @@ class Cuts(Joined):
             unit=units,
             square=np.array(square, np.float64).reshape(-1),
         )
-
-    def of_each_chunk(self) -> list[Cuts]:
-        """Split the cuts of several chunks into those of each."""
-
-        def cuts_of(chunk: int, pivots: slice) -> Cuts:
-            at = {True: slice(chunk, chunk + 1), False: pivots}
-            own = {name: each[at[name in self.OF_CHUNKS]] for name, each in columns.items()}
-            return replace(self, **own)
-
-        columns = self.by_name()
-        return [*map(cuts_of, itertools.count(), slices_of(self.sizes))]
 
     def of_chunks(self, chunks: IntArray, starts: IntArray | None = None) -> Self:
         """Take some chunks, by their numbers, in that order; `starts` are as of `starts()`."""
@@ -403,6 +392,14 @@ class Brackets(Joined):
         given = np.concatenate([lo[lo >= 0], counted, hi[hi < len(values)]])
         ends = distinct_places(given, len(values))
         return cls(values[ends], covered(ends, lo, hi))
+
+    def places_inside(self, below: IntArray, upto: IntArray, n: int) -> IntArray:
+        """Find the places in wanted cells among n ascending elements, counted at the ends.
+
+        `below` and `upto` are the numbers of elements below each end, and up to it.
+        """
+        starts, stops = np.append(0, upto)[self.wanted], np.append(below, n)[self.wanted]
+        return ahead(starts, stops - starts)
 
     # --- For slots: see `maths.ragged` ---
 

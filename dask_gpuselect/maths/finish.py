@@ -115,12 +115,6 @@ def counts_at(
     return below, upto
 
 
-def are_counted(brackets: Brackets, tally: Tally, values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return whether `counts_at` knows the counts at these values."""
-    end, is_end = places_among(brackets.ends, values)
-    return np.asarray(is_end | (brackets.wanted | (inside(tally) == 0))[end])
-
-
 def places_among(ends: NDArray[Any], values: NDArray[Any]) -> tuple[IntArray, NDArray[np.bool_]]:
     """Find the open cell below each value or around it, and whether the value is an end."""
     cell = ends.searchsorted(values)

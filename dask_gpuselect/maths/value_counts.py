@@ -221,11 +221,8 @@ class ValueCounts(Arrays):
         upto, times = np.append(np.int64(0), self._upto), self.counts.astype(np.int64)
         first = np.searchsorted(self.values, brackets.ends, side="left")
         behind = np.searchsorted(self.values, brackets.ends, side="right")
-        starts = np.append(0, behind)[brackets.wanted]
-        stops = np.append(first, len(self.values))[brackets.wanted]
-        cells = [slice(*cell) for cell in zip(starts, stops, strict=True)]
-        pieces = [np.repeat(self.values[cell], times[cell]) for cell in cells]
-        candidates = Candidates(np.concatenate([self.values[:0], *pieces]))
+        some = brackets.places_inside(first, behind, len(self.values))
+        candidates = Candidates(np.repeat(self.values[some], times[some]))
         counts = self.n_valid.item(), self.n_missing.item()
         n_left_out = self.n_left_out.item()
         return Tally(upto[first], upto[behind], candidates, *counts, n_left_out=n_left_out)
