@@ -294,7 +294,7 @@ class BoxQuestion(LaneQuestion, Question):
         check_lanes_unchanged([ends], known)
         return self.boxes(known.lower.T, ends)
 
-    def _counted(self, counts: ValueCounts) -> Boxes:
+    def _counted(self, counts: ValueCounts, known: None = None) -> Boxes:
         q = self.q_of(counts.order_statistics(self.order.lane_ranks))
         ends = counts.ends(np.stack(self.rule.fences(q)), self.rule.max_fliers)
         return self.boxes(q, ends)

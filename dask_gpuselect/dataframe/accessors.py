@@ -670,11 +670,11 @@ def _ask(
     frame: Any,
     columns: list[Column],
     questions: Sequence[Question],
-    taken: Callable[[np.dtype[Any]], Callable[[Any], Any]],
+    take: Callable[..., Any],
     label: str,
 ) -> list[Any]:
     """Ask a question about each column, whose elements are taken by a function, in shared loads."""
-    wanted = [(column.place, taken(column.dtype)) for column in columns]
+    wanted = [(column.place, partial(take, dtype=column.dtype)) for column in columns]
     arrays = columns_as_arrays(frame, wanted)
     return ask_each(
         [

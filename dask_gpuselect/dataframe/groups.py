@@ -348,7 +348,8 @@ class ExactFrameGroupBy(Advising):
         wanted = [
             (needed.index(key), take) for key, (take, _) in zip(self._keys, taken, strict=True)
         ]
-        values, *labels = columns_as_arrays(frame, [(place, rows(column.dtype)), *wanted])
+        wanted.insert(0, (place, partial(rows, dtype=column.dtype)))
+        values, *labels = columns_as_arrays(frame, wanted)
         kinds = [LabelKind(each, own) for each, (_, own) in zip(labels, taken, strict=True)]
         return GroupBy(values, (0,), *grouping_by_labels(kinds, None)).describe_boxplot(**how)
 
@@ -378,7 +379,8 @@ class ExactFrameGroupBy(Advising):
         of_each = [column.dtype for column in columns]
         dtypes = [np.dtype(np.uint8) if dtype.kind == "b" else dtype for dtype in of_each]
         questions = [ColumnQuantiles.of(q, method, dtype, skips_missing=True) for dtype in dtypes]
-        rows_of = self._table(frame, list(zip(places, map(rows, dtypes), strict=True)))
+        takes = [partial(rows, dtype=dtype) for dtype in dtypes]
+        rows_of = self._table(frame, list(zip(places, takes, strict=True)))
         expected = _without_loss(expected, columns, method)
         answer = ask_table(rows_of, GroupedColumns(tuple(questions), tuple(dtypes)), label)
         finish = partial(
@@ -413,8 +415,8 @@ class ExactFrameGroupBy(Advising):
 
     def _table(self, frame: Any, columns: Sequence[tuple[int, Of]]) -> DaskArray:
         """Return the keys and some columns, which are loaded together."""
-        places = range(len(self._keys))
-        arrays = columns_as_arrays(frame, [(None, keyed(places, self._order)), *columns])
+        by_keys = partial(keyed, places=tuple(range(len(self._keys))), how=self._order)
+        arrays = columns_as_arrays(frame, [(None, by_keys), *columns])
         return table(arrays[0], [as_accompanied(array) for array in arrays[1:]])
 
     def _lazily(

@@ -128,15 +128,11 @@ def _least_squares(y: Array, weights: Array | None) -> Array:
     kernel = backend_for(y).lower_sets
     if len(y) <= kernel.BEST_UPTO:
         return kernel.lower_sets(y, weights)
-    return like(_pooled(to_host(y), None if weights is None else to_host(weights)), y)
-
-
-def _pooled(y: Array, weights: Array | None) -> Array:
-    """Pool adjacent violators with SciPy."""
     with needs("scipy", 'isotonic_regression(loss="squared")'):
         from scipy.optimize import isotonic_regression as pooled
-    exponent = exponent_of(y)  # so that no sum overflows
-    return scaled(pooled(scaled(y, -exponent), weights=weights).x, exponent)
+    host, weights = to_host(y), None if weights is None else to_host(weights)
+    exponent = exponent_of(host)  # so that no sum overflows
+    return like(scaled(pooled(scaled(host, -exponent), weights=weights).x, exponent), y)
 
 
 def _least_absolute(y: Array, weights: Array | None) -> Array:

@@ -289,9 +289,7 @@ def unfolded(answer: Any, shape: tuple[int, ...], name: str) -> Any:
 
 
 def _unfolded(block: Any, shape: tuple[int, ...]) -> Any:
-    sizes = (*shape, *block.shape[1:])
-    is_masked = isinstance(block, np.ma.MaskedArray)
-    return block.reshape(sizes) if is_masked else namespace(block).reshape(block, sizes)
+    return namespace(block).reshape(block, (*shape, *block.shape[1:]))  # of masked arrays too
 
 
 def _ask_lanes(asking: Asking, label: str) -> DaskArray:

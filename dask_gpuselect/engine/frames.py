@@ -193,12 +193,7 @@ def columns_as_arrays(
     return arrays
 
 
-def elements(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
-    """Return a function that takes the elements of a partition's column: see `_elements_of`."""
-    return partial(_elements_of, dtype=dtype)
-
-
-def _elements_of(column: Any, dtype: np.dtype[Any]) -> Any:
+def elements(column: Any, dtype: np.dtype[Any]) -> Any:
     """Return the elements of a column: missing ones as NaN or NaT, or else left out."""
     if isinstance(column.dtype, np.dtype):  # no copy; the door checks the dtype
         return column.to_numpy() if len(column) else np.empty(0, dtype)
@@ -212,12 +207,7 @@ def _elements_of(column: Any, dtype: np.dtype[Any]) -> Any:
     return column.to_numpy(dtype=dtype, na_value=np.nan)
 
 
-def rows(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
-    """Return a function that takes all rows of a partition's column: see `_rows_of`."""
-    return partial(_rows_of, dtype=dtype)
-
-
-def _rows_of(column: Any, dtype: np.dtype[Any]) -> Any:
+def rows(column: Any, dtype: np.dtype[Any]) -> Any:
     """Return the elements of a column, row by row: missing ones as NaN or NaT, or else masked.
 
     The dtype of a bool column may be given as an integer.
@@ -225,7 +215,7 @@ def _rows_of(column: Any, dtype: np.dtype[Any]) -> Any:
     is_masked = dtype.kind in "biu" and not isinstance(column.dtype, np.dtype)
     if not is_masked:
         is_bool = column.dtype == np.bool_
-        return column.to_numpy(dtype=dtype) if is_bool else _elements_of(column, dtype)
+        return column.to_numpy(dtype=dtype) if is_bool else elements(column, dtype)
     is_gone = column.isna()
     present = column.fillna(False if column.dtype.kind == "b" else 0)
     return masked(present.to_numpy(dtype=dtype), is_gone.to_numpy(dtype=np.bool_))
@@ -252,7 +242,7 @@ def numbers_as_arrays(frame: Any, columns: Sequence[Column]) -> list[DaskArray]:
         column.check_numbers()
         is_masked = column.dtype.kind in "iu" and not isinstance(column.kind, np.dtype)
         dtype = np.dtype(np.float64) if is_masked else column.dtype
-        wanted.append((column.place, elements(dtype)))
+        wanted.append((column.place, partial(elements, dtype=dtype)))
     return columns_as_arrays(frame, wanted)
 
 
@@ -273,7 +263,7 @@ def labels_of(column: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
     has_zone = getattr(getattr(kind, "pyarrow_dtype", kind), "tz", None) is not None
     if dtype is None or has_zone:
         return column.to_numpy(dtype=object), None
-    return _rows_of(column, dtype), None
+    return rows(column, dtype), None
 
 
 def labels_as_array(column: Any) -> tuple[DaskArray, NDArray[Any] | None]:
@@ -429,15 +419,11 @@ def _that_add(parts: Sequence[KeyNames]) -> list[KeyNames]:
     known: set[Any] = set()
     adding = []
     for part in parts:
-        dtypes = _dtypes(part.index)
+        dtypes = tuple(getattr(part.index, "dtypes", [part.index.dtype]))
         if len(part) or dtypes not in known:
             adding.append(part)
         known.add(dtypes)
     return adding
-
-
-def _dtypes(index: Any) -> tuple[Any, ...]:
-    return tuple(index.dtypes) if isinstance(index, pd.MultiIndex) else (index.dtype,)
 
 
 def _rows_of_all(parts: Sequence[KeyNames]) -> Any:
@@ -453,12 +439,8 @@ def _rows_of_all(parts: Sequence[KeyNames]) -> Any:
     return pd.concat(columns, axis=1)
 
 
-def keyed(places: Sequence[int], how: KeyOrder) -> Callable[[Any], Any]:
-    """Return a function that groups a partition's rows by the columns at some positions."""
-    return partial(_keyed, places=tuple(places), how=how)
-
-
-def _keyed(partition: Any, places: tuple[int, ...], how: KeyOrder) -> Keyed:
+def keyed(partition: Any, places: tuple[int, ...], how: KeyOrder) -> Keyed:
+    """Group a partition's rows by the columns at some positions."""
     keys = pd.DataFrame({i: _as_key(partition.iloc[:, at]) for i, at in enumerate(places)})
     _, dropna = how
     numbered = _numbered(keys, (False, dropna))  # all groups are sorted later, together

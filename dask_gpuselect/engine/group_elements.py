@@ -246,11 +246,11 @@ class GroupedElements(GroupsOfAll):
         return own.PIVOT_BYTES, own.PIVOT_WORK
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
-        if self.of_group.further is not None or not self.of_group.by_order:
-            return self._block_by_group(chunks, dtype, shape)
         names = self.names_in(chunks)
         numbered, own = self.numbered(names), coded(chunks, names)
-        if kernels.is_on_device(chunks[0]) and numbered.fill_tables(own, dtype):
+        is_by_ranks = self.of_group.further is None and self.of_group.by_order
+        is_on_device = kernels.is_on_device(chunks[0])
+        if not is_by_ranks or (is_on_device and numbered.fill_tables(own, dtype)):
             return numbered.of_groups(own, dtype, shape)
         elements = kernels.group_elements(
             own, dtype, numbered.grouping.number, self.of_group.order.lane_ranks
@@ -291,12 +291,6 @@ class GroupedElements(GroupsOfAll):
         """Select the order statistics of the groups that belong to one task."""
         elements = kernels.order_statistics_of_groups(tallies, known.value, self.wanted)
         return Named(known.names, elements)
-
-    def _block_by_group(
-        self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], shape: AnswerAxes
-    ) -> Any:
-        names = self.names_in(chunks)
-        return self.numbered(names).of_groups(coded(chunks, names), dtype, shape)
 
     def numbered(self, names: Labels | None) -> GroupsOfAll:
         """Return the question about groups with these labels, which are now known."""

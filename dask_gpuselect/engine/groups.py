@@ -646,8 +646,5 @@ class GroupedLanes(LaneQuestion):
         if shape.is_one_lane:
             gone.add(labels.index(0))
         sizes = tuple(size for i, size in enumerate(joined.shape) if i not in gone)
-        return (
-            joined.reshape(sizes)
-            if hasattr(joined, "reshape")
-            else namespace(joined).reshape(joined, sizes)
-        )
+        own = getattr(joined, "reshape", None)  # objects are in no namespace
+        return namespace(joined).reshape(joined, sizes) if own is None else own(sizes)

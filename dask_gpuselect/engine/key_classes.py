@@ -112,20 +112,12 @@ def _of_objects(values: NDArray[np.object_]) -> Forms:
     some = np.flatnonzero(by_object == OTHER)
     kinds = [type(value) for value in values[some]]
     for kind in set(kinds):
-        form = _form_of(kind)
+        # The order of rules matters: np.timedelta64 is a `numbers.Number`, too. np.bool_ is not.
+        form = next((form for kinds_of, form in RULES if issubclass(kind, kinds_of)), None)
         if form is not None:
             own = some[np.fromiter((each is kind for each in kinds), np.bool_, len(kinds))]
             by_object[own] = form(values[own])
     return by_object
-
-
-def _form_of(kind: type) -> Form | None:
-    """Return the function that forms objects of a type; None if no rule here is sure of it."""
-    # The order of rules matters: np.timedelta64 is a `numbers.Number`, too. np.bool_ is not.
-    for kinds, form in RULES:
-        if issubclass(kind, kinds):
-            return form
-    return None
 
 
 def _of_words(values: NDArray[np.object_]) -> Forms:

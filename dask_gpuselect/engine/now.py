@@ -36,15 +36,10 @@ def answer_now(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
     if n_threads > 1 and (
         question.in_memory.ranks_of_sample(size) is None or is_best_counted(values, dtype, question)
     ):
-        return _ask_threads(values, question, n_threads)
+        x, form = _in_pieces(values, n_threads), Form((), None, values[:0])
+        (answer,) = ask_together([ArrayQuestion(x, question, form, "now")])
+        return _by_threads(answer, n_threads)
     return answer_in_memory(values, dtype, question)
-
-
-def _ask_threads(values: NDArray[Any], question: Question, n_threads: int) -> Any:
-    """Answer a question about pieces of an array in several threads."""
-    form = Form((), None, values[:0])
-    (answer,) = ask_together([ArrayQuestion(_in_pieces(values, n_threads), question, form, "now")])
-    return _by_threads(answer, n_threads)
 
 
 def _in_pieces(values: NDArray[Any], n_threads: int) -> DaskArray:

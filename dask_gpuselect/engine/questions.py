@@ -538,14 +538,10 @@ class LaneLoads:
     counts: LaneLoad | None = None
 
 
-def counting(counted: Callable[[ValueCounts], Any]) -> LaneLoad:
+def counting(counted: Callable[..., Any]) -> LaneLoad:
     """Return the load that counts every value; `counted` makes the answers of all counts."""
-    finish = of_merged(ValueCounts.merge, partial(_of_counts, counted=counted))
+    finish = of_merged(ValueCounts.merge, counted)
     return LaneLoad(values.lane_value_counts, ValueCounts.merge, finish)
-
-
-def _of_counts(counts: ValueCounts, known: None, *, counted: Callable[[ValueCounts], Any]) -> Any:
-    return counted(counts)
 
 
 @dataclass(frozen=True)
@@ -684,7 +680,7 @@ class LaneQuestion(ABC):
     def _partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
         return {"itemsize": selection_dtype(self.task_dtype(dtype)).itemsize}
 
-    def _counted(self, counts: ValueCounts) -> Any:
+    def _counted(self, counts: ValueCounts, known: None = None) -> Any:
         """Return the answers about lanes, from the counts of all values, for `counting`."""
         return self.finished(counts.order_statistics(self.order.lane_ranks))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,6 @@ from dask_gpuselect.kernels.values import value_counts
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, merge
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import MOST_SORTED, pilot_room
 from dask_gpuselect.maths.value_counts import is_countable
 
@@ -95,14 +94,15 @@ def answer_in_place(
     guess. It copies what a mask keeps, unless the question is about quantiles alone: a box of 2^26
     masked float32 took 4.7 ms otherwise, of which the kernels took 0.6.
     """
-    if not _is_of_shares(question, math.prod(values.shape)):
+    size, ranks = math.prod(values.shape), question.in_memory.ranks_of_sample
+    if ranks(size) is None or ranks(size) != ranks(size + 1):  # not of shares, whatever the size
         kept = kept_there(values)
         if kept is not None:
             answer = answer_in_memory(kept, dtype, question, share)
-            added = np.array(kept.size - math.prod(values.shape))  # negative
+            added = np.array(kept.size - size)  # negative
             return answer.less_left_out(added) if hasattr(answer, "less_left_out") else answer
     bound = kernels.of(values, dtype)
-    alone = question.in_memory.alone(values, dtype) if math.prod(values.shape) else None
+    alone = question.in_memory.alone(values, dtype) if size else None
     if alone is not None:
         return alone
     guessed = pilot.guess_now(bound, question)
@@ -120,28 +120,14 @@ def answer_in_place(
             return question.finish(resolved, sums)
     of_run = question.in_memory.of_run
     if of_run is not None and bound.is_on_device and bound.size <= MOST_SORTED:
-        answer = _answer_sorted(parts_of(values), dtype, of_run)
-        if answer is not None:
-            return answer
+        run = kernels.runs.sorted_runs(parts_of(values), dtype, 1)
+        if run is not None and run.n_valid[0]:
+            return of_run(run)
     parts, share = bound.parts, share or question.costs.share
     cuts: Cuts = merge([kernels.cuts(part, dtype, share) for part in parts])
     brackets = question.bracket(cuts)
     sums = sums or sums_of(bound, brackets, dtype, question.measures.sums)
     return answered(question, brackets, partial(_tally, parts, dtype, cuts), sums)
-
-
-def _is_of_shares(question: Question, n: int) -> bool:
-    """Return whether a question is about the same shares of a sample, whatever the number n."""
-    ranks = question.in_memory.ranks_of_sample
-    return ranks(n) is not None and ranks(n) == ranks(n + 1)
-
-
-def _answer_sorted(
-    parts: Sequence[Any], dtype: np.dtype[Any], of_run: Callable[[Runs], Any]
-) -> Any | None:
-    """Answer a question by sorting all elements on their device; None if that is not best."""
-    run = kernels.runs.sorted_runs(parts, dtype, 1)
-    return None if run is None or not run.n_valid[0] else of_run(run)
 
 
 def _tally(parts: Sequence[Backend], dtype: np.dtype[Any], cuts: Cuts, brackets: Brackets) -> Tally:

@@ -212,7 +212,7 @@ class DeviationQuestion(Question, LaneQuestion):
     def loads(self) -> LaneLoads:
         return replace(super().loads, counts=counting(self._counted))
 
-    def _counted(self, counts: ValueCounts) -> Any:
+    def _counted(self, counts: ValueCounts, known: None = None) -> Any:
         """Return the deviations of lanes, by the counts of all values that occur."""
         median = self.median.lane_answer(counts.order_statistics(self.median.lane_ranks))
         (centres,) = np.ma.getdata(median)

@@ -362,7 +362,7 @@ class TrimmedMean(RankQuestion, LaneQuestion):
             pieces.append(self.means(clipped, own))
         return join(pieces)
 
-    def _counted(self, counts: ValueCounts) -> Any:
+    def _counted(self, counts: ValueCounts, known: None = None) -> Any:
         """Return the means of lanes, by the counts of all values that occur."""
         cuts = self.cuts.lane_answer(counts.order_statistics(self.cuts.lane_ranks))
         clipped = counts.mapped(lambda values, lanes: kernels.clipped(values, *cuts[:, lanes]))

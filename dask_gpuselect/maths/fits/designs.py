@@ -50,7 +50,9 @@ class Design(Arrays):
         if has_intercept:
             centre = to_host(xp.median(columns, axis=1))
             columns = columns - like(centre, columns)[:, None]
-        scale = np.array(list(map(_power_of_two, *_typical_and_largest(abs(columns)))))
+        sizes = abs(columns)
+        both = to_host(xp.stack([xp.median(sizes, axis=1), sizes.max(axis=1)]))
+        scale = np.array(list(map(_power_of_two, *both)))
         return cls(centre[:-1], scale[:-1], float(centre[-1]), float(scale[-1]), has_intercept)
 
     @property
@@ -73,13 +75,6 @@ class Design(Arrays):
         if not self.has_intercept:
             return coef, 0.0
         return coef, float(theta[0] / self.y_scale + self.y_centre - self.centre @ coef)
-
-
-def _typical_and_largest(sizes: Array) -> FloatArray:
-    """Find the median and the largest of each row of sizes, shape (2, rows)."""
-    xp = namespace(sizes)
-    both: FloatArray = to_host(xp.stack([xp.median(sizes, axis=1), sizes.max(axis=1)]))
-    return both
 
 
 def _power_of_two(typical: float, largest: float) -> float:

@@ -58,7 +58,9 @@ def trimmed_scale(
     else:
         variance = 1.0
     coverage = _COVERAGES[0] if coverage is None else coverage
-    correction = _small_sample(p - has_intercept, n, coverage, has_intercept=has_intercept)
+    about = p - has_intercept, n
+    half, most = (_expected(*about, i, has_intercept=has_intercept) for i in (0, 1))
+    correction = float(1 / np.interp(coverage, _COVERAGES, (half, most, 1.0)))
     return math.sqrt(objective / h / variance) * correction
 
 
@@ -70,11 +72,6 @@ def median_scale(t: float, h: int, n: int, p: int) -> float:
     """
     share = min(h / n, 1 - 1 / (2 * n))
     return t / NORMAL.inv_cdf((1 + share) / 2) * (1 + 5 / (n - p))
-
-
-def _small_sample(columns: int, n: int, coverage: float, *, has_intercept: bool) -> float:
-    half, most = (_expected(columns, n, i, has_intercept=has_intercept) for i in (0, 1))
-    return float(1 / np.interp(coverage, _COVERAGES, (half, most, 1.0)))
 
 
 def _expected(columns: int, n: int, i: int, *, has_intercept: bool) -> float:
