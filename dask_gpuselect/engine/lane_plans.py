@@ -64,6 +64,7 @@ from dask_gpuselect.maths.sizes import (
     TALLIES_EVERY,
     TWO_COUNTS,
     Narrowing,
+    PartialBytes,
     Passes,
     nearest_to_the_best,
     pass_cost,
@@ -444,7 +445,7 @@ def _plan_by_workers(lanes: _Lanes, limit: int) -> LanePlan | None:
     if not (divided and is_in_place):
         return None
     n_lanes, itemsize, n_brackets = lanes.n_lanes, lanes.itemsize, max(question.loads.n_brackets, 1)
-    given = n_brackets, limit // n_lanes, itemsize
+    given = n_brackets, limit // n_lanes, PartialBytes(itemsize)
     plans = [plan_one_pass(each, *given, candidate=SENT_CANDIDATE, few=0) for each in divided]
     if None in plans:
         return None
@@ -701,15 +702,14 @@ def _plan_slab(lanes: _Lanes, n_lanes: int, limit: int) -> LanePlan | None:
     def plan(parts: tuple[tuple[int, int], ...], one_pass: bool) -> tuple[float, LanePlan] | None:
         whole = [sum(chunks[start:stop]) for start, stop in parts]
         sizes = [question.slots.elements(n) for n in whole]
-        passes = (plan_one_pass if one_pass else plan_passes)(
-            sizes, n_brackets, room, **partial_result
-        )
+        plan_these = plan_one_pass if one_pass else plan_passes
+        passes = plan_these(sizes, n_brackets, room, partial_result)
         if passes is None:
             return None
         further = _further_bytes(lanes, len(parts), n_each)
         loads, gathered = len(passes.widths) + 1, max(passes.gathered * n_each, further)
         planned = LanePlan("passes", loads, max(whole) * row_bytes, gathered, 1, parts, passes)
-        return pass_cost(sizes, n_each, partial_result["itemsize"], passes), planned
+        return pass_cost(sizes, n_each, partial_result.itemsize, passes), planned
 
     every = [tuple(runs(chunks, (limit >> i) // row_bytes)) for i in range(PART_SIZES)]
     options = [each for parts in every if (each := plan(parts, one_pass=True))]

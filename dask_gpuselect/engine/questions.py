@@ -32,7 +32,7 @@ from dask_gpuselect.maths.lane_cuts import ElementOrder, LaneOrder
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ragged import Wanted
 from dask_gpuselect.maths.runs import Runs
-from dask_gpuselect.maths.sizes import pivot_share
+from dask_gpuselect.maths.sizes import PartialBytes, pivot_share
 from dask_gpuselect.maths.tails import TailSizes, lanes_in_tails
 from dask_gpuselect.maths.value_counts import ValueCounts
 
@@ -514,7 +514,7 @@ class LaneLoads:
     n_brackets : int
         Number of brackets that passes narrow, for each lane or for each group in it.
     partial_bytes : callable
-        ``(dtype)``: the bytes of partial results of passes, as arguments of `sizes.plan_passes`.
+        ``(dtype)``: the bytes of partial results of passes.
     pass_time : float
         Time that a load of passes spends on elements, over the time that a whole column takes.
     further : LaneLoad, optional
@@ -530,7 +530,7 @@ class LaneLoads:
     narrow: LaneLoad
     last: LaneLoad
     n_brackets: int
-    partial_bytes: Callable[[np.dtype[Any]], dict[str, int]]
+    partial_bytes: Callable[[np.dtype[Any]], PartialBytes]
     # Measured for quantiles of (3650, 150, 150) float32, with chunks that cost nothing to make.
     pass_time: float = 0.75
     further: LaneLoad | None = None
@@ -677,8 +677,8 @@ class LaneQuestion(ABC):
         """The load after the passes, if there is one: see `LaneLoads`."""
         return None
 
-    def _partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
-        return {"itemsize": selection_dtype(self.task_dtype(dtype)).itemsize}
+    def _partial_bytes(self, dtype: np.dtype[Any]) -> PartialBytes:
+        return PartialBytes(selection_dtype(self.task_dtype(dtype)).itemsize)
 
     def _counted(self, counts: ValueCounts, known: None = None) -> Any:
         """Return the answers about lanes, from the counts of all values, for `counting`."""

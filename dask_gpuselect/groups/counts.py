@@ -13,6 +13,7 @@ from dask_gpuselect.engine.questions import LaneLoad, LaneLoads, LaneQuestion, c
 from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, values_of
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes
+from dask_gpuselect.maths.sizes import PartialBytes
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class LaneCounts(LaneQuestion):
             narrow=LaneLoad(_counted, _sum, _sum),
             last=LaneLoad(_counted, _sum, of_merged(_sum, _without_elements)),
             n_brackets=1,
-            partial_bytes=lambda dtype: {"itemsize": 8},
+            partial_bytes=lambda dtype: PartialBytes(8),
             counts=counting(self._counted),
         )
 

@@ -396,14 +396,27 @@ class Passes:
 TWO_COUNTS = 16  # bytes
 
 
+@dataclass(frozen=True)
+class PartialBytes:
+    """Bytes of the partial results of passes, for each lane.
+
+    Parameters
+    ----------
+    itemsize : int
+        Bytes of an element.
+    pivot : int
+        Bytes for each rank of a cut; by default those of an element.
+    counts : int
+        Bytes of the counts at one end of a bracket.
+    """
+
+    itemsize: int
+    pivot: int = 0
+    counts: int = TWO_COUNTS
+
+
 def plan_passes(
-    sizes: Sequence[int],
-    n_questions: int,
-    room: int,
-    itemsize: int,
-    *,
-    pivot: int = 0,
-    counts: int = TWO_COUNTS,
+    sizes: Sequence[int], n_questions: int, room: int, of: PartialBytes
 ) -> Passes | None:
     """Plan the fewest passes until the elements inside the brackets can be gathered.
 
@@ -415,12 +428,7 @@ def plan_passes(
         Number of brackets of a lane.
     room : int
         Largest number of bytes in one task, for each lane.
-    itemsize : int
-        Bytes of an element.
-    pivot : int
-        Bytes for each rank of a cut; by default those of an element.
-    counts : int
-        Bytes of the counts at one end of a bracket, for each lane.
+    of : PartialBytes
 
     Returns
     -------
@@ -429,7 +437,7 @@ def plan_passes(
     """
     plans = []
     for merge_every in (max(len(sizes), 2), 32, 8, 4):
-        widths = _pass_widths(sizes, n_questions, room, itemsize, merge_every, pivot, counts)
+        widths = _pass_widths(sizes, n_questions, room, of, merge_every)
         if widths:
             plans.append(Passes(widths, merge_every, room))
     return min(plans, key=lambda plan: len(plan.widths), default=None)
@@ -445,10 +453,8 @@ def plan_one_pass(
     sizes: Sequence[int],
     n_questions: int,
     room: int,
-    itemsize: int,
+    of: PartialBytes,
     *,
-    pivot: int = 0,
-    counts: int = TWO_COUNTS,
     candidate: float = CANDIDATE,
     few: int = FEW_QUANTILES,
 ) -> Passes | None:
@@ -464,8 +470,8 @@ def plan_one_pass(
     if width < 2:
         return None
     left = 2 * _slack_of_parts(sizes, width)
-    cuts = len(sizes) * (width * (pivot or itemsize) + 2 * counts)
-    gathered = max(cuts, _tally_bytes(len(sizes), most, counts) + most * left * itemsize)
+    cuts = len(sizes) * (width * (of.pivot or of.itemsize) + 2 * of.counts)
+    gathered = max(cuts, _tally_bytes(len(sizes), most, of.counts) + most * left * of.itemsize)
     if 2 * left > n or gathered > room:
         return None
     return Passes((width,), max(len(sizes), 2), gathered)
@@ -542,27 +548,21 @@ def tally_room(
 
 
 def _pass_widths(
-    sizes: Sequence[int],
-    n_questions: int,
-    room: int,
-    itemsize: int,
-    merge_every: int,
-    pivot: int,
-    counts: int,
+    sizes: Sequence[int], n_questions: int, room: int, of: PartialBytes, merge_every: int
 ) -> tuple[int, ...] | None:
     levels = merge_levels(len(sizes), merge_every)
     # From each level of the tree as many parts wait as a merge takes; with a single level, all.
     at_once = min(len(sizes), merge_every) * levels
     # Before a merge, the two ends of a bracket are the same element, which is stored once.
-    pivot = pivot or (itemsize if levels == 1 else 2 * itemsize)
-    tallies = _tally_bytes(len(sizes), n_questions, counts)
+    pivot = of.pivot or (of.itemsize if levels == 1 else 2 * of.itemsize)
+    tallies = _tally_bytes(len(sizes), n_questions, of.counts)
     if tallies > room:
         return None
     inside, brackets = sum(sizes), 1
     widths: list[int] = []
-    while not widths or tallies + n_questions * inside * itemsize > room:
-        for_each = (room // at_once - counts) // brackets
-        width = (for_each - counts) // pivot
+    while not widths or tallies + n_questions * inside * of.itemsize > room:
+        for_each = (room // at_once - of.counts) // brackets
+        width = (for_each - of.counts) // pivot
         if width < 2:
             return None
         # The bound that `lane_cuts.merge` states, for the parts and for all merges but the last.

@@ -30,6 +30,7 @@ from dask_gpuselect.maths.lane_cuts import Lanes, join
 from dask_gpuselect.maths.lane_weights import WantedQuantiles, picked
 from dask_gpuselect.maths.ragged import Wanted
 from dask_gpuselect.maths.ranks import METHODS, Method
+from dask_gpuselect.maths.sizes import PartialBytes
 from dask_gpuselect.maths.weight_brackets import find_weighted_brackets
 from dask_gpuselect.maths.weight_guess import guess_share_brackets, shares_inside
 from dask_gpuselect.maths.weights import WEIGHT_BYTES, check_some_weigh
@@ -192,8 +193,8 @@ class WeightedQuantiles(QuantileFields, Question, LaneQuestion):
     def loads(self) -> LaneLoads:
         return replace(super().loads, n_brackets=self.wanted.n_brackets)
 
-    def _partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
+    def _partial_bytes(self, dtype: np.dtype[Any]) -> PartialBytes:
         itemsize = selection_dtype(dtype).itemsize
         # A pivot by count and one by weight, each with two bounds; four sums of about 128 bits, and
         # the candidates between them.
-        return {"itemsize": itemsize + WEIGHT_BYTES, "pivot": 2 * (itemsize + 16), "counts": 80}
+        return PartialBytes(itemsize + WEIGHT_BYTES, pivot=2 * (itemsize + 16), counts=80)
