@@ -90,8 +90,7 @@ from dask_gpuselect.maths.sizes import (
 )
 from dask_gpuselect.maths.weights import PIVOT_WORK as WEIGHT_PIVOT_WORK
 from dask_gpuselect.quantiles.weighted import WeightedQuantiles
-from dask_gpuselect.sorting.graph import EDGES_WORK, SortPlan, _places_of
-from dask_gpuselect.sorting.questions import SplitterQuestion
+from dask_gpuselect.sorting.graph import EDGES_WORK, SortPlan, SplitterQuestion, _places_of
 
 GIGABYTE = 1e9
 F8 = np.dtype(np.float64)

@@ -118,7 +118,7 @@ def enable() -> Enabled:
 def _open(accessors: str) -> None:
     """Import accessors, which add to what is replaced, if functions are still to be replaced."""
     if _in_force:
-        import_module(f"dask_gpuselect.{accessors}")
+        import_module(f"{__package__}.{accessors}")
 
 
 def disable() -> None:

@@ -1,8 +1,7 @@
 """Distributions of data as smooth monotone functions."""
 
-from dask_gpuselect.distribution.cdf import EmpiricalDistribution
+from dask_gpuselect.distribution.cdf import EmpiricalDistribution, EstimatedDistribution
 from dask_gpuselect.distribution.empirical import LazyDistribution, ecdf
-from dask_gpuselect.distribution.estimated import EstimatedDistribution
 from dask_gpuselect.distribution.isotonic import isotonic_regression
 from dask_gpuselect.distribution.quadratic import MonotoneQuadraticSpline
 from dask_gpuselect.distribution.rational import MonotoneRationalSpline

@@ -1,24 +1,80 @@
-"""`EmpiricalDistribution`: exact counts at some points, with a monotone spline between them."""
+"""Cumulative distributions: counts or estimates at some points, a monotone spline between them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dask_gpuselect.arguments import on_host
+from dask_gpuselect.arguments import check_known, on_host, public
 from dask_gpuselect.arrays import in_kind
-from dask_gpuselect.distribution import curves
+from dask_gpuselect.distribution.isotonic import isotonic_regression
+from dask_gpuselect.distribution.quadratic import MonotoneQuadraticSpline
 from dask_gpuselect.kernels.bins import digitized
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
 from dask_gpuselect.maths.ranks import ranks
+from dask_gpuselect.optional import Advising, axes
+
+DRAWN = 2000  # approximate number of steps of a drawn curve
+
+evaluates = public(instead="for a dask array z, type z.map_blocks(distribution.cdf, dtype=float)")
+
+
+class Curve:
+    """Base of both kinds of distribution: a spline between some points."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):  # type: ignore[arg-type]
+            check_known(getattr(self, field.name), field.name)
+
+    @property
+    def knots(self) -> tuple[FloatArray, FloatArray]:
+        """The abscissae and ordinates that the spline goes through."""
+        raise NotImplementedError
+
+    @cached_property
+    def spline(self) -> MonotoneQuadraticSpline | None:
+        """The spline through the `knots`; None if there is nothing between them."""
+        x, y = self.knots
+        is_any = len(x) > 1 and x[0] < x[-1]
+        return MonotoneQuadraticSpline(x, y, extrapolate=False) if is_any else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields alone, without cached values that follow from them."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    def _at(self, z: NDArray[Any], nu: int = 0) -> FloatArray:
+        """Evaluate the spline, or its slope; NaN beyond its knots."""
+        z = z.astype(np.float64)
+        return np.full_like(z, np.nan) if self.spline is None else self.spline(z, nu)
+
+    def _where(self, y: FloatArray) -> FloatArray:
+        """Return the least abscissa at which the spline reaches `y`; NaN if there is none."""
+        return np.full_like(y, np.nan) if self.spline is None else self.spline.inverse(y)
+
+
+def checked_shares(p: ArrayLike) -> FloatArray:
+    """Return shares as float64 on the host, or raise if one is outside [0, 1]."""
+    shares = on_host(p)
+    outside = ~((shares >= 0) & (shares <= 1))  # NaN too
+    if outside.any():
+        raise ValueError(f"p must be in [0, 1], not {shares[outside].flat[0]}")
+    return shares.astype(np.float64)
+
+
+def plotted(x: FloatArray, y: FloatArray, ax: Any, **kwargs: Any) -> Any:
+    """Draw a curve of shares with matplotlib."""
+    ax = axes(ax)
+    ax.plot(x, y, **kwargs)
+    ax.set(xlabel="x", ylabel="share of the elements up to x")
+    return ax
 
 
 @dataclass(frozen=True, eq=False)
-class EmpiricalDistribution(curves.Curve, Arrays):
+class EmpiricalDistribution(Curve, Arrays):
     """The distribution of the elements of an array: exact at k points, approximate between them.
 
     `ecdf` makes it. The counts at the points are exact. Between two points, a monotone spline
@@ -151,7 +207,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
         counts = (self.upto - self._jumped)[is_finite]
         return self.points[is_finite].astype(np.float64), counts.astype(np.float64)
 
-    @curves.evaluates
+    @evaluates
     def cdf(self, z: ArrayLike) -> Any:
         """Return the share of the elements up to z: exact at the points, approximate between them.
 
@@ -179,7 +235,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
         filled = (self._at(values) + jumped) / max(self.n_valid, 1)
         return in_kind(np.where(filled == filled, np.clip(filled, lower, upper), lower), z)
 
-    @curves.evaluates
+    @evaluates
     def cdf_bounds(self, z: ArrayLike) -> tuple[Any, Any]:
         """Return lower and upper bounds of the share of the elements that are at most z.
 
@@ -203,7 +259,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
         lower, upper = self._bounds_at(values, *places_among(self.points, values))
         return in_kind(lower, z), in_kind(upper, z)
 
-    @curves.evaluates
+    @evaluates
     def pdf(self, z: ArrayLike) -> Any:
         """Estimate the density at z by the slope of the spline.
 
@@ -237,7 +293,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
         slope = np.where((inside > 0) & (slope == slope), slope, 0.0)
         return in_kind(np.where((values == values) & (self.n_valid > 0), slope, np.nan), z)
 
-    @curves.evaluates
+    @evaluates
     def quantile(self, p: ArrayLike) -> Any:
         """Approximate the quantile at p by the inverse of `cdf`.
 
@@ -259,7 +315,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
         ValueError
             If an element of `p` is outside [0, 1] or NaN.
         """
-        shares = curves.checked_shares(p)
+        shares = checked_shares(p)
         if not self.n_valid:
             return in_kind(np.full_like(shares, np.nan), p)
         places = self._cell_of(shares)
@@ -267,7 +323,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
         reached = self._where(shares * np.float64(self.n_valid) - self._jumped[places[0]])
         return in_kind(np.where(reached == reached, np.clip(reached, lower, upper), upper), p)
 
-    @curves.evaluates
+    @evaluates
     def quantile_bounds(self, p: ArrayLike) -> tuple[Any, Any]:
         """Return two points between which the exact quantile at p lies.
 
@@ -293,10 +349,10 @@ class EmpiricalDistribution(curves.Curve, Arrays):
             raise ValueError(
                 "there are no elements, and so no bounds of quantiles: check n_valid first"
             )
-        lower, upper = self._cell_of(curves.checked_shares(p))
+        lower, upper = self._cell_of(checked_shares(p))
         return in_kind(self.points[lower], p), in_kind(self.points[upper], p)
 
-    @curves.evaluates
+    @evaluates
     def plot(self, ax: Any = None, **kwargs: Any) -> Any:
         """Draw `cdf` with matplotlib, and the bounds that the counts prove in a paler shade.
 
@@ -318,9 +374,9 @@ class EmpiricalDistribution(curves.Curve, Arrays):
             If matplotlib is not installed.
         """
         finite = np.flatnonzero(np.isfinite(self.points))
-        few = np.union1d(finite[:: -(-len(finite) // curves.DRAWN) or 1], finite[-1:])
+        few = np.union1d(finite[:: -(-len(finite) // DRAWN) or 1], finite[-1:])
         points = self.points[few].astype(np.float64)
-        n_inner = curves.DRAWN // max(len(few), 1) + 1
+        n_inner = DRAWN // max(len(few), 1) + 1
         inner = np.linspace(points[:-1], points[1:], n_inner, endpoint=False)[1:]
         z = np.sort(np.concatenate([points, points, inner.ravel()]))
         y, (lower, upper) = self.cdf(z), self.cdf_bounds(z)
@@ -328,7 +384,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
         left = self.below[few] / max(self.n_valid, 1)
         for curve in (y, lower, upper):
             curve[z.searchsorted(points)] = left
-        ax = curves.plotted(z, y, ax, **kwargs)
+        ax = plotted(z, y, ax, **kwargs)
         ax.fill_between(z, lower, upper, color=ax.lines[-1].get_color(), alpha=0.25, linewidth=0)
         return ax
 
@@ -366,3 +422,142 @@ def places_among(points: NDArray[Any], z: NDArray[Any]) -> tuple[IntArray, IntAr
     """Return how many of the ascending points are < and <= each z, compared as real numbers."""
     z = z if z.dtype.itemsize <= 8 else z.astype(np.float64)
     return digitized(z, points, right=True), digitized(z, points, right=False)
+
+
+# --- Estimates ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class EstimatedDistribution(Advising, Curve, Arrays):
+    """A distribution made from estimated shares of the elements up to some points.
+
+    `EstimatedDistribution.from_noisy` makes it. It is approximate everywhere and has no bounds.
+
+    Parameters
+    ----------
+    points : ndarray of float64, shape (k,)
+        Ascending and distinct, at least two.
+    shares : ndarray of float64, shape (k,)
+        The share of the elements up to each point, in [0, 1], never decreasing.
+
+    See Also
+    --------
+    ecdf : The distribution of an array by exact counts.
+
+    Notes
+    -----
+    A distribution cannot be changed, can be pickled, and is stored on the host. Arguments of its
+    methods are those of `EmpiricalDistribution`. A `MonotoneQuadraticSpline` goes through the
+    shares. Nothing is read.
+
+    Memory: 16 bytes for each point. The first use of a method makes the spline, which holds about
+    225 bytes for each point.
+    """
+
+    points: FloatArray
+    shares: FloatArray
+
+    @classmethod
+    @evaluates
+    def from_noisy(
+        cls, points: ArrayLike, proportions: ArrayLike, weights: ArrayLike | None = None
+    ) -> Self:
+        """Fit a distribution to proportions that were each measured in a sample.
+
+        Parameters
+        ----------
+        points : array_like of real numbers, shape (k,)
+            Ascending and distinct, at least two.
+        proportions : array_like of real numbers, shape (k,)
+            For each point, the share of a sample that was at most the point. As the samples may
+            differ, these need not ascend.
+        weights : array_like of positive numbers, shape (k,), optional
+            The number of elements in each sample. By default all samples weigh the same.
+
+        Returns
+        -------
+        EstimatedDistribution
+            Its shares never decrease and have the smallest weighted sum of squared differences from
+            `proportions` (`isotonic_regression`). They are clipped to [0, 1].
+
+        Raises
+        ------
+        TypeError
+            If an argument is lazy or not of real numbers.
+        ValueError
+            If the shapes differ or are not (k,), if points do not ascend or are not finite, if
+            proportions are not finite, or if weights are not positive and finite.
+        ImportError
+            If SciPy is not installed.
+
+        Notes
+        -----
+        Nothing is read. Use this for estimates only. If you have the array itself, `ecdf` counts at
+        given points exactly, reading each chunk once.
+
+        References
+        ----------
+        G. Beliakov and S. Liu, "Parallel monotone spline interpolation and approximation on GPUs",
+        2013, section 3.
+
+        Examples
+        --------
+        >>> from dask_gpuselect.distribution import EstimatedDistribution
+        >>> d = EstimatedDistribution.from_noisy([0, 1, 2, 3], [0.1, 0.6, 0.4, 1.02])
+        >>> d.shares.tolist()
+        [0.1, 0.5, 0.5, 1.0]
+        """
+        x, y = on_host(points).astype(np.float64), on_host(proportions).astype(np.float64)
+        if x.ndim != 1 or len(x) < 2 or x.shape != y.shape:
+            raise ValueError(
+                "points and proportions must be one-dimensional and of one length, at least 2, not "
+                f"of shapes {x.shape} and {y.shape}"
+            )
+        if not (np.isfinite(x).all() and np.isfinite(y).all() and (x[1:] > x[:-1]).all()):
+            raise ValueError(
+                "points must be finite, ascending and distinct, and proportions "
+                "finite: sort both by points, and leave out NaN and repeated points"
+            )
+        fitted = isotonic_regression(y, None if weights is None else on_host(weights))
+        return cls(x, np.clip(fitted, 0.0, 1.0))
+
+    @property
+    def knots(self) -> tuple[FloatArray, FloatArray]:
+        """The points, and the shares of the elements up to them."""
+        return self.points, self.shares
+
+    @evaluates
+    def cdf(self, z: ArrayLike) -> Any:
+        """Estimate the share of the elements that are at most z; NaN outside the points.
+
+        See `EmpiricalDistribution.cdf` for the argument, the shape of the answer, and the errors.
+        """
+        return in_kind(self._at(on_host(z)), z)
+
+    @evaluates
+    def pdf(self, z: ArrayLike) -> Any:
+        """Estimate the density at z by the slope of the spline; NaN where `cdf` is NaN.
+
+        See `EmpiricalDistribution.pdf` for the argument, the shape of the answer, and the errors.
+        """
+        return in_kind(self._at(on_host(z), nu=1), z)
+
+    @evaluates
+    def quantile(self, p: ArrayLike) -> Any:
+        """Estimate the quantile at p: the smallest value at which `cdf` is at least p.
+
+        NaN if p is less than the first share or more than the last. See
+        `EmpiricalDistribution.quantile` for the argument, the shape of the answer, and the errors.
+        """
+        return in_kind(self._where(checked_shares(p)), p)
+
+    @evaluates
+    def plot(self, ax: Any = None, **kwargs: Any) -> Any:
+        """Draw `cdf` with matplotlib; see `EmpiricalDistribution.plot`."""
+        z = np.linspace(self.points[0], self.points[-1], DRAWN)
+        return plotted(z, self._at(z), ax, **kwargs)
+
+    def _advice(self, name: str) -> str:
+        if name in ("max_error", "cdf_bounds", "quantile_bounds"):
+            return "estimates have no proven bounds, and the counts of an array have: type ecdf(x)"
+        return super()._advice(name)

@@ -24,8 +24,7 @@ from dask.base import tokenize
 from dask_gpuselect.arrays import in_kind
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.graphs import merge_tree, objects
-from dask_gpuselect.engine.grid import column, columns
-from dask_gpuselect.engine.homes import Homes
+from dask_gpuselect.engine.grid import Homes, column, columns
 from dask_gpuselect.engine.marks import (
     NO_MARKS,
     InColumn,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -29,7 +29,6 @@ from dask_gpuselect.engine.source import (
     Key,
     graph_of,
     is_reduction,
-    itself,
     optimize,
 )
 
@@ -44,16 +43,16 @@ class ExpressionType:
         Name of the package that makes them, for messages.
     home : str
         Module that the class comes from.
-    maker : str
-        Module of `from_graph`, which makes such an array of tasks.
     source_of : callable
         Function from an array to the one whose graph is taken, fully optimized.
+    answer_of : callable
+        ``(tasks, meta, chunks, keys, name) -> array``.
     """
 
     name: str
     home: str
-    maker: str
     source_of: Callable[[Any], Any]
+    answer_of: Callable[..., Any]
 
     @property
     def array(self) -> Any:
@@ -64,11 +63,21 @@ class ExpressionType:
         return self.array is not None and isinstance(value, self.array)
 
 
-DASKS = "dask.array._array_expr._collection"
+def _by_package(tasks: Any, meta: Any, chunks: Any, keys: Sequence[Key], name: str) -> Any:
+    return import_module("dask_array.core").from_graph(tasks, meta, chunks, list(keys), name)
+
+
+def _by_dask(tasks: Any, meta: Any, chunks: Any, keys: Sequence[Key], name: str) -> Any:
+    home = import_module("dask.array._array_expr._collection")
+    return home.from_graph(tasks, meta, chunks, list(keys), name)
+
+
 KINDS = (
     # The graph of such an array is optimized, and has its keys; `optimize` may change chunks.
-    ExpressionType("dask_array", "dask_array._collection", "dask_array.core", itself),
-    ExpressionType("dask.array", DASKS, DASKS, lambda x: x.optimize()),
+    ExpressionType("dask_array", "dask_array._collection", lambda x: x, _by_package),
+    ExpressionType(
+        "dask.array", "dask.array._array_expr._collection", lambda x: x.optimize(), _by_dask
+    ),
 )
 
 
@@ -137,8 +146,8 @@ def _annotate_sizes(graph: Graph, x: Any) -> None:
 
 def as_expression(answer: DaskArray, kind: ExpressionType) -> Any:
     """Convert an array of the engine to an expression array."""
-    tasks, maker = LowLevel(answer), import_module(kind.maker)
-    return maker.from_graph(tasks, answer._meta, answer.chunks, tasks.keys_of_blocks, answer.name)
+    tasks = LowLevel(answer)
+    return kind.answer_of(tasks, answer._meta, answer.chunks, tasks.keys_of_blocks, answer.name)
 
 
 class LowLevel(Mapping[Key, GraphNode]):

@@ -35,10 +35,17 @@ import numpy as np
 from dask.utils import format_bytes
 
 from dask_gpuselect.engine import settings
-from dask_gpuselect.engine.grid import lane_sizes, numbers_of_slabs, other_axes, runs, slab_axis
+from dask_gpuselect.engine.grid import (
+    Homes,
+    homes_of,
+    lane_sizes,
+    numbers_of_slabs,
+    other_axes,
+    runs,
+    slab_axis,
+)
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.groups import GroupedLanes
-from dask_gpuselect.engine.homes import Homes, homes_of
 from dask_gpuselect.engine.keeping import limits, why_groups_twice
 from dask_gpuselect.engine.plans import (
     COUNTED,

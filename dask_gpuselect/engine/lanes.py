@@ -1,11 +1,19 @@
 """Graph of a question about every lane along some axes.
 
 Nothing is rechunked, and the answer has the chunks of the data along the axes that are not reduced.
+
+::
+
+    source ──copy──> partial results ──> merged ──> known ─┐   once or more
+       └─────copy, waits for all that is known──> partial results ──> merged ──> answer
+
+A stage is one load of every chunk: a `LaneLoad`, whose name begins that of the layer that measures.
+Passes, tails, counts of values, and further loads are all lists of stages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,8 +24,8 @@ from dask.base import tokenize
 
 from dask_gpuselect.arrays import fitted
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.columns import Columns, LaneRequest, first_load, side_by_side
-from dask_gpuselect.engine.grid import share_axis, slab_axis
+from dask_gpuselect.engine.columns import Columns, LaneRequest, Tasks, first_load, side_by_side
+from dask_gpuselect.engine.grid import lane_sizes, share_axis, slab_axis
 from dask_gpuselect.engine.group_elements import GroupedElements, GroupsOfAll
 from dask_gpuselect.engine.group_loads import loads_of_groups
 from dask_gpuselect.engine.groups import GroupedLanes
@@ -29,15 +37,9 @@ from dask_gpuselect.engine.questions import LaneLoad, LaneQuestion
 from dask_gpuselect.engine.resident import answer_block
 from dask_gpuselect.engine.scratch import Tile, in_tiles, joined_tiles, n_tiles
 from dask_gpuselect.engine.source import DaskArray, Source, blockwise, map_blocks, private_copy
-from dask_gpuselect.engine.stages import (
-    further_stages,
-    run,
-    stages_by_counts,
-    stages_by_tails,
-    stages_in_passes,
-)
 from dask_gpuselect.kernels import fingerprints
 from dask_gpuselect.kernels.companions import copied
+from dask_gpuselect.maths.sizes import TALLIES_EVERY
 from dask_gpuselect.quiet import quiet
 
 
@@ -254,7 +256,7 @@ def _in_parts(x: DaskArray, request: LaneRequest, plan: LanePlan) -> DaskArray:
         ordered=_is_by_place(question),
     )
     known = loads_of_groups(columns, request, plan, token) if plan.name == "groups" else None
-    made = run(columns, stages, request, token, known)
+    made = _tasks_of(stages, columns, request, token, known)
     chunks = shape.chunks(x, question.n_answers)
     return DaskArray(columns.graph, made.name, chunks, meta=request.kind)
 
@@ -262,11 +264,88 @@ def _in_parts(x: DaskArray, request: LaneRequest, plan: LanePlan) -> DaskArray:
 TILES = {"scratch": in_tiles, "p2p": in_moved_tiles}
 """The lanes in tiles, by each plan that writes columns to disk."""
 
+
+def _tasks_of(
+    stages: Sequence[LaneLoad],
+    columns: Columns,
+    request: LaneRequest,
+    token: str,
+    known: Tasks | None,
+) -> Tasks:
+    """Make the tasks of all stages; the last one's make the answer.
+
+    Parameters
+    ----------
+    token : str
+        End of the names of layers.
+    known : Tasks or None
+        What two loads before the first stage have found.
+    """
+    for load, stage in enumerate(stages, 1 if known is None else 3):
+        if stage.is_done is None or known is None:
+            partials = columns.measured(stage.measure, stage.name, load, known)
+        else:
+            how = stage.measure, stage.name, known
+            partials = columns.measured_unless(stage.is_done, *how)
+        partials = columns.merge(stage.merge, partials, stage.merge_every)
+        if stage is stages[-1]:
+            name = f"{request.label}-{token}"
+            return columns.settle(stage.finish, name, partials, known, request)
+        name = f"{request.label}-known-{load}-{token}"
+        known = columns.settle(stage.finish, name, partials, known)
+    assert known is not None
+    return known
+
+
+# --- Stages ---------------------------------------------------------------------------------------
+
+
+def _stages_by_counts(x: DaskArray, request: LaneRequest, plan: LanePlan) -> list[LaneLoad]:
+    """Count all values; questions about the same lanes or groups share the counts."""
+    question, counts = request.question, request.question.loads.counts
+    assert counts is not None  # the plan has checked that
+    name = f"value-counts-{question.slots.at_most:.0f}"
+    return [replace(counts, name=name, merge_every=TALLIES_EVERY)]
+
+
+def _stages_by_tails(x: DaskArray, request: LaneRequest, plan: LanePlan) -> list[LaneLoad]:
+    """Keep the tails of every lane, and answer from the merged tails."""
+    tails = request.question.loads.tails(sum(lane_sizes(x, request.shape.axes)))
+    assert tails is not None  # the plan has checked that
+    finish = partial(request.answered, last=tails)
+    name, every = f"{request.label}-kept", plan.passes.merge_every
+    return [replace(tails, finish=finish, name=name, merge_every=every)]
+
+
+def _stages_in_passes(x: DaskArray, request: LaneRequest, plan: LanePlan) -> list[LaneLoad]:
+    """Narrow the brackets of each column load by load; then make the question's further load."""
+    narrow, last = request.question.loads.narrow, request.question.loads.last
+    passes = [
+        replace(
+            narrow,
+            name=f"quantile-lane-cuts-{m}",
+            measure=partial(narrow.measure, m=m),
+            merge=partial(narrow.merge, m=m),
+            merge_every=plan.passes.merge_every,
+        )
+        for m in plan.passes.widths
+    ]
+    finish, name = partial(request.answered, last=last), f"{request.label}-candidates"
+    last = replace(last, finish=finish, name=name, merge_every=TALLIES_EVERY)
+    return [*passes, last, *_further_stages(x, request, plan)]
+
+
+def _further_stages(x: DaskArray, request: LaneRequest, plan: LanePlan) -> list[LaneLoad]:
+    """Return the stage of the question's further load, if there is one."""
+    further = request.question.loads.further
+    return [replace(further, name=f"{request.label}-{further.name}")] if further else []
+
+
 STAGES: dict[str, Callable[..., list[LaneLoad]]] = {
-    "counts": stages_by_counts,
-    "groups": further_stages,
-    "tails": stages_by_tails,
-    "passes": stages_in_passes,
+    "counts": _stages_by_counts,
+    "groups": _further_stages,
+    "tails": _stages_by_tails,
+    "passes": _stages_in_passes,
 }
 """The stages of each plan that reads a column in parts; of groups, those after two loads.
 

@@ -22,7 +22,7 @@ import itertools
 import math
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -43,6 +43,7 @@ from dask_gpuselect.engine.loads import by_chunk
 from dask_gpuselect.engine.narrowing import answers_of_stretches
 from dask_gpuselect.engine.partials import Gathered
 from dask_gpuselect.engine.plans import Plan, adjusted, choose, described, known_bytes
+from dask_gpuselect.engine.questions import Costs, Question
 from dask_gpuselect.engine.resident import fit_one_device
 from dask_gpuselect.engine.source import (
     Alias,
@@ -58,9 +59,11 @@ from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
 from dask_gpuselect.kernels import ordering, radix
 from dask_gpuselect.kernels.ordering import Dealt
 from dask_gpuselect.maths.chunk_order import ChunkOrder
-from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray
+from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, Cuts, IntArray, Tally
+from dask_gpuselect.maths.envelope import find_brackets
+from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.partition import Division, Edges, Splitters, Table
-from dask_gpuselect.sorting.questions import SplitterQuestion
+from dask_gpuselect.maths.sizes import share_of_ranks
 
 Chunks = int | str | tuple[int, ...] | tuple[tuple[int, ...], ...] | None
 Spill = bool | str | os.PathLike[str] | None
@@ -581,3 +584,88 @@ def _as_array(
     sizes: tuple[float, ...] = plan.wanted.sizes or (math.nan,) * plan.wanted.n_chunks
     meta = meta_from_array(like._meta, dtype=dtype)
     return DaskArray(graph, name, (sizes, *like.chunks[1:]), meta=meta)
+
+
+# --- The question about the splitters -------------------------------------------------------------
+
+MANY = 64
+
+
+@dataclass(frozen=True)
+class SplitterQuestion(Question):
+    """The elements at which the chunks of the sorted array begin, as a question.
+
+    Parameters
+    ----------
+    n_chunks : int
+        Number of chunks of the sorted array.
+    sizes : tuple of int, optional
+        Sizes of the chunks, if the number of elements is known. Otherwise they differ by at most
+        one.
+    part : tuple of (int, int)
+        Number of the stretch of starts that is asked for, and the number of stretches.
+    """
+
+    n_chunks: int
+    sizes: tuple[int, ...] | None = None
+    part: tuple[int, int] = (0, 1)
+
+    def starts(self, n: int) -> IntArray:
+        """Compute the first ranks of all chunks but the first, among n elements, for this part."""
+        if self.sizes is None:
+            starts = np.array([i * n // self.n_chunks for i in range(1, self.n_chunks)], np.int64)
+        elif sum(self.sizes) != n:
+            raise ValueError(
+                f"the shape of the array says {sum(self.sizes)} elements, and its chunks have {n}: "
+                "give the array the right chunks"
+            )
+        else:
+            starts = np.cumsum(self.sizes[:-1], dtype=np.int64)
+        i, n_parts = self.part
+        return np.array_split(starts, n_parts)[i]
+
+    @property
+    def n_answers(self) -> int:
+        return self.n_chunks - 1
+
+    @property
+    def costs(self) -> Costs:
+        n = self.n_answers, share_of_ranks(self.n_chunks)
+        return replace(Costs.of_ranks(*n), stretch=self._stretch)
+
+    def bracket(self, cuts: Cuts) -> Brackets:
+        ranks = self._ranks(cuts)
+        return find_brackets(cuts, ranks, ranks)
+
+    def _ranks(self, cuts: Cuts) -> IntArray:
+        n_valid, n_missing = int(cuts.n_valid.sum()), int(cuts.n_missing.sum())
+        starts = self.starts(n_valid + n_missing)
+        return np.unique(starts[starts < n_valid])
+
+    @property
+    def n_ranges(self) -> int:
+        return self.n_answers
+
+    def _stretch(self, i: int, n: int) -> SplitterQuestion:
+        return replace(self, part=(i, n))
+
+    @property
+    def keep(self) -> Callable[[Cuts], Brackets] | None:
+        # If a quarter of n elements in random order has been read, the first load would cache about
+        # 7 / sqrt(n) of them around each splitter.
+        sizes = self.sizes
+        are_few = sizes is None or MANY * self.n_chunks <= math.sqrt(sum(sizes))
+        return self._keep if are_few else None
+
+    def _keep(self, cuts: Cuts) -> Brackets:
+        # These cuts have only about as many elements as the array.
+        n, sizes = int(cuts.n_valid.sum()) + int(cuts.n_missing.sum()), self.sizes
+        if sizes is None:
+            return self.bracket(cuts)
+        stops = [stop * n // max(sum(sizes), 1) for stop in itertools.accumulate(sizes)]
+        return replace(self, sizes=tuple(np.diff(stops, prepend=0).tolist())).bracket(cuts)
+
+    def resolve(self, brackets: Brackets, tally: Tally) -> Splitters:
+        starts = self.starts(tally.n_valid + tally.n_missing)
+        elements = order_statistics(brackets, tally, starts[starts < tally.n_valid])
+        return Splitters(starts, elements)

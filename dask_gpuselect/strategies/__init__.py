@@ -22,13 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from dask_gpuselect.strategies.buckets import Bucket
+from dask_gpuselect.strategies.buckets import Bucket, Radix
 from dask_gpuselect.strategies.cutting_plane import Kelley
-from dask_gpuselect.strategies.digits import Radix
 from dask_gpuselect.strategies.known import Strategy
-from dask_gpuselect.strategies.minima import BrentMinimize, GoldenSection
 from dask_gpuselect.strategies.random_pivots import Quickselect, Randomized
-from dask_gpuselect.strategies.roots import Bisection, BrentRoot
+from dask_gpuselect.strategies.roots import Bisection, BrentMinimize, BrentRoot, GoldenSection
 from dask_gpuselect.strategies.sorting import BitonicMerge, SortAndChoose
 
 __all__ = [

@@ -23,8 +23,7 @@ from dask_gpuselect.maths.cuts import FloatArray, IntArray
 from dask_gpuselect.maths.interpolation import no_quantiles_of
 from dask_gpuselect.maths.ranks import METHODS, Applied
 from dask_gpuselect.quantiles.documentation import documented_like
-from dask_gpuselect.windows.asking import ask_windows, each_axis, frame_of
-from dask_gpuselect.windows.questions import WindowQuestion
+from dask_gpuselect.windows.questions import WindowQuestion, ask_windows, each_axis, frame_of
 
 MODES = {
     "reflect": "reflect",

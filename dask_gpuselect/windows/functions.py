@@ -30,8 +30,7 @@ from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, check_method
 from dask_gpuselect.maths.windows import RowWindows
 from dask_gpuselect.optional import Advising
 from dask_gpuselect.quantiles.functions import probabilities
-from dask_gpuselect.windows.asking import ask_windows, each_axis, frame_of
-from dask_gpuselect.windows.questions import WindowQuestion
+from dask_gpuselect.windows.questions import WindowQuestion, ask_windows, each_axis, frame_of
 
 Window = int | Sequence[int] | Mapping[int, int]
 MODES = {"reflect": "reflect", "mirror": "mirror", "nearest": "nearest", "wrap": "wrap"}

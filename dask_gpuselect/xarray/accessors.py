@@ -16,8 +16,7 @@ from dask_gpuselect.engine.plans import Plan
 from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.quantiles.functions import explain
 from dask_gpuselect.windows.functions import check_no_offset
-from dask_gpuselect.xarray.climatology import groups_of_days
-from dask_gpuselect.xarray.groups import ExactGroupBy, groups_of
+from dask_gpuselect.xarray.groups import ExactGroupBy, groups_of, groups_of_days
 from dask_gpuselect.xarray.reductions import (
     FUNCTIONS,
     Dims,

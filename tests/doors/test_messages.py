@@ -38,7 +38,7 @@ from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths import ranks
 from dask_gpuselect.robust import LeastTrimmedSquares, iqr, mad
 from dask_gpuselect.robust.questions import DeviationQuestion
-from dask_gpuselect.robust.regressor import MOST_STARTS
+from dask_gpuselect.robust.regression import MOST_STARTS
 from dask_gpuselect.sorting.binning import MOST_BINS
 from dask_gpuselect.strategies import Kelley
 from dask_gpuselect.windows import median_filter, rolling

@@ -158,7 +158,7 @@ HEAVY |= {"matplotlib", "scipy", "sklearn", "zarr"}
 MAY_IMPORT = {
     r"xarray\..*": {"xarray"},
     r"dataframe\..*|engine\.(frames|key_classes|row_halos)": {"pandas"},
-    r"robust\.regressor|neighbors\.estimators": {"sklearn"},
+    r"robust\.regression|neighbors\.estimators": {"sklearn"},
     r"kernels\.cuda\.(?!(backend|source|window_axes|window_networks|window_tiles)$).*": {"cupy"},
 }
 """At the top of modules of these names, of the heavy packages."""

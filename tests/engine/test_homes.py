@@ -14,7 +14,7 @@ import pytest
 from distributed import Client, wait
 
 from dask_gpuselect import explain, median, nanquantile, quantile
-from dask_gpuselect.engine import homes, lane_plans
+from dask_gpuselect.engine import grid, lane_plans
 from dask_gpuselect.engine.marks import InColumn
 from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.maths.lane_cuts import LaneCuts
@@ -55,7 +55,7 @@ def test_a_column_has_a_part_for_each_of_its_workers(cluster: Client) -> None:
     a = numbers()
     x = on_workers(cluster, a)
     where = cluster.who_has(cluster.futures_of(x))
-    parts = homes.homes_of(Source.of(x), (0,))
+    parts = grid.homes_of(Source.of(x), (0,))
     assert parts is not None
     for j, column in enumerate(parts):
         assert len(column) == 2

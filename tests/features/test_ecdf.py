@@ -25,8 +25,7 @@ from dask_gpuselect.distribution import (
     MonotoneQuadraticSpline,
     ecdf,
 )
-from dask_gpuselect.distribution.counts import even_ranks
-from dask_gpuselect.distribution.empirical import LazyDistribution
+from dask_gpuselect.distribution.empirical import LazyDistribution, even_ranks
 from dask_gpuselect.engine import pilot, threads
 from dask_gpuselect.kernels.reference.selection import places_of
 from tests.backends import Backend

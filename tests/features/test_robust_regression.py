@@ -102,7 +102,7 @@ def test_stack_loss_by_median_of_squares(monkeypatch: pytest.MonkeyPatch) -> Non
     """Rousseeuw & Leroy 1987, chapter 3: 0.714, 0.357, 0.000; with the best intercept, as R's lqs
     has it, -34.25. There the median is the 11th of 21 residuals."""
     x, y = STACK_LOSS[:, :3], STACK_LOSS[:, 3]
-    monkeypatch.setattr("dask_gpuselect.robust.regressor.rows_covered", lambda *about: 11)
+    monkeypatch.setattr("dask_gpuselect.robust.regression.rows_covered", lambda *about: 11)
     how = {"n_starts": 5985, "random_state": 0}  # all sets of four rows
     book = LeastMedianOfSquares(refine=False, **how).fit(x, y)
     np.testing.assert_allclose(book.coef_, [5 / 7, 5 / 14, 0], atol=1e-9)

@@ -20,7 +20,7 @@ from dask_gpuselect import argsort, digitize, sort, sort_by
 from dask_gpuselect.engine import exchange
 from dask_gpuselect.engine.spill import SpillFile, spill_file
 from dask_gpuselect.kernels import ordering
-from dask_gpuselect.sorting.questions import SplitterQuestion
+from dask_gpuselect.sorting.graph import SplitterQuestion
 from dask_gpuselect.sorting.radix_sort import radix_sort
 from tests.backends import CUPY, NUMPY, Backend
 from tests.data import hashed, normal, uniform

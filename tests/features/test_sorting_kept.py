@@ -13,7 +13,7 @@ import pytest
 from dask_gpuselect import argsort, sort, sort_by
 from dask_gpuselect.engine import boards, exchange, narrowing, plans
 from dask_gpuselect.sorting import graph
-from dask_gpuselect.sorting.questions import SplitterQuestion
+from dask_gpuselect.sorting.graph import SplitterQuestion
 from tests.data import normal
 from tests.sources import Source
 from tests.spies import collect, noted, wait_until

@@ -84,12 +84,12 @@ ROWS = {
         "columns = {name: [getattr(part, name) for part in parts[:-1]] for name in names}",
     ),
     "NaT durations are counted": (
-        "groups/counts.py",
+        "groups/functions.py",
         "takes = values == values",
         'takes = (values == values) | (dtype.kind == "m")',
     ),
     "counts along an axis are those of the first chunk": (
-        "groups/counts.py",
+        "groups/functions.py",
         "return np.asarray(sum(counts[1:], counts[0]), np.int64)",
         "return np.asarray(counts[0], np.int64)",
     ),
@@ -208,7 +208,7 @@ ROWS = {
         "else list(values)",
     ),
     "the least and the largest element are no points unless every chunk has them": (
-        "distribution/counts.py",
+        "distribution/empirical.py",
         "is_known = is_known & (is_own | (at_most[first] == at_least[behind]))",
         "is_known = is_known & is_own",
     ),
