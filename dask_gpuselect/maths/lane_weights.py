@@ -179,8 +179,9 @@ class Items(WeightedOrder):
         sums = running.at(n), square
         return cls(lanes.values, weights, running, none, n, *sums, n, none, none)
 
-    def sums_of(self, slot: IntArray) -> tuple[ExactSums, ExactSums]:
-        return ExactSums.zeros(slot.shape), self.weight[slot]
+    @property
+    def _totals(self) -> tuple[ExactSums, ExactSums]:
+        return ExactSums.zeros(self.n.shape), self.weight
 
     def squares_of(self, slot: IntArray) -> ExactSums:
         return self.square[slot]

@@ -40,9 +40,15 @@ class WeightedOrder(ABC):
     A place is that of an element, or of several that are equal. Places ascend within a slot.
     """
 
+    @property
     @abstractmethod
+    def _totals(self) -> tuple[ExactSums, ExactSums]:
+        """The weight before each slot, which places count, and that of its elements."""
+
     def sums_of(self, slot: IntArray) -> tuple[ExactSums, ExactSums]:
-        """Return the weight before some slots, which places count, and that of their elements."""
+        """Return the weight before some slots, and that of their elements."""
+        before, weight = self._totals
+        return before[slot], weight[slot]
 
     @abstractmethod
     def squares_of(self, slot: IntArray) -> ExactSums:
@@ -147,10 +153,6 @@ class OrderedRuns(WeightedOrder):
     @property
     @abstractmethod
     def has_weights(self) -> bool: ...
-
-    def sums_of(self, slot: IntArray) -> tuple[ExactSums, ExactSums]:
-        before, weight = self._totals
-        return before[slot], weight[slot]
 
     @cached_property
     def _totals(self) -> tuple[ExactSums, ExactSums]:
@@ -260,8 +262,7 @@ class GatheredRuns(WeightedOrder):
         return self.brackets.first_cell
 
     @cached_property
-    def _of_slots(self) -> tuple[ExactSums, ExactSums]:
-        """The weight before each slot, and that of its elements."""
+    def _totals(self) -> tuple[ExactSums, ExactSums]:
         edges = self.before[2 * self._first]
         return edges[:-1], edges[1:] - edges[:-1]
 
@@ -334,10 +335,6 @@ class GatheredRuns(WeightedOrder):
         cell, is_end = segment // 2, segment % 2 == 1
         within = np.minimum(places - self._borders[2 * cell], self.runs.n_valid[cell])
         return cell, is_end, self.runs.starts[cell] + within
-
-    def sums_of(self, slot: IntArray) -> tuple[ExactSums, ExactSums]:
-        before, weight = self._of_slots
-        return before[slot], weight[slot]
 
     def squares_of(self, slot: IntArray) -> ExactSums:
         return self.squares[slot]

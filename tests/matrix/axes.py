@@ -291,7 +291,7 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
         "robust.deviations.LEAST_ROOM": 0,
         "robust.trimmed.PIECE": 200,
         "sorting.graph.PIECES_MERGED": 3,
-        "sorting.questions.MANY": 0,
+        "sorting.graph.MANY": 0,
     },
     "no networks": {"kernels.cpu.window_networks.MOST": 0},
 }

@@ -50,8 +50,8 @@ ROWS = {
     ),
     "ties that the first load has counted are not candidates": (
         "maths/cached.py",
-        "return np.concatenate([elements, np.repeat(cached.ends, times)]) if times.any() else",
-        "return elements if times.any() else",
+        "elements = np.concatenate([elements, np.repeat(cached.ends, times)])",
+        "elements = elements",
     ),
     "where= is ignored beside nodata=": (
         "engine/companions.py",
