@@ -11,8 +11,7 @@ import numpy as np
 
 from dask_gpuselect.kernels.reference import selection as generic
 from dask_gpuselect.maths.cached import covers
-from dask_gpuselect.maths.chunk_order import ChunkOrder
-from dask_gpuselect.maths.chunk_sample import ChunkSample
+from dask_gpuselect.maths.chunk_sample import ChunkOrder, ChunkSample
 from dask_gpuselect.maths.cuts import Brackets, Cuts
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.expected import bounds_of, cells_of

@@ -3,8 +3,7 @@
 from dask_gpuselect.distribution.cdf import EmpiricalDistribution, EstimatedDistribution
 from dask_gpuselect.distribution.empirical import LazyDistribution, ecdf
 from dask_gpuselect.distribution.isotonic import isotonic_regression
-from dask_gpuselect.distribution.quadratic import MonotoneQuadraticSpline
-from dask_gpuselect.distribution.rational import MonotoneRationalSpline
+from dask_gpuselect.distribution.splines import MonotoneQuadraticSpline, MonotoneRationalSpline
 from dask_gpuselect.optional import listed
 
 __all__ = [

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from dask_gpuselect.arguments import check_known, on_host, public
 from dask_gpuselect.arrays import in_kind
 from dask_gpuselect.distribution.isotonic import isotonic_regression
-from dask_gpuselect.distribution.quadratic import MonotoneQuadraticSpline
+from dask_gpuselect.distribution.splines import MonotoneQuadraticSpline
 from dask_gpuselect.kernels.bins import digitized
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
 from dask_gpuselect.maths.ranks import ranks

@@ -17,7 +17,7 @@ from dask_gpuselect.engine.plans import ElementPlan
 from dask_gpuselect.engine.questions import ArrayQuestion
 from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.source import DaskArray
-from dask_gpuselect.maths.chunk_order import ChunkOrder
+from dask_gpuselect.maths.chunk_sample import ChunkOrder
 from dask_gpuselect.maths.cuts import Cuts, IntArray
 from dask_gpuselect.maths.sizes import Narrowing
 

@@ -46,7 +46,7 @@ from dask_gpuselect.engine.source import (
 )
 from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.cached import covers, tally_by
-from dask_gpuselect.maths.chunk_order import ChunkOrder
+from dask_gpuselect.maths.chunk_sample import ChunkOrder
 from dask_gpuselect.maths.cuts import Arrays, Cuts, Tally, merge_any
 
 logger = logging.getLogger("dask_gpuselect")

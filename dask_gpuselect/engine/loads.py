@@ -59,7 +59,7 @@ from dask_gpuselect.engine.source import (
     nothing,
     private_copy,
 )
-from dask_gpuselect.maths.chunk_order import ChunkOrder
+from dask_gpuselect.maths.chunk_sample import ChunkOrder
 from dask_gpuselect.maths.cuts import Cuts, IntArray, merge_any
 from dask_gpuselect.maths.sizes import Narrowing
 

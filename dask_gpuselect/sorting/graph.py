@@ -58,7 +58,7 @@ from dask_gpuselect.engine.source import (
 from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
 from dask_gpuselect.kernels import ordering, radix
 from dask_gpuselect.kernels.ordering import Dealt
-from dask_gpuselect.maths.chunk_order import ChunkOrder
+from dask_gpuselect.maths.chunk_sample import ChunkOrder
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, Cuts, IntArray, Tally
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.finish import order_statistics

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.chunk_order import ChunkOrder
+from dask_gpuselect.maths.chunk_sample import ChunkOrder
 from tests.data import FLOATS, MISSING, hashed, normal
 
 Array = NDArray[Any]
