@@ -10,7 +10,6 @@ array with a unit.
 from __future__ import annotations
 
 import inspect
-import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import (
     FILL_ROWS,
     Array,
+    agree,
     as_numpy,
     check_no_unit,
     check_not_masked,
@@ -546,10 +546,7 @@ def _laid_out(weights: Any, array: Any, axis: Axis) -> Any:
             f"weights must be real numbers, not of dtype {numpy_dtype(weights)}: pass "
             "weights.astype(float)"
         )
-    if weights.ndim == array.ndim and all(
-        size == wanted or math.isnan(size) or math.isnan(wanted)
-        for size, wanted in zip(weights.shape, array.shape, strict=True)
-    ):
+    if agree(weights.shape, array.shape):
         return weights
     if axis is None:
         raise TypeError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +21,13 @@ def namespace(array: Array) -> Any:
     if hasattr(array, "__array_namespace__"):
         return array.__array_namespace__()
     return sys.modules[type(array).__module__.partition(".")[0]]
+
+
+def agree(shape: Sequence[float], other: Sequence[float]) -> bool:
+    """Return whether two shapes are equal as far as they are known: unknown sizes are NaN."""
+    return len(shape) == len(other) and all(
+        n == size or math.isnan(n) or math.isnan(size) for n, size in zip(shape, other, strict=True)
+    )
 
 
 def is_array(value: object) -> bool:

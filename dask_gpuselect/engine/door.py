@@ -18,6 +18,7 @@ from dask.base import tokenize
 
 from dask_gpuselect.arrays import (
     FILL_ELEMENTS,
+    agree,
     as_declared,
     check_kind,
     check_not_masked,
@@ -90,11 +91,7 @@ def _enter(
     is_usual = is_plain(chunk, dtype)
     chunk = chunk if is_usual else checked(chunk, dtype, called, advice)
     own_shape = tuple(map(int, chunk.shape))
-    # An unknown size is NaN, which is not equal to itself.
-    if len(own_shape) != len(shape) or any(
-        size == size and size != own  # noqa: PLR0124
-        for size, own in zip(shape, own_shape, strict=True)
-    ):
+    if not agree(own_shape, shape):
         raise ValueError(
             f"{called} has shape {own_shape}, but its array says {_shown(shape)}: "
             "give the array the right chunks"

@@ -15,7 +15,7 @@ from dask.base import is_dask_collection
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arguments import check_most
-from dask_gpuselect.arrays import is_array, to_host, usual
+from dask_gpuselect.arrays import agree, is_array, to_host, usual
 from dask_gpuselect.engine.asking import ask_once
 from dask_gpuselect.engine.expressions import as_source, is_lazy_array
 from dask_gpuselect.engine.groups import Grouping
@@ -49,7 +49,7 @@ def laid_out(by: Any, shape: tuple[int, ...], axes: tuple[int, ...], *, is_axis_
             f"by is one-dimensional, and the data have shape {shape}: pass axis=, the axis of the "
             "data that the labels are along"
         )
-    if _fits(given, wanted):
+    if agree(given, wanted):
         return by[tuple(slice(None) if axis in axes else None for axis in range(len(shape)))]
     full = (1,) * (len(shape) - len(given)) + given
     if len(full) == len(shape) and len(given) > 1 and _broadcasts(full, shape):
@@ -60,17 +60,9 @@ def laid_out(by: Any, shape: tuple[int, ...], axes: tuple[int, ...], *, is_axis_
     )
 
 
-def _fits(given: tuple[Any, ...], wanted: tuple[Any, ...]) -> bool:
-    """Return whether two shapes are equal, as far as they are known."""
-    return len(given) == len(wanted) and all(
-        n == size or math.isnan(n) or math.isnan(size)
-        for n, size in zip(given, wanted, strict=True)
-    )
-
-
 def _broadcasts(full: tuple[Any, ...], shape: tuple[Any, ...]) -> bool:
     """Return whether a shape broadcasts to another, as far as they are known."""
-    return all(n == 1 or _fits((n,), (size,)) for n, size in zip(full, shape, strict=True))
+    return all(n == 1 or agree((n,), (size,)) for n, size in zip(full, shape, strict=True))
 
 
 # --- Labels ---------------------------------------------------------------------------------------
