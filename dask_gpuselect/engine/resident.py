@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from dask_gpuselect.kernels.values import value_counts
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, merge
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import MOST_SORTED, pilot_room
 from dask_gpuselect.maths.value_counts import is_countable
 
@@ -120,14 +121,22 @@ def answer_in_place(
             return question.finish(resolved, sums)
     of_run = question.in_memory.of_run
     if of_run is not None and bound.is_on_device and bound.size <= MOST_SORTED:
-        run = kernels.runs.sorted_runs(parts_of(values), dtype, 1)
-        if run is not None and run.n_valid[0]:
-            return of_run(run)
+        answer = _answer_sorted(parts_of(values), dtype, of_run)
+        if answer is not None:
+            return answer
     parts, share = bound.parts, share or question.costs.share
     cuts: Cuts = merge([kernels.cuts(part, dtype, share) for part in parts])
     brackets = question.bracket(cuts)
     sums = sums or sums_of(bound, brackets, dtype, question.measures.sums)
     return answered(question, brackets, partial(_tally, parts, dtype, cuts), sums)
+
+
+def _answer_sorted(
+    parts: Sequence[Any], dtype: np.dtype[Any], of_run: Callable[[Runs], Any]
+) -> Any | None:
+    """Answer a question by sorting all elements on their device; None if that is not best."""
+    run = kernels.runs.sorted_runs(parts, dtype, 1)
+    return None if run is None or not run.n_valid[0] else of_run(run)
 
 
 def _tally(parts: Sequence[Backend], dtype: np.dtype[Any], cuts: Cuts, brackets: Brackets) -> Tally:
