@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-from importlib import import_module
 from typing import Self
 
 from dask_gpuselect.optional import after_import
@@ -110,15 +108,21 @@ def enable() -> Enabled:
     np.float64(4.5)
     """
     enabled = Enabled()
-    after_import("dask.dataframe", partial(_open, "dataframe"))
-    after_import("xarray", partial(_open, "xarray"))
+    after_import("dask.dataframe", _open_dataframe)
+    after_import("xarray", _open_xarray)
     return enabled
 
 
-def _open(accessors: str) -> None:
-    """Import accessors, which add to what is replaced, if functions are still to be replaced."""
+def _open_dataframe() -> None:
+    """Import the accessors of dask.dataframe, if functions are still to be replaced."""
     if _in_force:
-        import_module(f"{__package__}.{accessors}")
+        from dask_gpuselect import dataframe  # noqa: F401 -- it adds to what is replaced
+
+
+def _open_xarray() -> None:
+    """Import the accessors of xarray, if functions are still to be replaced."""
+    if _in_force:
+        from dask_gpuselect import xarray  # noqa: F401 -- likewise
 
 
 def disable() -> None:
