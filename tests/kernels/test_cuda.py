@@ -146,29 +146,29 @@ OF_SPANS: tuple[Defined, ...] = tuple(
     (("SPANS", n), ("SPANS_ARE", SPANS_ARE[kind])) for n in SPANS for kind in ("ends", "cells")
 )
 OF_MANY: Defined = (("SPANS_ARE", SPANS_ARE["placed"]),)
+OF_SUMS = tuple((*made, ("KEYED", 1), ("SUMMED", 1)) for made in (*OF_SPANS, OF_MANY))
 MADE: dict[str, tuple[Defined, ...]] = {
-    "tally": (*OF_SPANS, OF_MANY),
+    "tally": (*OF_SPANS, OF_MANY, *OF_SUMS),
     "groups_tally": ((("IN_SHARED", 0),), (("IN_SHARED", 1),)),
     "groups_words": ((("IN_SHARED", 0),), (("IN_SHARED", 1),)),
     "weigh_once": ((), *(((each, 1),) for each in ("WHOLE", "ALONE", "IN_UNITS"))),
     "sampled_box": ((("ANSWER", 64), ("ONLY_MOST", 8)),),
     "trim_lanes": tuple((("IN_PARTS", i), ("ANSWER", bits)) for i, bits in ((0, 64), (1, 32))),
-    "gather_and_sum": (*OF_SPANS, (*OF_MANY, ("KEYED", 1))),
     "point": tuple((("SPACE", space),) for space in SPACES.values()),
     "extent": tuple((("SPACE", SPACES[space]),) for space in ("value", "key")),
 }
 """What else kernels are made for."""
-MASKED = {"choose", "classify", "tally", "sample", "moments", "moments_between", "gather_and_sum"}
+MASKED = {"choose", "classify", "tally", "sample", "moments", "moments_between"}
 
 
 def made_for(name: str, dtype: str) -> list[Defined]:
     """What a kernel is made for, each in a source of its own."""
     made = list(MADE.get(name, ((),)))
-    if name in {"moments", "moments_between", "gather_and_sum", "only_box"} and dtype[0] == "f":
+    if name in {"moments", "moments_between", "tally", "only_box"} and dtype[0] == "f":
         few = 3 if dtype == "f8" else 2
         made = [(*more, ("PIECES", few)) for more in made] + [(*made[-1], ("PIECES", few + 1))]
     if name in MASKED:
-        made += [(*made[0], *KEEPS)]
+        made += [(*each, *KEEPS) for each in dict.fromkeys((made[0], made[-1]))]
     return made
 
 

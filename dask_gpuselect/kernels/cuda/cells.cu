@@ -288,13 +288,9 @@ extern "C" __global__ void __launch_bounds__(CLASSIFY_THREADS) classify(
     const u32* n_buckets, Totals* totals
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
-    Classify mine;
-    mine.windows = (u64*)scratch;
-    mine.pivots = (Key*)(mine.windows + SLOTS);
-    mine.counts = (u32*)(mine.pivots + BUCKETS);
-    mine.totals = totals;
-    mine.n_missing = 0;
-    mine.n_counted = 0;
+    u64* own_windows = (u64*)scratch;
+    Key* own_pivots = (Key*)(own_windows + SLOTS);
+    Classify mine = {own_windows, own_pivots, (u32*)(own_pivots + BUCKETS), totals, 0, 0};
     if (*n_buckets == 0) return;
     for (int i = threadIdx.x; i < SLOTS; i += CLASSIFY_THREADS) mine.windows[i] = windows[i];
     for (int i = threadIdx.x; i < *n_buckets; i += CLASSIFY_THREADS) mine.pivots[i] = pivots[i];

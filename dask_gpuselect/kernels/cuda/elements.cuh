@@ -103,45 +103,25 @@ __device__ __forceinline__ float difference_of(float a, float b) {
     asm("set." OPERATOR ".f32.u32 %0, %1, %2;" : "=f"(is) : "r"((u32)a), "r"((u32)b))
 #endif
 
-__device__ __forceinline__ float is_less(Value a, Value b) {
-    float is;
-    COMPARE("lt");
-    return is;
-}
-
-__device__ __forceinline__ float is_at_most(Value a, Value b) {
-    float is;
-    COMPARE("le");
-    return is;
-}
-
-__device__ __forceinline__ float is_equal(Value a, Value b) {
-    float is;
-    COMPARE("eq");
-    return is;
-}
+#define COMPARISON(RESULT, NAME, STATEMENT)                                                         \
+    __device__ __forceinline__ RESULT NAME(Value a, Value b) {                                      \
+        RESULT is;                                                                                  \
+        STATEMENT;                                                                                  \
+        return is;                                                                                  \
+    }
+COMPARISON(float, is_less, COMPARE("lt"))
+COMPARISON(float, is_at_most, COMPARE("le"))
+COMPARISON(float, is_equal, COMPARE("eq"))
 
 // Comparisons for branches. They return integers: comparing the functions above with zero, where CuPy's
 // options flush subnormals, would make the assembler flush them in both comparisons.
-__device__ __forceinline__ bool is_less_than(Value a, Value b) {
 #if KIND == FLOATING && BITS < 64
-    u32 is;
-    asm("set.lt.u32.f32 %0, %1, %2;" : "=r"(is) : "f"(a), "f"(b));
-    return is != 0;
+COMPARISON(u32, is_less_than, asm("set.lt.u32.f32 %0, %1, %2;" : "=r"(is) : "f"(a), "f"(b)))
+COMPARISON(u32, is_equal_to, asm("set.eq.u32.f32 %0, %1, %2;" : "=r"(is) : "f"(a), "f"(b)))
 #else
-    return a < b;
+COMPARISON(u32, is_less_than, is = a < b)
+COMPARISON(u32, is_equal_to, is = a == b)
 #endif
-}
-
-__device__ __forceinline__ bool is_equal_to(Value a, Value b) {
-#if KIND == FLOATING && BITS < 64
-    u32 is;
-    asm("set.eq.u32.f32 %0, %1, %2;" : "=r"(is) : "f"(a), "f"(b));
-    return is != 0;
-#else
-    return a == b;
-#endif
-}
 
 // --- Numbers --------------------------------------------------------------------------------------
 
@@ -330,8 +310,8 @@ __device__ __forceinline__ void take_all(
 // Two visits at once.
 template <class A, class B>
 struct Both {
-    A first;
-    B second;
+    A& first;
+    B& second;
 
     template <int N>
     __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
@@ -392,8 +372,9 @@ __device__ __forceinline__ T sum_upto(T value) {
 }
 
 // Add the sum of a warp's counts to a total.
-__device__ __forceinline__ void add_over_warp(u64* total, u32 count) {
-    u32 of_warp = total_over_warp(count);
+template <class T>
+__device__ __forceinline__ void add_over_warp(u64* total, T count) {
+    T of_warp = total_over_warp(count);
     if (threadIdx.x % 32 == 0 && of_warp) atomicAdd(total, (u64)of_warp);
 }
 
@@ -517,6 +498,20 @@ __device__ __forceinline__ bool is_special(Word word) {  // NaN or infinite
 #endif
 }
 
+constexpr u64 MASK = 0xffffffffu;  // of the lowest digit of 32 bits
+
+// Add a signed number of at most 64 bits to digits, its lowest bit at bit `begin`.
+__device__ __forceinline__ void add_at(u64* digits, u64 size, bool is_negative, int begin) {
+    u64* at = digits + (begin >> 5);
+    int shift = begin & 31;
+    u64 low = (size & MASK) << shift, high = (size >> 32) << shift;
+    u64 parts[3] = {low & MASK, (low >> 32) + (high & MASK), high >> 32};
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+        if (parts[i]) atomicAdd(at + i, is_negative ? 0 - parts[i] : parts[i]);
+    }
+}
+
 // --- Blocks -------------------------------------------------------------------------------------
 
 // Whether this is the last block to come here, which then finds all that other blocks have written in
@@ -565,6 +560,15 @@ __device__ __forceinline__ Key key_of(Word word) {
 #else
     Key bits = word == SIGN ? 0 : word;
     return bits & SIGN ? LARGEST & ~bits : bits | SIGN;
+#endif
+}
+
+// The key of an element, or of a missing one the largest.
+__device__ __forceinline__ Key key_or_absent(Word word) {
+#if KIND == FLOATING && BITS == 32
+    return key_of(word);  // adding turns any NaN into 0x7fffffff, whose key is the largest
+#else
+    return is_missing(value_of(word)) ? LARGEST : key_of(word);
 #endif
 }
 

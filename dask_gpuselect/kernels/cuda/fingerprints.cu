@@ -1,11 +1,6 @@
 // The fingerprint of a chunk: words are hashed and added up, so that the order of the threads does not
 // matter.
 
-__device__ void add_up(u64 sum, u64* sums) {
-    sum = total_over_warp(sum);
-    if (threadIdx.x % 32 == 0) atomicAdd(sums, sum);
-}
-
 // Each word is hashed together with its place, so that their order matters. Bytes behind the last word
 // are returned separately.
 extern "C" __global__ void __launch_bounds__(USUAL_THREADS) mark_words(
@@ -20,7 +15,7 @@ extern "C" __global__ void __launch_bounds__(USUAL_THREADS) mark_words(
     }
     for (i64 i = own_thread(); i < n; i += all_threads()) 
         sum += mixed_word(words[i] ^ mixed_word((u64)i + 1));
-    add_up(sum, sums);
+    add_over_warp(sums, sum);
 }
 
 // Each element is hashed together with the hash of the elements of other arrays at its place, if there
@@ -34,5 +29,5 @@ extern "C" __global__ void __launch_bounds__(USUAL_THREADS) mark_elements(
         if (sums) sum += hash;
         else hashes[i] = hash;
     }
-    if (sums) add_up(sum, sums);
+    if (sums) add_over_warp(sums, sum);
 }

@@ -146,6 +146,26 @@ __device__ __forceinline__ void add_parts(Exact<LEVELS>& sum, const Exact<OTHERS
     sum.lost |= other.lost;
 }
 
+// Add a number times a sum, of which the caller knows whether it is exact.
+template <int LEVELS, int OTHERS>
+__device__ __forceinline__ void add_times(Exact<LEVELS>& sum, double factor, const Exact<OTHERS>& other) {
+    for (int l = 0; l < OTHERS; ++l) {
+        if (other.parts[l] != 0.0) sum.add_product(factor, other.parts[l]);
+    }
+}
+
+// Add the product of two such sums, with a sign.
+template <int LEVELS, int FIRST, int SECOND>
+__device__ __forceinline__ void add_product(
+    Exact<LEVELS>& sum, double sign, const Exact<FIRST>& a, const Exact<SECOND>& b
+) {
+#pragma unroll 1
+    for (int i = 0; i < FIRST * SECOND; ++i) {
+        double x = a.parts[i / SECOND], y = b.parts[i % SECOND];
+        if (x != 0.0 && y != 0.0) sum.add_product(sign * x, y);
+    }
+}
+
 // Subtract a number times the leading bits of another.
 template <int LEVELS>
 __device__ __forceinline__ void subtract_times(Exact<LEVELS>& sum, double factor, const Leading& by) {

@@ -136,14 +136,6 @@ __device__ Answer mixed(Key lower, Key upper, double weight, int mixes, Flags* f
 // same.
 __device__ __forceinline__ bool is_absent(Key key) { return key == LARGEST; }
 
-__device__ __forceinline__ Key key_or_absent(Word word) {
-#if KIND == FLOATING && BITS == 32
-    return key_of(word);  // adding turns any NaN into 0x7fffffff, whose key is the largest
-#else
-    return is_missing(value_of(word)) ? LARGEST : key_of(word);
-#endif
-}
-
 // The elements of one lane, whose rows are read in ascending order.
 struct Reader {
     const Stack& stack;

@@ -4,27 +4,18 @@
 #include "codes.cuh"
 
 extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments(
-    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, int top, u64* out, u64* counts
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, int top, u64* out
 ) {
-    __shared__ u64 digits[MOMENTS_THREADS / 32][N_DIGITS];
-    clear<MOMENTS_THREADS>(digits);
-    Sums mine;
-    mine.start(top, digits[threadIdx.x / 32]);
-    visit_all<MOMENTS_THREADS, SUMS_EACH>(chunk, n, layout, keeps, mine);
-    mine.finish(counts);
-    write<MOMENTS_THREADS>(digits, out);
+    sum_by_block<MOMENTS_THREADS>(top, out, [&](Sums& sums) {
+        visit_all<MOMENTS_THREADS, SUMS_EACH>(chunk, n, layout, keeps, sums);
+    });
 }
 
 // Hand on the elements between two bounds, and count them.
 struct Between {
-    Sums sums;
+    Sums& sums;
     Value low, high;
     u32 n;
-
-    __device__ __forceinline__ Between(Value lower, Value upper, int top, u64* own)
-        : low(lower), high(upper), n(0) {
-        sums.start(top, own);
-    }
 
     template <int N>
     __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
@@ -41,24 +32,21 @@ struct Between {
     __device__ __forceinline__ void pause() { sums.pause(); }
 };
 
-// Sum the elements between two bounds. Their number is the last of `counts`.
+// Sum the elements between two bounds. Their number is behind all others.
 extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments_between(
-    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, int top, Value low, Value high, u64* out,
-    u64* counts
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, int top, Value low, Value high, u64* out
 ) {
-    __shared__ u64 digits[MOMENTS_THREADS / 32][N_DIGITS];
-    clear<MOMENTS_THREADS>(digits);
-    Between mine(low, high, top, digits[threadIdx.x / 32]);
-    visit_all<MOMENTS_THREADS, SUMS_EACH>(chunk, n, layout, keeps, mine);
-    mine.sums.finish(counts);
-    add_over_warp(&counts[3], mine.n);
-    write<MOMENTS_THREADS>(digits, out);
+    sum_by_block<MOMENTS_THREADS>(top, out, [&](Sums& sums) {
+        Between mine = {sums, low, high, 0};
+        visit_all<MOMENTS_THREADS, SUMS_EACH>(chunk, n, layout, keeps, mine);
+        add_over_warp(&out[N_NUMBERS], mine.n);
+    });
 }
 
 // Sum every run of contiguous elements; `upto` is the number of elements up to the end of each. Each
-// block takes an equal share of all elements. A run has `each` numbers: its digits, then its counts.
+// block takes an equal share of all elements. A run has N_NUMBERS of its own.
 extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments_of_runs(
-    const Word* all_words, const i64* upto, int n_runs, int top, u64* out, int each
+    const Word* all_words, const i64* upto, int n_runs, int top, u64* out
 ) {
     __shared__ u64 digits[MOMENTS_THREADS / 32][N_DIGITS];
     for_share(upto, n_runs, [&](int run, i64 first, i64 n) {
@@ -67,22 +55,22 @@ extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments_of_runs(
         Sums mine;
         mine.start(top, digits[threadIdx.x / 32]);
         visit_all<MOMENTS_THREADS, SUMS_EACH>(words, n, nullptr, nullptr, mine, 0, 1);
-        mine.finish(out + (i64)(run + 1) * each - 3);
-        write<MOMENTS_THREADS>(digits, out + (i64)run * each);
+        mine.finish(out + (i64)(run + 1) * N_NUMBERS - 3);
+        write<MOMENTS_THREADS>(digits, out + (i64)run * N_NUMBERS);
         __syncthreads();
     });
 }
 
 // Sum the elements of every group below `n_groups`, in any order; `tops` are those of the groups. A block orders a tile of
-// elements by group, and a warp sums those of a group. A group has `each` numbers, as a run has above; blocks add their
+// elements by group, and a warp sums those of a group. A group has N_NUMBERS of its own; blocks add their
 // digits up first if there is room (IN_SHARED is 1).
 extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) moments_of_groups(
-    const Word* words, const Code* codes, i64 n, int n_groups, int size, const int* tops, u64* out, int each
+    const Word* words, const Code* codes, i64 n, int n_groups, int size, const int* tops, u64* out
 ) {
     constexpr int T = GROUPS_THREADS, WARPS = T / 32, N = 4;
     extern __shared__ u64 memory[];
     const int n_digits = IN_SHARED ? n_groups * N_DIGITS : 0;
-    auto digits_of = [&](int g) { return IN_SHARED ? memory + g * N_DIGITS : out + (i64)g * each; };
+    auto digits_of = [&](int g) { return IN_SHARED ? memory + g * N_DIGITS : out + (i64)g * N_NUMBERS; };
     Word* tile = (Word*)(memory + n_digits);
     u32* left = (u32*)(tile + size);  // elements of each group that have no place yet
     u32* starts = left + n_groups;
@@ -141,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) moments_of_groups(
                 mine.pause();
                 mine(some, present);
             }
-            mine.finish(out + (i64)(g + 1) * each - 3);
+            mine.finish(out + (i64)g * N_NUMBERS + COUNTS_AT);
         }
         __syncthreads();
     }
@@ -153,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) moments_of_groups(
     }
     __syncthreads();
     for (int i = me; i < n_digits; i += T) {
-        if (memory[i]) atomicAdd(out + (i64)(i / N_DIGITS) * each + place_of_digit(i % N_DIGITS), memory[i]);
+        if (memory[i]) atomicAdd(out + (i64)(i / N_DIGITS) * N_NUMBERS + place_of_digit(i % N_DIGITS), memory[i]);
     }
 }
 

@@ -63,7 +63,7 @@ def moments(
     made = (("PIECES", pieces), *masked(values))
     for cell in np.flatnonzero(cells).tolist():
         given = *Chunk.of(values), top, near[cell - 1], near[cell]
-        launch(dtype, "moments_between", *given, sums, sums[N_DIGITS:], defined=made)
+        launch(dtype, "moments_between", *given, sums, defined=made)
     found = sums.get().view(np.int64)
     return moments_of(found[None, :N_SUMS], found[N_SUMS:])  # all of these elements are finite
 
@@ -75,7 +75,7 @@ def moments_ahead(values: Elements, near: NDArray[Any]) -> Callable[[], Moments]
     dtype, sums = np.dtype(values.dtype), cupy.zeros(N_SUMS, np.uint64)
     pieces, top = cut_for(near, dtype)
     made = (("PIECES", pieces), *masked(values))
-    launch(dtype, "moments", *Chunk.of(values), top, sums, sums[N_DIGITS:], defined=made)
+    launch(dtype, "moments", *Chunk.of(values), top, sums, defined=made)
     wait = copied_ahead(sums)
     return lambda: moments_of(wait()[None].view(np.int64), n_unmasked(values))
 
@@ -84,7 +84,7 @@ def moments_of_runs(values: Array, stops: IntArray, near: NDArray[Any]) -> Momen
     """Sum each run of a flat array exactly; `stops` are the places behind the runs."""
     dtype, sums = np.dtype(values.dtype), cupy.zeros((len(stops), N_SUMS), np.uint64)
     pieces, top = cut_for(near, dtype)
-    given = values, on_device(stops), len(stops), top, sums, N_SUMS
+    given = values, on_device(stops), len(stops), top, sums
     launch(dtype, "moments_of_runs", *given, defined=(("PIECES", pieces),))
     return moments_of(sums.get().view(np.int64), np.diff(stops, prepend=0))
 
@@ -105,7 +105,7 @@ def start_moments_of_groups(
     for values, codes in parts:
         dtype = np.dtype(values.dtype)
         made = (("PIECES", pieces_of(dtype)), *coded(codes), *how["defined"])
-        given = values, codes, values.size, n_groups, tile, tops, sums, N_SUMS
+        given = values, codes, values.size, n_groups, tile, tops, sums
         if values.size:
             launch(dtype, "moments_of_groups", *given, shared=how["shared"], defined=made)
 

@@ -6,26 +6,23 @@
 
 // Behind `BoxFound` are the digits of the sums, three counts, and the listed elements of both sides. All
 // of that is zero before and after.
-constexpr int FOUND_WORDS = sizeof(BoxFound) / 8 + TOTAL_DIGITS + SQUARE_DIGITS + 3;
+constexpr int FOUND_WORDS = sizeof(BoxFound) / 8 + N_NUMBERS;
 
 extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) only_box(
     const Word* elements, i64 n, double whis, u64* all, u64 room, u64* told
 ) {
     BoxFound* found = (BoxFound*)all;
-    u64 *out = (u64*)(found + 1), *counts = out + TOTAL_DIGITS + SQUARE_DIGITS;
     Value* listed = (Value*)(all + FOUND_WORDS);
-    __shared__ u64 digits[MOMENTS_THREADS / 32][N_DIGITS];
-    clear<MOMENTS_THREADS>(digits);
     const double* answers = found->answers;
     int top = 0;
     find_top_near(5, [&](int i) { return answers[i]; }, PIECES, &top);
-    Both<Beyond, Sums> mine;
-    mine.first.start(answers, whis, found, listed, room);
-    mine.second.start(top, digits[threadIdx.x / 32]);
-    visit_all<MOMENTS_THREADS, SUMS_EACH>(elements, n, nullptr, nullptr, mine);
-    mine.second.finish(counts);
-    mine.first.finish();
-    write<MOMENTS_THREADS>(digits, out);
+    Beyond beyond;
+    beyond.start(answers, whis, found, listed, room);
+    sum_by_block<MOMENTS_THREADS>(top, (u64*)(found + 1), [&](Sums& sums) {
+        Both<Beyond, Sums> mine = {beyond, sums};
+        visit_all<MOMENTS_THREADS, SUMS_EACH>(elements, n, nullptr, nullptr, mine);
+        beyond.finish();
+    });
     if (!is_last_block(&found->n_left)) return;
     // Elements without room were not listed.
     Value* told_listed = (Value*)(told + FOUND_WORDS);

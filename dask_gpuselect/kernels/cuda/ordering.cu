@@ -5,21 +5,13 @@
 // between mark i - 1 and mark i; class 2 * i + 1 equals mark i. Two classes follow all marks: the
 // second of them is for the largest key, which missing elements have.
 
-// The key by which an element is sorted; missing ones have the largest.
-__device__ __forceinline__ Key sorted_key(Word word) {
-#if KIND == FLOATING
-    if (is_missing(value_of(word))) return LARGEST;
-#endif
-    return key_of(word);
-}
-
 // Convert elements to keys; both may be in the same memory.
 extern "C" __global__ void __launch_bounds__(DEAL_THREADS) keys_of_words(
     const Word* words, i64 n, Word* keys
 ) {
 #pragma unroll 4
     for (i64 i = own_thread(); i < n; i += all_threads()) {
-        keys[i] = Word(sorted_key(words[i]));
+        keys[i] = Word(key_or_absent(words[i]));
     }
 }
 
@@ -94,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(DEAL_THREADS, 2) deal(
         }
 #pragma unroll
         for (int e = 0; e < DEAL_EACH; ++e) {
-            Key key = sorted_key(keys[e]);
+            Key key = key_or_absent(keys[e]);
             keys[e] = Word(key);
             bool is_in = e * DEAL_THREADS + threadIdx.x < n_here;
             u32 its = is_in ? class_of(key, own_marks, room, n_marks) : NO_CLASS;

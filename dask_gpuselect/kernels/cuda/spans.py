@@ -32,7 +32,7 @@ from dask_gpuselect.kernels.cuda.chunk import (
     on_host,
 )
 from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device, places_in
-from dask_gpuselect.kernels.cuda.moments import N_DIGITS, N_SUMS, moments, moments_of
+from dask_gpuselect.kernels.cuda.moments import N_SUMS, moments, moments_of
 from dask_gpuselect.kernels.cuda.only_lane import BOX_RESULTS
 from dask_gpuselect.kernels.cuda.source import cut_for
 from dask_gpuselect.kernels.reference import selection as reference
@@ -280,24 +280,21 @@ def start_tally(
     """
     dtype = np.dtype(values.dtype)
     at = places_in(device_sheet, layout.dtype)
-    condition = "form" if form else "is_in_vain"
-    places = [at[name] for name in ("bounds", "segments", "ends", "wanted", condition)]
+    names = ("bounds", "segments", "ends", "wanted", "is_in_vain", "form")
+    places = [at[name] for name in names]
     outs = (len(layout.spans), layout.n_ends, at["below"], candidates, candidates.size)
+    into = (at["top"], np.uint64(device_sheet.data.ptr + layout.dtype.itemsize))
     kind = source.SPANS_ARE[layout.kind]
     made = (("SPANS", layout.room), ("SPANS_ARE", kind), *masked(values))
-    name = "tally"
-    into: tuple[Any, ...] = ()
     if form:
-        name, sums = "gather_and_sum", device_sheet.data.ptr + layout.dtype.itemsize
-        into = (at["top"], np.uint64(sums), np.uint64(sums + 8 * N_DIGITS))
         pieces, is_keyed = divmod(form, 2)
-        made = (("PIECES", pieces), ("KEYED", is_keyed), *made)
+        made = (("SUMMED", 1), ("PIECES", pieces), ("KEYED", is_keyed), *made)
     memory = source.tally_memory(dtype, layout.n_ends)
     if layout.kind == "placed":
         memory += 4 + (4 << source.TABLE_BITS)
     for part in parts_of(values):  # which add to the same counts and sums
         arguments = (*Chunk.of(part), *places, *outs, *into)
-        launch(dtype, name, *arguments, shared=memory, defined=made)
+        launch(dtype, "tally", *arguments, shared=memory, defined=made)
 
 
 def start_located(candidates: Array, layout: Layout, device_sheet: Array, n_ranks: int) -> None:

@@ -6,7 +6,6 @@
 //
 // Defined before this text: PIECES, the number of pieces of an element.
 
-constexpr u64 MASK = 0xffffffffu;
 constexpr int AT_MOST = 511;  // elements that a thread adds between two flushes
 constexpr int SUMS_EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread in flight
 
@@ -21,18 +20,8 @@ constexpr int FIRST_SQUARE = SQUARE_POINT - 13, N_SQUARE = 25;
 constexpr int FIRST_TOTAL = TOTAL_POINT, N_TOTAL = 3, FIRST_SQUARE = SQUARE_POINT, N_SQUARE = 5;
 #endif
 constexpr int N_DIGITS = N_TOTAL + N_SQUARE;  // digits of the sum, followed by those of the squares
-
-// Add a signed number of at most 64 bits to digits, its lowest bit at bit `begin`.
-__device__ __forceinline__ void add_at(u64* digits, u64 size, bool is_negative, int begin) {
-    u64* at = digits + (begin >> 5);
-    int shift = begin & 31;
-    u64 low = (size & MASK) << shift, high = (size >> 32) << shift;
-    u64 parts[3] = {low & MASK, (low >> 32) + (high & MASK), high >> 32};
-#pragma unroll
-    for (int i = 0; i < 3; ++i) {
-        if (parts[i]) atomicAdd(at + i, is_negative ? 0 - parts[i] : parts[i]);
-    }
-}
+// In device memory, behind all digits of both sums are the numbers of elements that are inf, -inf and NaN.
+constexpr int COUNTS_AT = TOTAL_DIGITS + SQUARE_DIGITS, N_NUMBERS = COUNTS_AT + 3;
 
 // Add the square of a number of at most 64 bits to digits. If it must be shifted, it has at most 53
 // bits.
@@ -109,14 +98,6 @@ __device__ __noinline__ void put(u64* to, i64 number, int begin) {
     }
 }
 
-__device__ __forceinline__ void put_total(u64* digits, i64 number, int unit) {
-    put(digits, number, unit + 32 * (TOTAL_POINT - FIRST_TOTAL));
-}
-
-__device__ __forceinline__ void put_square(u64* digits, i64 number, int unit) {
-    put(digits + N_TOTAL, number, unit + 32 * (SQUARE_POINT - FIRST_SQUARE));
-}
-
 // Counts of the elements that are not finite.
 struct Specials {
     u32 n_high, n_low, n_missing;
@@ -169,11 +150,12 @@ struct PieceSums {
         const Own& own = *(const Own*)this;
 #pragma unroll
         for (int i = 0; i < PIECES; ++i) {
-            put_total(digits, own.in_units(sums[i], own.unit(i)), own.unit(i));
+            int unit = own.unit(i), point = 32 * (TOTAL_POINT - FIRST_TOTAL);
+            put(digits, own.in_units(sums[i], unit), unit + point);
 #pragma unroll
             for (int j = i; j < PIECES; ++j) {
-                int both = own.unit(i) + own.unit(j);
-                put_square(digits, own.in_units(products[i][j], both), both + (j > i));
+                int both = unit + own.unit(j), its_point = 32 * (SQUARE_POINT - FIRST_SQUARE) + (j > i);
+                put(digits + N_TOTAL, own.in_units(products[i][j], both), both + its_point);
             }
         }
         zero();
@@ -402,3 +384,15 @@ struct Sums {
 };
 
 #endif
+
+// Sum by a whole block: `visit(sums)` hands elements on. What is found is added to the N_NUMBERS of `out`.
+template <int THREADS, class Visit>
+__device__ __forceinline__ void sum_by_block(int top, u64* out, Visit visit) {
+    __shared__ u64 digits[THREADS / 32][N_DIGITS];
+    clear<THREADS>(digits);
+    Sums mine;
+    mine.start(top, digits[threadIdx.x / 32]);
+    visit(mine);
+    mine.finish(out + COUNTS_AT);
+    write<THREADS>(digits, out);
+}

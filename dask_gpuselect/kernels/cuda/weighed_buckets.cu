@@ -130,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) select_and_reach(
         __syncthreads();
         if (threadIdx.x < LANES) all_notes[threadIdx.x] = {};
         // Sample.
-        const Rows all(values, weights, keeps, lanes, start + its_slot, 0);
+        const Rows<GROUP> all(values, weights, keeps, lanes, start + its_slot, 0);
         for (int j = 0; j < EACH; ++j) {
             int i = first + j * GROUP;
             u64 place = (u64)i << 16 | (u32)i * 0x9e3779b9u >> 16;  // at random between two steps
@@ -146,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) select_and_reach(
         // Measure all buckets.
         Pair weight, square;
         Notes mine = {};
-        Rows read(values, weights, keeps, lanes, start + its_slot, first);
+        Rows<GROUP> read(values, weights, keeps, lanes, start + its_slot, first);
         Row* to = bucket_of_first;
         while (read.n > 0) {
             Word words[AHEAD];

@@ -138,22 +138,8 @@ struct Ends {
         bool is_exact = true;
         mean = quotient_once(sum, leads, is_exact, sure);
         // The variance times the square of the weight.
-#pragma unroll 1
-        for (int i = 0; i < 3; ++i) {
-#pragma unroll 1
-            for (int j = 0; j < SUM_LEVELS + (BITS < 64 ? 2 : 3); ++j) {
-                double a = weight.parts[i], b = square.parts[j];
-                if (a != 0.0 && b != 0.0) spread.add_product(a, b);
-            }
-        }
-#pragma unroll 1
-        for (int i = 0; i < SUM_LEVELS + 1; ++i) {
-#pragma unroll 1
-            for (int j = 0; j < SUM_LEVELS + 1; ++j) {
-                double a = total.parts[i], b = total.parts[j];
-                if (a != 0.0 && b != 0.0) spread.add_product(-a, b);
-            }
-        }
+        add_product(spread, 1.0, weight, square);
+        add_product(spread, -1.0, total, total);
         double size = leading(spread).high;
         sure = sure && !spread.lost && size >= 0.0;
         deviation = 0.0;
@@ -184,28 +170,19 @@ struct FlierList {
 
 constexpr int AHEAD = 4;  // rows that a thread reads before it needs them, and adds together
 
-// Visit some rows of every STEP-th row of a lane: AHEAD elements and their weights at a time.
+// Visit the rows of a thread: AHEAD elements and their weights at a time.
 template <class Visit>
-__device__ __forceinline__ void visit_rows(
-    const ReachLanes& lanes, const Word* values, const double* weights, const Keep* keeps, i64 n_rows, Visit visit
-) {
-    const i64 jump = STEP * lanes.row, weights_jump = STEP * lanes.weights_row, keeps_jump = STEP * lanes.keeps_row;
+__device__ __forceinline__ void visit_rows(Rows<STEP> rows, Visit visit) {
     Word next[AHEAD], words[AHEAD];
     double next_weights[AHEAD], own[AHEAD];
     auto read = [&] {
 #pragma unroll
-        for (int k = 0; k < AHEAD; ++k) {
-            bool is_row = k < n_rows;
-            next[k] = is_row ? __ldg(values + k * jump) : Word(0);
-            next_weights[k] = is_row ? __ldg(weights + k * weights_jump) : LEFT_OUT;
-            if (KEEPS && is_row && !__ldg(keeps + k * keeps_jump)) next_weights[k] = LEFT_OUT;
-        }
-        values += AHEAD * jump, weights += AHEAD * weights_jump, n_rows -= AHEAD;
-        if (KEEPS) keeps += AHEAD * keeps_jump;
+        for (int k = 0; k < AHEAD; ++k) next[k] = rows.at(k * STEP).read(next_weights[k]);
+        rows = rows.at(AHEAD * STEP);
     };
     read();
 #pragma unroll 1
-    while (n_rows > -AHEAD) {
+    while (rows.n > -AHEAD * STEP) {
 #pragma unroll
         for (int k = 0; k < AHEAD; ++k) words[k] = next[k], own[k] = next_weights[k];
         read();
@@ -230,27 +207,20 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, 4) reach_ends(
     for (i64 start = (i64)blockIdx.x * A_BLOCK; start < lanes.n_lanes; start += (i64)gridDim.x * A_BLOCK) {
         i64 number = start + of_block;
         bool is_one = number < lanes.n_lanes;
-        i64 n_rows = is_one && lanes.n > first ? (lanes.n - first - 1) / STEP + 1 : 0;  // of this thread
+        const Rows<STEP> rows(values, weights, keeps, lanes, number, first);
+        i64 n_rows = rows.n > 0 ? (rows.n - 1) / STEP + 1 : 0;  // of this thread
         double q[MOST_Q] = {}, low, high;
 #pragma unroll
         for (int i = 0; i < MOST_Q; ++i) {
             if (is_one && i < n_q) q[i] = quantiles[i * lanes.n_lanes + number];
         }
         fences_of(drawn, q, low, high);
-        const Word* its = values;
-        const double* own = weights;
-        const Keep* kept = keeps;
-        if (is_one) {
-            its += place_of_lane(lanes, number, lanes.outer, lanes.inner) + first * lanes.row;
-            own += place_of_lane(lanes, number, lanes.weights_outer, lanes.weights_inner) + first * lanes.weights_row;
-            if (KEEPS) kept += place_of_lane(lanes, number, lanes.keeps_outer, lanes.keeps_inner) + first * lanes.keeps_row;
-        }
         Ends ends;
         // A bit for each stretch of rows that has elements beyond the bounds.
         const i64 stretch = (n_rows / (64 * AHEAD) + 1) * AHEAD;
         i64 n_left = stretch;
         u64 marks = 0, mark = 1;
-        visit_rows(lanes, its, own, kept, n_rows, [&](const Word (&words)[AHEAD], double (&w)[AHEAD]) {
+        visit_rows(rows, [&](const Word (&words)[AHEAD], double (&w)[AHEAD]) {
             if (ends.add(words, w, low, high)) marks |= mark;
             if ((n_left -= AHEAD) == 0) mark <<= 1, n_left = stretch;
         });
@@ -261,12 +231,13 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, 4) reach_ends(
 #pragma unroll 1
         for (; marks; marks &= marks - 1) {
             i64 begin = (__ffsll(marks) - 1) * stretch;
+            Rows<STEP> at = rows.at(begin * STEP);
 #pragma unroll 4
-            for (i64 row = begin * STEP; row < min(begin + stretch, n_rows) * STEP; row += STEP) {
-                Word word = __ldg(its + row * lanes.row);
+            for (i64 row = begin; row < min(begin + stretch, n_rows); ++row, at.step()) {
+                Word word = __ldg(at.word);
                 double x = as_double(value_of(word));
-                if (!(x < low || x > high) || (KEEPS && !__ldg(kept + row * lanes.keeps_row))) continue;
-                double w = __ldg(own + row * lanes.weights_row);
+                if (!(x < low || x > high) || (KEEPS && !__ldg(at.keep))) continue;
+                double w = __ldg(at.weight);
                 if (!(w > 0)) continue;
                 if (x < low) ends.below.add(w);
                 else ends.above.add(w);
@@ -318,15 +289,16 @@ constexpr int OVER_WINDOW = 2;
 
 // The sorted elements of a lane that take part, by their places, and the weight of the first.
 struct Walk {
-    const Word* values;
-    const double* weights;
+    Rows<1> rows;
     const u32* places;
-    i64 row, weights_row, n, j;
+    i64 n, j;
     Exact<3> upto;  // the weight of the elements up to j
 
-    __device__ __forceinline__ double weight(i64 i) const { return weights[places[i] * weights_row]; }
+    __device__ __forceinline__ double weight(i64 i) const { return rows.weight[places[i] * rows.weights_jump]; }
     // With +0.0 for -0.0.
-    __device__ __forceinline__ Value value(i64 i) const { return value_of(word_of(key_of(values[places[i] * row]))); }
+    __device__ __forceinline__ Value value(i64 i) const {
+        return value_of(word_of(key_of(rows.word[places[i] * rows.jump])));
+    }
     __device__ __forceinline__ double number(i64 i) const { return as_double(value(i)); }
     __device__ __forceinline__ void start() {
         j = 0, upto = Exact<3>();
@@ -363,41 +335,28 @@ __device__ double mean_of_window(
     double base = walk.number(walk.j), last = base;
     Walk ahead = walk;
     Wide stop, sum, none;
-    for (int l = 0; l < 8; ++l) {
-        if (other.parts[l] != 0.0) stop.add_product(q, other.parts[l]);
-    }
+    add_times(stop, q, other);
     add_parts(stop, square);
 #pragma unroll 1
     for (; !ahead.is_last() && ahead.upto.parts[0] < first + width + margin; ahead.step()) {
         Wide part = stop, beyond;
-#pragma unroll 1
-        for (int i = 0; i < 9; ++i) {
-            double a = ahead.upto.parts[i / 3], b = weight.parts[i % 3];
-            if (a != 0.0 && b != 0.0) part.add_product(-a, b);
-        }
-        double next = ahead.number(ahead.j + 1), error, step = two_sum(next, -last, error);
-        sure = sure && !part.lost && !is_tiny(step) && !is_tiny(error);
+        add_product(part, -1.0, ahead.upto, weight);
+        double next = ahead.number(ahead.j + 1);
+        Exact<2> step;
+        step.parts[0] = two_sum(next, -last, step.parts[1]);
+        sure = sure && !part.lost && !is_tiny(step.parts[0]) && !is_tiny(step.parts[1]);
         if (!(leading(part).high > 0.0)) break;
-        if (step == 0.0) continue;
+        if (step.parts[0] == 0.0) continue;
         last = next;
         beyond = part;
-        for (int l = 0; l < 5; ++l) {
-            if (square.parts[l] != 0.0) beyond.add(-square.parts[l]);
-        }
+        add_times(beyond, -1.0, square);
         if (leading(beyond).high > 0.0) part = none, add_parts(part, square);
-#pragma unroll 1
-        for (int l = 0; l < 8; ++l) {
-            if (part.parts[l] == 0.0) continue;
-            sum.add_product(part.parts[l], step);
-            if (error != 0.0) sum.add_product(part.parts[l], error);
-        }
+        add_product(sum, 1.0, part, step);
     }
     if (last == base) return base;
     double largest = fmax(fabs(base), fabs(last));
     sure = sure && !is_tiny(base);
-    for (int l = 0; l < 5; ++l) {
-        if (square.parts[l] != 0.0) sum.add_product(base, square.parts[l]);
-    }
+    add_times(sum, base, square);
     bool is_exact = true;
     double mean = quotient_once(sum, leading(square), is_exact, sure);
     // Rounding again is right unless the first rounding has made a tie.
@@ -417,10 +376,7 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_sorted(
     i64 stride = (i64)gridDim.x * blockDim.x;
     for (i64 lane = (i64)blockIdx.x * blockDim.x + threadIdx.x; lane < lanes.n_lanes; lane += stride) {
         bool sure = true;
-        Walk walk;
-        walk.values = values + place_of_lane(lanes, lane, lanes.outer, lanes.inner), walk.row = lanes.row;
-        walk.weights = weights + place_of_lane(lanes, lane, lanes.weights_outer, lanes.weights_inner);
-        walk.weights_row = lanes.weights_row, walk.places = places + lane * lanes.n, walk.n = n_valid[lane];
+        Walk walk = {{values, weights, nullptr, lanes, lane, 0}, places + lane * lanes.n, n_valid[lane]};
         Exact<3> weight;
         Exact<5> square;
         for (i64 j = 0; j < walk.n; ++j) {
@@ -432,13 +388,8 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_sorted(
         }
         sure = !weight.lost && !square.lost;
         Wide other;
-        for (int i = 0; i < 9 && wanted == OVER_WINDOW; ++i) {
-            double a = weight.parts[i / 3], b = weight.parts[i % 3];
-            if (a != 0.0 && b != 0.0) other.add_product(a, b);
-        }
-        for (int l = 0; l < 5; ++l) {
-            if (square.parts[l] != 0.0) other.add(-square.parts[l]);
-        }
+        if (wanted == OVER_WINDOW) add_product(other, 1.0, weight, weight);
+        add_times(other, -1.0, square);
         double before = INFINITE;
 #pragma unroll 1
         for (int k = 0; k < n_shares; ++k) {
@@ -456,9 +407,7 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_sorted(
                 continue;
             }
             Exact<5> product;
-            for (int l = 0; l < 3; ++l) {
-                if (weight.parts[l] != 0.0) product.add_product(q, weight.parts[l]);
-            }
+            add_times(product, q, weight);
             Leading own = leading(product);
             sure = sure && own.is_known;
             double share = rounded_sum(own.high, own.middle, own.low == 0.0 && own.is_all, sure);

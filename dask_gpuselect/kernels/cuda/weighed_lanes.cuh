@@ -30,6 +30,44 @@ __device__ __forceinline__ i64 place_of_lane(const ReachLanes& lanes, i64 number
     return outer * of_outer + (number - outer * lanes.n_inner) * of_inner;
 }
 
+// Every BY-th row of a lane, from its first one on.
+template <int BY>
+struct Rows {
+    const Word* word;
+    const double* weight;
+    const Keep* keep;
+    i64 jump, weights_jump, keeps_jump;
+    int n;  // rows from this one to the end of the lane
+
+    __device__ __forceinline__ Rows(
+        const Word* values, const double* weights, const Keep* keeps, const ReachLanes& lanes, i64 number, int first
+    ) : jump(BY * lanes.row), weights_jump(BY * lanes.weights_row), keeps_jump(KEEPS ? BY * lanes.keeps_row : 0) {
+        n = number < lanes.n_lanes ? (int)lanes.n - first : 0;
+        number = min(number, lanes.n_lanes - 1);
+        word = values + place_of_lane(lanes, number, lanes.outer, lanes.inner) + first * lanes.row;
+        weight = weights + place_of_lane(lanes, number, lanes.weights_outer, lanes.weights_inner) + first * lanes.weights_row;
+        keep = keeps;
+        if (KEEPS) keep += place_of_lane(lanes, number, lanes.keeps_outer, lanes.keeps_inner) + first * lanes.keeps_row;
+    }
+    // Read an element, and its weight, which may be in shared memory: LEFT_OUT if it is left out.
+    template <bool IS_NEAR = false>
+    __device__ __forceinline__ Word read(double& w, const double* common = nullptr) const {
+        bool is_row = n > 0;
+        Word its = is_row ? __ldg(word) : Word(0);
+        w = LEFT_OUT;
+        if (is_row) w = IS_NEAR ? *common : __ldg(weight);
+        if (KEEPS && is_row && !__ldg(keep)) w = LEFT_OUT;
+        return its;
+    }
+    __device__ __forceinline__ Rows at(i64 row) const {
+        Rows its = *this;
+        its.word += row * (jump / BY), its.weight += row * (weights_jump / BY), its.keep += row * (keeps_jump / BY);
+        its.n -= (int)row;
+        return its;
+    }
+    __device__ __forceinline__ void step() { word += jump, weight += weights_jump, keep += keeps_jump, n -= BY; }
+};
+
 // --- Quantiles --------------------------------------------------------------------------------------
 
 constexpr Key NO_KEY = ~Key(0);  // of elements that take no part; no element has a larger one

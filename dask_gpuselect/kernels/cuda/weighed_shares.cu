@@ -223,17 +223,12 @@ __device__ __forceinline__ bool load(
     const ReachLanes& lanes, const Word* values, const double* weights, const Keep* keeps, i64 start,
     const Group& group, u64* fetched, Own& own
 ) {
-    const i64 own_number = start + group.slot;
-    const bool is_one = own_number < lanes.n_lanes;
+    const bool is_one = start + group.slot < lanes.n_lanes;
     own.me = group.me, own.n = is_one ? (int)lanes.n : 0, own.kept = 0;
-    own.weights = weights + group.me * lanes.weights_row;
-    if (is_one) own.weights += place_of_lane(lanes, own_number, lanes.weights_outer, lanes.weights_inner);
+    own.weights = Rows<GROUP>(values, weights, keeps, lanes, start + group.slot, group.me).weight;
     const int slot = ARE_FETCHED ? threadIdx.x % LANES : group.slot;
     const int first = ARE_FETCHED ? threadIdx.x / LANES : group.me;
-    const i64 number = min(start + slot, lanes.n_lanes - 1);
-    const Word* its = values + place_of_lane(lanes, number, lanes.outer, lanes.inner) + first * lanes.row;
-    const Keep* its_keeps = keeps;
-    if (KEEPS) its_keeps += place_of_lane(lanes, number, lanes.keeps_outer, lanes.keeps_inner) + first * lanes.keeps_row;
+    const Rows<GROUP> its(values, weights, keeps, lanes, start + slot, first);
     auto its_key = [&](Word word, int row) {
         return row < own.n && !is_missing(value_of(word)) ? key_of(word) : NO_KEY;
     };
@@ -241,10 +236,9 @@ __device__ __forceinline__ bool load(
     for (int from = 0; from < EACH; from += FETCHED_ROWS) {
         Word words[FETCHED_ROWS];
         Keep kept[FETCHED_ROWS];
-        const int n_rows = (int)lanes.n - first - from * GROUP;
-        const i64 jump = GROUP * lanes.row, keeps_jump = GROUP * lanes.keeps_row;
-        fetch(its + from * jump, jump, n_rows, group, (Word*)fetched, words);
-        if (KEEPS) fetch(its_keeps + from * keeps_jump, keeps_jump, n_rows, group, (Keep*)fetched, kept);
+        const int n_rows = its.n - from * GROUP;
+        fetch(its.word + from * its.jump, its.jump, n_rows, group, (Word*)fetched, words);
+        if (KEEPS) fetch(its.keep + from * its.keeps_jump, its.keeps_jump, n_rows, group, (Keep*)fetched, kept);
 #pragma unroll
         for (int i = 0; i < FETCHED_ROWS; ++i) {
             int j = from + i;

@@ -62,7 +62,7 @@ __device__ __forceinline__ void sort_lanes(
         __syncthreads();
         if (threadIdx.x < LANES) all_notes[threadIdx.x] = {};
         __syncthreads();
-        Rows read(values, weights, keeps, lanes, start + its_slot, first);
+        Rows<GROUP> read(values, weights, keeps, lanes, start + its_slot, first);
         Notes mine = {};
 #pragma unroll 8
         for (int j = 0; j < EACH; ++j, read.step()) {

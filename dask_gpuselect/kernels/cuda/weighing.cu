@@ -273,12 +273,8 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS, 1024 / ONCE_THREADS) 
                 if (has_units(weight, unit, low, high)) {
                     add_units(own + n_counters, n_counters, low, high);
                 } else if (!IN_UNITS) {
-                    int place = weight.place + 32 * TOTAL_POINT, off = place % 32;
-                    u64* digit = rest + (i64)segment * TOTAL_DIGITS + place / 32;
-                    u64 least = weight.digits << off, most = off ? weight.digits >> (64 - off) : 0;
-                    atomicAdd(digit, least & 0xffffffffull);
-                    atomicAdd(digit + 1, least >> 32);
-                    if (most) atomicAdd(digit + 2, most);
+                    u64* digits = rest + (i64)segment * TOTAL_DIGITS;
+                    add_at(digits, weight.digits, false, weight.place + 32 * TOTAL_POINT);
                     is_direct = 1;
                 }
             } else if (weight.digits) {
@@ -299,19 +295,16 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS, 1024 / ONCE_THREADS) 
     }
     if (!IN_UNITS) write();
     if (n_missing) atomicAdd(&others[0], n_missing);
-    if (faults & IS_NEGATIVE) atomicAdd(&others[1], 1u);
-    if (faults & IS_NOT_FINITE) atomicAdd(&others[1], 1u << 16);
+    if (faults) atomicOr(&others[1], faults);
     if (n_masked) atomicAdd(&others[2], n_masked);
     if (is_direct) others[3] = 1;
     __syncthreads();
     if (own_thread() == 0) totals[4] = (u64)(i64)unit;
-    if (threadIdx.x == 0 && others[3]) atomicOr(totals + 5, 1ull);
-    if (threadIdx.x == 0 && others[2]) atomicAdd(totals + 3, (u64)others[2]);
-    if (threadIdx.x < 2 && others[threadIdx.x]) {
-        u64 number = others[threadIdx.x];
-        // The numbers of blocks that found either fault.
-        if (threadIdx.x == 1) number = (u64)(number >> 16 != 0) << 32 | ((number & 0xffff) != 0);
-        atomicAdd(totals + threadIdx.x, number);
+    if (threadIdx.x == 0) {
+        if (others[0]) atomicAdd(totals, (u64)others[0]);
+        if (others[1]) atomicOr(totals + 1, (u64)others[1]);
+        if (others[2]) atomicAdd(totals + 3, (u64)others[2]);
+        if (others[3]) atomicOr(totals + 5, 1ull);
     }
     const int group = min(n_copies, 32), member = threadIdx.x % group;  // threads that add up copies together
     for (int first = 0; first < FIELDS * n_segments; first += T / group) {

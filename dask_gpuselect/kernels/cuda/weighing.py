@@ -71,7 +71,6 @@ MEASURED, LEAST_MEASURED, MOST_MEASURED = 3 << 10, 1 << 21, 1 << 24
 SORTED, MEASURED_ANSWERS = 1 << 16, 128
 N_NUMBERS = 6  # numbers that `weigh_once` hands out before those of segments
 LEAST = 2.0**-1074  # least positive float64
-FAULT = (1 << 32) - 1  # mask of the number of blocks that found negative weights
 
 IS_NEGATIVE, LEAST_PLACE, MOST_PLACE = 1, -1074, 4096  # as in ``weighing.cu``
 
@@ -333,8 +332,7 @@ def _weighed_at(
     given.launch("weigh_once", *given, *about, more=defined, shared=shared)
     own = totals[:n_own].get()
     numbers: list[int] = own[:N_NUMBERS].tolist()
-    if numbers[1]:
-        raise ValueError(NEGATIVE if numbers[1] & FAULT else NOT_FINITE)
+    _check_faults(numbers[1])
     counts, *digits = own[N_NUMBERS:].reshape(n_segments, 5).T
     return numbers, counts, np.stack(digits), totals[n_own:].reshape(-1, TOTAL_DIGITS)
 

@@ -102,11 +102,7 @@ __device__ __forceinline__ void count_before(Marks* level, int size) {
     int n_words = size / 32, each = (n_words + 31) / 32;
     int first = min((int)threadIdx.x * each, n_words), last = min(first + each, n_words), own = 0;
     for (int i = first; i < last; ++i) own += __popc(level[i].bits);
-    int before = own;
-    for (int apart = 1; apart < 32; apart *= 2) {
-        int other = __shfl_up_sync(~0u, before, apart);
-        if ((int)threadIdx.x >= apart) before += other;
-    }
+    int before = sum_upto(own);
     if (threadIdx.x == 31) level[n_words].bits = 0, level[n_words].before = (u32)before;
     before -= own;
     for (int i = first; i < last; ++i) {
