@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.cpu import moments as cpu
+from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.chunk import (
     FEW,
     Chunk,
@@ -28,21 +29,9 @@ from dask_gpuselect.kernels.cuda.launch import (
     most_shared,
     on_device,
 )
-from dask_gpuselect.kernels.cuda.source import (
-    FARTHEST_TOP,
-    cut_for,
-    digits_for,
-    group_sums,
-    pieces_of,
-)
+from dask_gpuselect.maths import exact_sums
 from dask_gpuselect.maths.cuts import FloatArray, IntArray
-from dask_gpuselect.maths.exact_sums import (
-    SQUARE_DIGITS,
-    SQUARE_POINT,
-    TOTAL_DIGITS,
-    TOTAL_POINT,
-    ExactSums,
-)
+from dask_gpuselect.maths.exact_sums import SQUARE_DIGITS, TOTAL_DIGITS, ExactSums
 from dask_gpuselect.maths.moments import Moments, integers_of, rounded
 
 N_DIGITS = TOTAL_DIGITS + SQUARE_DIGITS
@@ -59,7 +48,7 @@ def moments(
     if values.size <= FEW:
         return cpu.moments(on_host(values), near, cells)
     dtype, sums = np.dtype(values.dtype), cupy.zeros(N_SUMS + 1, np.uint64)
-    pieces, top = cut_for(near, dtype)
+    pieces, top = source.cut_for(near, dtype)
     made = (("PIECES", pieces), *masked(values))
     for cell in np.flatnonzero(cells).tolist():
         given = *Chunk.of(values), top, near[cell - 1], near[cell]
@@ -73,7 +62,7 @@ def moments_ahead(values: Elements, near: NDArray[Any]) -> Callable[[], Moments]
     if values.size <= FEW:
         return partial(cpu.moments, on_host(values), near)
     dtype, sums = np.dtype(values.dtype), cupy.zeros(N_SUMS, np.uint64)
-    pieces, top = cut_for(near, dtype)
+    pieces, top = source.cut_for(near, dtype)
     made = (("PIECES", pieces), *masked(values))
     launch(dtype, "moments", *Chunk.of(values), top, sums, defined=made)
     wait = copied_ahead(sums)
@@ -83,7 +72,7 @@ def moments_ahead(values: Elements, near: NDArray[Any]) -> Callable[[], Moments]
 def moments_of_runs(values: Array, stops: IntArray, near: NDArray[Any]) -> Moments:
     """Sum each run of a flat array exactly; `stops` are the places behind the runs."""
     dtype, sums = np.dtype(values.dtype), cupy.zeros((len(stops), N_SUMS), np.uint64)
-    pieces, top = cut_for(near, dtype)
+    pieces, top = source.cut_for(near, dtype)
     given = values, on_device(stops), len(stops), top, sums
     launch(dtype, "moments_of_runs", *given, defined=(("PIECES", pieces),))
     return moments_of(sums.get().view(np.int64), np.diff(stops, prepend=0))
@@ -104,7 +93,7 @@ def start_moments_of_groups(
     tile, how = way
     for values, codes in parts:
         dtype = np.dtype(values.dtype)
-        made = (("PIECES", pieces_of(dtype)), *coded(codes), *how["defined"])
+        made = (("PIECES", source.pieces_of(dtype)), *coded(codes), *how["defined"])
         given = values, codes, values.size, n_groups, tile, tops, sums
         if values.size:
             launch(dtype, "moments_of_groups", *given, shared=how["shared"], defined=made)
@@ -117,12 +106,12 @@ def squares_ahead(
 
     Return a function that waits for the sums; None if shared memory has no room.
     """
-    way = group_sums(np.dtype(values.dtype), n_groups, most_shared(cupy.cuda.Device().id))
+    way = source.group_sums(np.dtype(values.dtype), n_groups, most_shared(cupy.cuda.Device().id))
     if way is None:
         return None
     sums = cupy.zeros((n_groups, N_SUMS), np.uint64)
     # Sums are exact whatever the cut, but pieces of numbers that are too large or small are not.
-    tops = cupy.full(n_groups, top if abs(top) < FARTHEST_TOP else 0, np.int32)
+    tops = cupy.full(n_groups, top if abs(top) < source.FARTHEST_TOP else 0, np.int32)
     start_moments_of_groups([(values, codes)], n_groups, tops, sums, way)
     wait = copied_ahead(sums.reshape(-1))
     return lambda: moments_of(wait().view(np.int64).reshape(n_groups, N_SUMS), 0).square
@@ -164,7 +153,7 @@ def moments_of_rows(rows: Array) -> Moments:
         largest = cupy.where(is_finite, sizes, 0).max()
         least = cupy.where(sizes > 0, sizes, cupy.inf).min()
         extent = float(least), float(largest)
-    (first_total, n_total), (first_square, n_square) = digits_for(dtype, extent)
+    (first_total, n_total), (first_square, n_square) = source.digits_for(dtype, extent)
     total = cupy.zeros((n_rows, n_total), np.int64)
     square = cupy.zeros((n_rows, n_square), np.int64)
     if rows.size:
@@ -173,8 +162,8 @@ def moments_of_rows(rows: Array) -> Moments:
     sums = (
         ExactSums.of_table(table.get(), point - first)
         for table, point, first in (
-            (total, TOTAL_POINT, first_total),
-            (square, SQUARE_POINT, first_square),
+            (total, exact_sums.TOTAL_POINT, first_total),
+            (square, exact_sums.SQUARE_POINT, first_square),
         )
     )
     return Moments(n_finite, n_high, n_low, *sums)

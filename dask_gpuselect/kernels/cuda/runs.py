@@ -14,15 +14,10 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.companions import Accompanied, as_codes
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.chunk import as_selected, distances_from
-from dask_gpuselect.kernels.cuda.groups import (
-    Keys,
-    keys_of,
-)
+from dask_gpuselect.kernels.cuda.groups import Keys, keys_of
 from dask_gpuselect.kernels.cuda.lane_boxes import FACTS, drawn_by
 from dask_gpuselect.kernels.cuda.launch import Array, beside, launch, on_device
-from dask_gpuselect.kernels.cuda.moments import (
-    moments_of_runs,
-)
+from dask_gpuselect.kernels.cuda.moments import moments_of_runs
 from dask_gpuselect.kernels.cuda.ordering import elements_of as elements_of_keys
 from dask_gpuselect.kernels.cuda.weighing import (
     AsRead,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import n_true
 from dask_gpuselect.kernels.companions import Accompanied, Several, parts_of
-from dask_gpuselect.kernels.cuda import source
+from dask_gpuselect.kernels.cuda import source, spans
 from dask_gpuselect.kernels.cuda.candidates import (
     FEW_PLACES,
     SELECTION,
@@ -37,19 +37,6 @@ from dask_gpuselect.kernels.cuda.moments import N_SUMS, moments_of
 from dask_gpuselect.kernels.cuda.only_box import box_of, most_listed
 from dask_gpuselect.kernels.cuda.only_lane import MOST_READ, wanted_of
 from dask_gpuselect.kernels.cuda.source import digits
-from dask_gpuselect.kernels.cuda.spans import (
-    DeviceCandidates,
-    Layout,
-    blank_sheet,
-    form_of,
-    layout_of,
-    room_for,
-    start_located,
-    start_tally,
-    sums_behind,
-    tally_in_place,
-    tally_with,
-)
 from dask_gpuselect.maths.boxes import BoxGuess, first_ranks
 from dask_gpuselect.maths.cuts import Brackets, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import guess_brackets
@@ -94,9 +81,9 @@ def whole(values: Elements, ranks: Callable[[int], Any]) -> Tally:
         known, n_missing = select_few(values, wanted)
         if not n_missing:
             counts = np.empty(0, np.int64)
-            candidates = DeviceCandidates(values.ravel(order="K"), known=known)
+            candidates = spans.DeviceCandidates(values.ravel(order="K"), known=known)
             return Tally(counts, counts, candidates, values.size, 0)
-    tally = tally_in_place(values, everything, values.size)
+    tally = spans.tally_in_place(values, everything, values.size)
     assert tally is not None
     return tally
 
@@ -127,7 +114,7 @@ def pilot(values: Elements, size: int, ranks: RanksOf) -> tuple[Brackets, Tally 
     guess = None if plan is None else _pilot_on_device(values, n, size, plan)
     brackets, tally = guess or _guessed(values, n, size, ranks)
     if tally is not None and n_brackets > MANY:
-        candidates = DeviceCandidates(tally.candidates.elements, select_many=_select_many)
+        candidates = spans.DeviceCandidates(tally.candidates.elements, select_many=_select_many)
         tally = replace(tally, candidates=candidates)
     return brackets, tally
 
@@ -138,7 +125,7 @@ def _guessed(values: Elements, n: int, size: int, ranks: RanksOf) -> tuple[Brack
     brackets, share = guess_brackets(
         lambda at: ordered.take(cupy.asarray(at)).get(), ordered.size, *ranks(ordered.size)
     )
-    return brackets, tally_in_place(values, brackets, pilot_room(share, n))
+    return brackets, spans.tally_in_place(values, brackets, pilot_room(share, n))
 
 
 def _sample_for(n_brackets: int, n: int) -> int:
@@ -171,7 +158,7 @@ def _select_many(candidates: Array, places: IntArray) -> NDArray[Any] | None:
     if wanted.size > FEW_PLACES:
         elements = tally.candidates.elements
         elements.sort()  # in place: `cupy.sort` takes a copy
-        tally = replace(tally, candidates=DeviceCandidates(elements, is_ordered=True))
+        tally = replace(tally, candidates=spans.DeviceCandidates(elements, is_ordered=True))
     if not are_gathered(brackets, tally, wanted).all():
         return None
     return order_statistics(brackets, tally, wanted)[np.searchsorted(wanted, places)]
@@ -203,15 +190,15 @@ def _pilot_on_device(
         keys = at["sample"] + np.uint64(offsets(SELECTION)["prefixes"])
         first_end = at["bounds"] + np.uint64(dtype.itemsize * (not plan.is_end[0]))
         launch(dtype, "guess", keys, layout.n_ends, first_end, blocks=1)
-    candidates = room_for(pilot_room(plan.share, n), values)
-    start_tally(values, layout, device_sheet, candidates)
+    candidates = spans.room_for(pilot_room(plan.share, n), values)
+    spans.start_tally(values, layout, device_sheet, candidates)
     if plan.n_ranks:
-        start_located(candidates, layout, device_sheet, plan.n_ranks)
+        spans.start_located(candidates, layout, device_sheet, plan.n_ranks)
     del drawn
 
     host = device_sheet.get()
     sheet = host.view(layout.dtype)[0]
-    tally = tally_with(host, layout, candidates, n, plan.n_ranks)
+    tally = spans.tally_with(host, layout, candidates, n, plan.n_ranks)
     is_full = sheet["n_drawn"] >= size or not masked(values)
     if sheet["is_in_vain"] or not is_full or tally is None:
         return None
@@ -234,7 +221,7 @@ def _without_repeated(brackets: Brackets, tally: Tally) -> tuple[Brackets, Tally
 class PreparedPilot(NamedTuple):
     """The part of a pilot that does not depend on the elements."""
 
-    layout: Layout
+    layout: spans.Layout
     sheet: Any
     is_end: NDArray[np.bool_]  # flags of the low and the high end of each bracket that exist
     wanted: NDArray[np.bool_]
@@ -266,10 +253,10 @@ def _planned(
     wanted = np.zeros(n_ends + 1, np.bool_)
     wanted[(segments[::2] + 1) // 2] = True
     pairs = [[0, 2 * n_ends]] if is_placed else segments.reshape(-1, 2).tolist()
-    spans = tuple((first, last) for first, last in pairs)
+    runs = tuple((first, last) for first, last in pairs)
     kind, n_places = ("placed", n_ends) if is_placed else ("cells", 0)
-    layout = layout_of(dtype, spans, n_ends, kind, n_places)
-    sheet = blank_sheet(layout)
+    layout = spans.layout_of(dtype, runs, n_ends, kind, n_places)
+    sheet = spans.blank_sheet(layout)
     if is_placed:
         sheet["places"], sheet["wanted"] = places, wanted
     else:
@@ -315,16 +302,16 @@ def guess_and_sums(
     launch(dtype, "guess_box", *given, *into, blocks=1, defined=made)
     form_at = offsets(layout.dtype)["form"]
     chosen = copied_ahead(device_sheet[form_at : form_at + 4].view(np.int32))
-    candidates = room_for(most, values)
-    start = partial(start_tally, values, layout, device_sheet, candidates)
-    likely = form_of(pieces, is_keyed=dtype.kind != "f")
+    candidates = spans.room_for(most, values)
+    start = partial(spans.start_tally, values, layout, device_sheet, candidates)
+    likely = spans.form_of(pieces, is_keyed=dtype.kind != "f")
     start(likely)
     form = int(chosen()[0])
     if form == 0:
         return None
     if form != likely:
         start(form)
-    start_located(candidates, layout, device_sheet, plan.n_ranks)
+    spans.start_located(candidates, layout, device_sheet, plan.n_ranks)
     if plan.wanted is not None:
         _start_box(candidates, plan, device_sheet, guess.rule.whis)
     host = device_sheet.get()
@@ -334,8 +321,8 @@ def guess_and_sums(
         if box is not None:
             return box
     brackets = guess.brackets(sheet["ends"].copy())
-    tally = tally_with(host, layout, candidates, n, plan.n_ranks)
-    sums = moments_of(sums_behind(host, layout), n)
+    tally = spans.tally_with(host, layout, candidates, n, plan.n_ranks)
+    sums = moments_of(spans.sums_behind(host, layout), n)
     return *((brackets, tally) if tally is None else _without_repeated(brackets, tally)), sums
 
 
@@ -346,7 +333,7 @@ class PreparedBox(NamedTuple):
     ``sampled_box.cu`` cannot find the box. `n_listed` elements of each side are listed.
     """
 
-    layout: Layout
+    layout: spans.Layout
     sheet: Any
     n_ranks: int
     wanted: Any
@@ -362,8 +349,8 @@ def _plan_of_box(guess: BoxGuess, n: int, dtype: np.dtype[Any]) -> PreparedBox |
     ranks = first_ranks(guess.rule, n)
     if len(ranks) > most_selected():
         return None
-    layout = layout_of(dtype, ((0, 2 * guess.n_ends),), guess.n_ends, "placed")
-    sheet = blank_sheet(layout)
+    layout = spans.layout_of(dtype, ((0, 2 * guess.n_ends),), guess.n_ends, "placed")
+    sheet = spans.blank_sheet(layout)
     sheet["wanted"] = guess.brackets(sheet["ends"]).wanted
     sheet["sample"]["ranks"][: len(guess.places)] = guess.places
     sheet["ranks"][: len(ranks)] = ranks

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import cupy
@@ -22,7 +21,6 @@ from dask_gpuselect.kernels.cuda.launch import (
     launch,
     most_shared,
     on_device,
-    to_share,
 )
 from dask_gpuselect.kernels.cuda.source import (
     KEEPS,
@@ -163,8 +161,8 @@ def cuts(values: Array, weights: Array, n_pivots: int) -> Cuts:
         return reference.cuts(values, weights, n_pivots)
     most = _most_ends(values)
     n_pivots = min(n_pivots, most // 7)  # twice, and up to five times in heavy cells
-    places = _sampled_places(n, cupy.cuda.Device().id)
-    drawn, their_weights = (array.take(places) for array in (values, weights))
+    given = AsRead.of(values, weights)
+    drawn, their_weights = drawn_from(given, SAMPLED)
     order = drawn.argsort()
     sums = cupy.cumsum(their_weights[order], dtype=np.float64)
     shares = sums[-1] * cupy.asarray(np.arange(1, n_pivots) / n_pivots)
@@ -172,7 +170,6 @@ def cuts(values: Array, weights: Array, n_pivots: int) -> Cuts:
     at = cupy.concatenate([cupy.asarray(even_positions(SAMPLED, n_pivots)), by_weight])
     pivots = np.unique(drawn[order[at]].get())
     unit, square = _measured(weights)
-    given = AsRead.of(values, weights)
     counts, sums = _segments(given, pivots, unit)
     within = _in_heavy_cells(values, weights, pivots, (counts, sums), n_pivots)
     if len(within):
@@ -181,17 +178,6 @@ def cuts(values: Array, weights: Array, n_pivots: int) -> Cuts:
     counts, sums = np.cumsum(counts), np.cumsum(sums)
     of_counts = Cuts.of_chunk(pivots, counts[:-1:2], counts[1::2], n, 0)
     return of_counts.with_weights(sums[:-1:2], sums[1::2], int(sums[-1]), unit, square)
-
-
-@lru_cache(maxsize=8)  # chunks are mostly of one size
-def _sampled_places(n: int, device: int) -> Array:
-    """Draw a place in each of equal stretches of n elements, as `reference.sampling.sample` does.
-
-    `device` is the current one.
-    """
-    starts = np.arange(SAMPLED + 1) * n // SAMPLED
-    places = np.random.default_rng(0).integers(starts[:-1], starts[1:])
-    return to_share(cupy.asarray(places))
 
 
 def _in_heavy_cells(
