@@ -255,23 +255,21 @@ def _sums(parts: Sequence[Any], names: Sequence[str], facts: Array | None = None
     With `facts`, the kernel also writes flags, and the first two tables must be n_valid and
     n_missing.
     """
-    tables = [[cupy.ascontiguousarray(getattr(part, name)) for part in parts] for name in names]
+    tables = [[getattr(part, name) for part in parts] for name in names]
     sums = [cupy.empty(table[0].shape, np.int64) for table in tables]
-    addresses = [
-        (out.size, out.data.ptr, *(each.data.ptr for each in table))
-        for out, table in zip(sums, tables, strict=True)
-    ]
-    records, most = on_device(np.array(addresses, np.uint64)), max(out.size for out in sums)
+    columns = [(out.size, out, *table) for out, table in zip(sums, tables, strict=True)]
+    (records, refs), most = _records(columns), max(out.size for out in sums)
     if most:
         given = records, len(names), len(parts), facts
         launch(np.dtype(np.int64), "reports_sum", *given, n_threads=most)
+    del refs
     return sums
 
 
 def _records(columns: Sequence[tuple[Any, ...]]) -> tuple[Array, list[Array]]:
     """Make records of arrays' addresses and sizes for a kernel, and return the arrays too.
 
-    The records are on the device, one for each part. The arrays must live until the kernel has
+    The records are on the device, one for each column. The arrays must live until the kernel has
     started. The address of None is 0.
     """
     refs = [

@@ -13,6 +13,7 @@ import numpy as np
 from dask_gpuselect.devices import check_device
 from dask_gpuselect.kernels.cuda.source import (
     PASSED,
+    TYPES,
     Defined,
     Sizes,
     definitions,
@@ -192,10 +193,7 @@ def _prepared(
     return _Kernel(kernel, threads, at_once, tuple(map(_type_of, types)))
 
 
-NUMBERS = {
-    **{"i64": np.int64, "int": np.int32, "double": np.float64, "signed char": np.int8},
-    **{"u64": np.uint64, "u32": np.uint32},
-}
+NUMBERS = {name: np.dtype(kind).type for name, kind in TYPES.items()} | {"signed char": np.int8}
 """Types of parameters that are numbers."""
 
 
