@@ -360,10 +360,11 @@ CHUNKS = (np.ndarray, Accompanied, Slab, Tile)
 
 
 def _pools(sent: Iterable[Any]) -> list[Any]:
-    """Memory of earlier tiles, which the next tiles of columns on disk take."""
+    """Memory of earlier tiles, which the next tiles of columns on disk take, and of answers."""
     columns = [each for each in sent if isinstance(each, OnDisk)]
     stacks = [part for each in columns for part in (each.values, *each.companions.values())]
-    return [each.unused for each in stacks if isinstance(each, Stack)]
+    unused = (each.unused for each in stacks if isinstance(each, Stack))
+    return [*unused, *(each.blocks for each in columns)]
 
 
 def _is_of_group(a: Any) -> bool:
