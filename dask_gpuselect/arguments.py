@@ -48,7 +48,7 @@ from dask_gpuselect.engine.expressions import (
 from dask_gpuselect.engine.groups import Grouped
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import Accompanied
-from dask_gpuselect.maths.interpolation import conversion_of
+from dask_gpuselect.maths.interpolation import conversion_of, no_quantiles_of
 from dask_gpuselect.optional import check_is_data
 from dask_gpuselect.quiet import quiet
 
@@ -523,6 +523,8 @@ def as_accompanied(
     if weights is not None:
         weights = _laid_out(_companion(weights, "weights"), array, axis)
     if nodata is not None:
+        if problem := no_quantiles_of(numpy_dtype(array)):
+            raise TypeError(problem)
         nodata = converted_exactly(nodata, numpy_dtype(array), "nodata", "the data")
     return accompanied(array, where, weights, nodata)
 
@@ -593,7 +595,10 @@ def converted_exactly(given: Any, dtype: np.dtype[Any], name: str, owner: str) -
         return np.empty(0, native)
     expected = f"{name} must fit {native}, the dtype of {owner}"
     if values.dtype.kind == "O" and all(isinstance(value, int) for value in values):
-        raise ValueError(f"{expected}, and {values[0]} does not")  # it has more than 64 bits
+        largest = max(values, key=abs)  # it has more than 64 bits
+        if native.kind != "f" or abs(largest) > int(np.finfo(native).max):
+            raise ValueError(f"{expected}, and {largest} does not")
+        values = values.astype(native)
     dates = {each.kind for each in (values.dtype, native)} & set("mM")
     if (dates and values.dtype.kind != native.kind) or values.dtype.kind not in "biufmM":
         raise TypeError(f"{name} must have the dtype of {owner}, {native}, not {values.dtype}")
@@ -602,7 +607,8 @@ def converted_exactly(given: Any, dtype: np.dtype[Any], name: str, owner: str) -
     is_exact = (converted == values) | (converted != converted)
     if native.kind == "f":  # a number that is rounded, as NumPy does where it compares
         is_exact |= np.isfinite(converted) & np.isfinite(values)
-    elif native.kind in "iu":  # float64 has no largest integer of 64 bits, but the one behind it
+    elif native.kind in "iu" and values.dtype.kind == "f":
+        # float64 has no largest integer of 64 bits, but the one behind it.
         is_exact &= values < int(np.iinfo(native).max) + 1
     if not is_exact.all():
         raise ValueError(f"{expected}, and {values[~is_exact][0]} does not")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import Array, as_declared, like, namespace, to_host
 from dask_gpuselect.kernels.radix import keys_of
+from dask_gpuselect.maths.interpolation import conversion_of, no_quantiles_of
 from dask_gpuselect.quiet import quiet
 
 
@@ -22,9 +23,10 @@ def check_dtypes(elements: np.dtype[Any], edges: np.dtype[Any]) -> None:
     kinds = {elements.kind, edges.kind}
     is_wide = max(elements.itemsize, edges.itemsize) > 8
     if is_wide or not (kinds <= set("biuf") or kinds in ({"M"}, {"m"})):
+        other = ": convert one of them, for example bins.astype(x.dtype)"
+        advice = conversion_of(elements) if no_quantiles_of(elements) else other
         raise TypeError(
-            f"x of dtype {elements} cannot be compared with bins of dtype {edges}: "
-            "convert one of them, for example bins.astype(x.dtype)"
+            f"x of dtype {elements} cannot be compared with bins of dtype {edges}{advice}"
         )
 
 

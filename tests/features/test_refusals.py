@@ -160,12 +160,12 @@ OF_QUANTILES: Refusals = {
         "k must be an integer, not float64: ... quantile(a, q)": ranked(1.0),
         "n_bins must be an integer, not 2.5": lambda: quantile_bins(X, 2.5),  # type: ignore[arg-type]
         np.dtype("g").name: lambda: digitize(X.astype("g"), [1]),
-        "complex": lambda: digitize(X.astype(complex), [1]),
+        "complex128 ... a.real": lambda: digitize(X.astype(complex), [1]),
         "<U1": lambda: digitize(X, ["a"]),
         "masked ": lambda: digitize(da.ma.masked_equal(X, 1), [1]),
         "scale must be": spread(X, scale=None),
         "scale must be known": spread(X, scale=X.sum()),
-        "not complex128": spread(X + 0j),
+        "not complex128: pass a.real": spread(X + 0j) + spread(X + 0j, nodata=1j),
         "not object": spread(X.astype(object)),
         "need ... not datetime64": spread(X.astype("M8[s]")),
         "proportiontocut must be a number": lambda: trimmed_mean(np.arange(3), "0.1"),  # type: ignore[arg-type]
