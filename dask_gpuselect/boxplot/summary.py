@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -213,8 +213,16 @@ class Boxplot(Advising, LazyCollection):
         computed = self.computed()
         return (computed[i] for i in range(len(computed)))
 
-    def __getitem__(self, which: int | str | tuple[int, ...]) -> Box:
+    @overload
+    def __getitem__(self, which: int | str | tuple[int, ...]) -> Box: ...
+
+    @overload
+    def __getitem__(self, which: slice) -> tuple[Box, ...]: ...
+
+    def __getitem__(self, which: int | str | tuple[int, ...] | slice) -> Box | tuple[Box, ...]:
         computed = self.computed()
+        if isinstance(which, slice):
+            return tuple(computed[i] for i in range(len(computed))[which])
         if isinstance(which, str):
             if which not in computed.labels:
                 raise KeyError(
@@ -223,7 +231,12 @@ class Boxplot(Advising, LazyCollection):
                 )
             which = computed.labels.index(which)
         elif isinstance(which, tuple):
-            which = int(np.ravel_multi_index(which, computed.shape))
+            try:
+                which = int(np.ravel_multi_index(which, computed.shape))
+            except ValueError:
+                raise IndexError(
+                    f"box {which} does not exist: the shape of the boxes is {computed.shape}"
+                ) from None
         i, n = operator.index(which), len(computed)
         if not -n <= i < n:
             raise IndexError(f"box {i} does not exist: the number of boxes is {n}")
@@ -342,6 +355,8 @@ class Boxplot(Advising, LazyCollection):
         """
         ax = axes(ax)
         computed = self.computed()
+        if not len(computed):  # which matplotlib cannot draw
+            return ax
         drawn = ax.bxp(computed.to_bxp(), **kwargs)
         if kwargs.get("showfliers", True):
             for artist, box in zip(drawn["medians"], computed, strict=True):
