@@ -244,7 +244,7 @@ def private_copy(x: DaskArray, seed: Seed, *, after: str | None = None) -> DaskA
     in_place, copied = divide(x)
     if not copied:
         return x
-    renaming = _Renaming(layers, copied, seed, after and (after,))
+    renaming = _Renaming(layers, in_place, copied, seed, after and (after,))
     new_layers: dict[str, Layer] = {name: layers[name] for name in in_place}
     new_dependencies: dict[str, set[str]] = {name: set(dependencies[name]) for name in in_place}
     for name in copied:
@@ -720,7 +720,12 @@ class _Renaming:
     """New names for copied keys, and copies of tasks that use them."""
 
     def __init__(
-        self, layers: Mapping[str, Layer], copied: list[str], seed: Seed, after: Key | None
+        self,
+        layers: Mapping[str, Layer],
+        in_place: list[str],
+        copied: list[str],
+        seed: Seed,
+        after: Key | None,
     ) -> None:
         self.layers = layers
         self.seed = seed
@@ -733,6 +738,9 @@ class _Renaming:
                 self.names.add(layer.output)
             else:
                 self.names.update(map(get_name_from_key, layer))
+        # dask makes one layer of all that a lazy keyword argument needs: a copy of its tasks has
+        # keys of its own, and other layers still need those that stay in place.
+        self.names -= set(in_place).difference(copied)
 
     def copy(self, name: str, dependencies: set[str]) -> tuple[Layer, bool]:
         """Copy a layer, and return whether any of its tasks waits."""
@@ -747,9 +755,9 @@ class _Renaming:
     def _new_key(self, key: Key) -> Key:
         return clone_key(key, self.seed) if self._is_copied(key) else key
 
-    def _renamed(self, task: GraphNode) -> dict[Key, Key]:
-        """Return the copied keys that a task refers to, with their new names."""
-        needed = filter(self._is_copied, task.dependencies)
+    def _renamed(self, task: GraphNode, own: Collection[Key] = ()) -> dict[Key, Key]:
+        """Return the copied keys that a task of a layer with `own` keys needs, with new names."""
+        needed = (key for key in task.dependencies if key in own or self._is_copied(key))
         return {key: clone_key(key, self.seed) for key in needed}
 
     def _copy_blockwise(self, layer: Blockwise) -> tuple[Layer, bool]:
@@ -770,6 +778,8 @@ class _Renaming:
                 indices.append((TaskRef(new_key) if is_reference else new_key, index))
             else:
                 indices.append((source, index))
+        # dask refers to a lazy keyword argument by the name of its layer, and may cull its key.
+        indices += [(TaskRef(new_key), None) for new_key in renamed.values()]
         waits = False
         if is_first and self.after is not None:
             waits = True
@@ -783,19 +793,22 @@ class _Renaming:
     def _copy_tasks(self, layer: Layer, dependencies: set[str]) -> tuple[Layer, bool]:
         tasks: dict[Key, GraphNode] = {}
         waits = False
-        for key, value in as_tasks(layer, self.layers, dependencies).items():
-            new_key = self._new_key(key)
-            task, is_first = self._copy_task(new_key, key, value)
+        own = as_tasks(layer, self.layers, dependencies)
+        for key, value in own.items():
+            new_key = clone_key(key, self.seed)
+            task, is_first = self._copy_task(new_key, key, value, own)
             if is_first and self.after is not None:
                 task, waits = _waiting(task, new_key, TaskRef(self.after)), True
             tasks[new_key] = task
         return MaterializedLayer(tasks, annotations=layer.annotations), waits
 
-    def _copy_task(self, new_key: Key, key: Key, task: GraphNode | None) -> tuple[GraphNode, bool]:
+    def _copy_task(
+        self, new_key: Key, key: Key, task: GraphNode | None, own: Collection[Key]
+    ) -> tuple[GraphNode, bool]:
         """Copy a task under its new key, and return whether it needs no other copied task."""
         if task is None:
             return Alias(new_key, key), True  # data is not copied
-        renamed = self._renamed(task)
+        renamed = self._renamed(task, own)
         if isinstance(task, Alias):  # Alias.substitute keeps the old key if the target stays
             return Alias(new_key, renamed.get(task.target, task.target)), not renamed
         return task.substitute(renamed, key=new_key), not renamed

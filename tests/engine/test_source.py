@@ -64,8 +64,9 @@ def nested_keyword() -> da.Array:
         pytest.skip("dask 2025.1 itself takes no dict in a list as a keyword")
 
 
-def of_ones(n: int) -> Any:
-    return np.ones(n)
+def scaled_by(answer: Callable[[da.Array], Any]) -> da.Array:
+    x = da.from_array(normal(90), chunks=30)
+    return x.map_blocks(scaled, by=answer(x), dtype=float)
 
 
 def set_to_zero(x: da.Array) -> da.Array:
@@ -93,9 +94,11 @@ SOURCES: dict[str, Make] = {
     "keyword": lambda _: lazy().map_blocks(scaled, by=dask.delayed(float)(5), dtype=float),
     "keyword of data": lambda _: lazy().map_blocks(scaled, by=dask.delayed(5), dtype=float),
     "keyword alone": lambda _: da.map_blocks(
-        of_ones, n=dask.delayed(int)(4), chunks=((4, 4),), dtype=float, meta=np.empty(0)
+        np.ones, shape=dask.delayed(int)(4), chunks=((4, 4),), dtype=float, meta=np.empty(0)
     ),
     "nested keyword": lambda _: nested_keyword(),
+    "keyword of itself": lambda _: scaled_by(median),
+    "keyword of a block": lambda _: scaled_by(lambda x: x.sum().to_delayed().item()),
     "waited for": lambda _: wait_on(lazy()),
     "bound": lambda _: bind(lazy(), dask.delayed(float)(5)),
     "two results": lambda _: da.apply_gufunc(

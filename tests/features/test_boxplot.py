@@ -178,9 +178,8 @@ def test_it_is_a_table_that_can_be_read(lazy: Boxplot) -> None:
     assert list(table.index) == columns["label"].tolist() == ["a", "b"]
     assert columns["n"].tolist() == [3000, 3000]
     assert table.loc["b", "med"] == boxes["b"].med
-    n_fliers = boxes[1].n_low + boxes[1].n_high
-    for fliers in (table.loc["b", "fliers"], columns["fliers"][1], boxes["b"].fliers):
-        assert len(fliers) == n_fliers
+    every = (table.loc["b", "fliers"], columns["fliers"][1], boxes["b"].fliers)
+    assert {len(fliers) for fliers in every} == {boxes[1].n_low + boxes[1].n_high}
     lanes = describe_boxplot(np.arange(12.0).reshape(2, 3, 2), axis=0).to_dataframe()
     assert list(lanes.index) == list(range(6))
     assert lanes["med"].tolist() == [3, 4, 5, 6, 7, 8]
@@ -250,8 +249,7 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_labels() -> None:
     boxes = describe_boxplot([np.arange(5), np.arange(9.0)], labels=["five", "nine"])
     assert [box.label for box in boxes] == ["five", "nine"]
-    assert [box.n for box in describe_boxplot([1, 2, 3])] == [3]
-    assert len(describe_boxplot([[1, 2, 3], [4, 5]])) == 2
+    assert [box.n for a in ([1, 2, 3], [[4], [5, 6]]) for box in describe_boxplot(a)] == [3, 1, 2]
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u1", "i8", "u8", "f4", "f8"])
