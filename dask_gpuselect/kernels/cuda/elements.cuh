@@ -103,24 +103,24 @@ __device__ __forceinline__ float difference_of(float a, float b) {
     asm("set." OPERATOR ".f32.u32 %0, %1, %2;" : "=f"(is) : "r"((u32)a), "r"((u32)b))
 #endif
 
-#define COMPARISON(RESULT, NAME, STATEMENT)                                                         \
+#define COMPARISON(RESULT, NAME, IS, STATEMENT)                                                     \
     __device__ __forceinline__ RESULT NAME(Value a, Value b) {                                      \
-        RESULT is;                                                                                  \
+        IS is;                                                                                      \
         STATEMENT;                                                                                  \
         return is;                                                                                  \
     }
-COMPARISON(float, is_less, COMPARE("lt"))
-COMPARISON(float, is_at_most, COMPARE("le"))
-COMPARISON(float, is_equal, COMPARE("eq"))
+COMPARISON(float, is_less, float, COMPARE("lt"))
+COMPARISON(float, is_at_most, float, COMPARE("le"))
+COMPARISON(float, is_equal, float, COMPARE("eq"))
 
-// Comparisons for branches. They return integers: comparing the functions above with zero, where CuPy's
-// options flush subnormals, would make the assembler flush them in both comparisons.
+// Comparisons for branches. They compare integers with zero, which have all bits set if true: comparing the functions
+// above with zero, where CuPy's options flush subnormals, would make the assembler flush them in both comparisons.
 #if KIND == FLOATING && BITS < 64
-COMPARISON(u32, is_less_than, asm("set.lt.u32.f32 %0, %1, %2;" : "=r"(is) : "f"(a), "f"(b)))
-COMPARISON(u32, is_equal_to, asm("set.eq.u32.f32 %0, %1, %2;" : "=r"(is) : "f"(a), "f"(b)))
+COMPARISON(bool, is_less_than, u32, asm("set.lt.u32.f32 %0, %1, %2;" : "=r"(is) : "f"(a), "f"(b)))
+COMPARISON(bool, is_equal_to, u32, asm("set.eq.u32.f32 %0, %1, %2;" : "=r"(is) : "f"(a), "f"(b)))
 #else
-COMPARISON(u32, is_less_than, is = a < b)
-COMPARISON(u32, is_equal_to, is = a == b)
+COMPARISON(bool, is_less_than, bool, is = a < b)
+COMPARISON(bool, is_equal_to, bool, is = a == b)
 #endif
 
 // --- Numbers --------------------------------------------------------------------------------------
