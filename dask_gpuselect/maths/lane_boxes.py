@@ -98,8 +98,12 @@ def weighed_fliers(boxes: LaneBoxes) -> tuple[IntArray, NDArray[Any], FloatArray
     order = xp.argsort(elements)
     order = order[xp.argsort(sides[order], kind="stable")]
     sides, elements = sides[order], elements[order]
+    # Compared as words, because CuPy takes denormal numbers for 0.
+    words = elements.view(f"u{elements.dtype.itemsize}")
+    if elements.dtype.kind == "f":
+        words = xp.where(words << 1 == 0, xp.zeros_like(words), words)
     is_edge = xp.ones(len(order) + 1, dtype=bool)
-    is_edge[1:-1] = (sides[1:] != sides[:-1]) | (elements[1:] != elements[:-1])
+    is_edge[1:-1] = (sides[1:] != sides[:-1]) | (words[1:] != words[:-1])
     edges = xp.flatnonzero(is_edge)
     begins, ends, side = edges[:-1], edges[1:], sides[edges[:-1]]
     n = xp.bincount(sides, minlength=n_sides)

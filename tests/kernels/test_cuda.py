@@ -149,7 +149,7 @@ OF_MANY: Defined = (("SPANS_ARE", SPANS_ARE["placed"]),)
 OF_SUMS = tuple((*made, ("KEYED", 1), ("SUMMED", 1)) for made in (*OF_SPANS, OF_MANY))
 MADE: dict[str, tuple[Defined, ...]] = {
     "tally": (*OF_SPANS, OF_MANY, *OF_SUMS),
-    "groups_tally": ((("IN_SHARED", 0),), (("IN_SHARED", 1),)),
+    "groups_tally": ((("IN_SHARED", 0),), (("IN_SHARED", 1),), (("IN_SHARED", 1), ("ROWS", 1))),
     "groups_words": ((("IN_SHARED", 0),), (("IN_SHARED", 1),)),
     "weigh_once": ((), *(((each, 1),) for each in ("WHOLE", "ALONE", "IN_UNITS"))),
     "sampled_box": ((("ANSWER", 64), ("ONLY_MOST", 8)),),

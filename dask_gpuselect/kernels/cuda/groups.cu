@@ -8,7 +8,8 @@
 #include "weights.cuh"
 
 // Defined before this text: IN_SHARED (1 if the counts fit in shared memory), END_STEPS (then a group has fewer than
-// 2**END_STEPS ends) and WEIGHTED (1 if weights are summed; then counts fit).
+// 2**END_STEPS ends), ROWS (1 if some groups are tallied at a time) and WEIGHTED (1 if weights are summed; then
+// counts fit).
 
 // Write elements as keys that order by group, then by value. Elements of up to 32 bits have the group
 // in the upper half of the key; those of 64 bits have groups in an array of their own. Missing elements
@@ -326,9 +327,9 @@ __device__ __forceinline__ void add_weight(u32* sum, int stride, Held held, int 
 // wanted cells, in any order: keys with the cell in the upper half, or with an array of cells.
 //
 // Each row of blocks reads all elements, and looks at those of the next `at_once` groups, whose tables fit in shared
-// memory. Elements in groups from `n_groups` on are left out.
+// memory. Without ROWS, there is one row.
 //
-// With weights, `sums` gets the weight of each cell, and of the elements at its upper end, in digits of 32 bits of
+// With weights, only elements in groups below `n_groups` are looked at. `sums` gets the weight of each cell, and of the elements at its upper end, in digits of 32 bits of
 // units of 2^unit; `their_weights` those of the candidates.
 extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
     const Word* values, const Code* codes, i64 n, const Key* ends, const int* first,
@@ -337,13 +338,15 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
 ) {
     typedef Counts::Place Place;
     const i64 all_cells = (i64)n_ends + n_groups, all_groups = n_groups;
-    const int first_group = blockIdx.y * at_once, first_end = first[first_group];
+    const int first_group = ROWS ? blockIdx.y * at_once : 0, first_end = ROWS ? first[first_group] : 0;
     const i64 first_cell = (i64)first_end + first_group;
-    n_groups = min(at_once, n_groups - first_group), n_ends = first[first_group + n_groups] - first_end;
-    first += first_group, ends += first_end, wanted += first_cell;
+    if (ROWS) {
+        n_groups = min(at_once, n_groups - first_group), n_ends = first[first_group + n_groups] - first_end;
+        first += first_group, ends += first_end, wanted += first_cell;
+    }
     Place n_cells = (Place)n_ends + n_groups;
     // The number of a count or a digit among those of all groups. There is a row of them for each cell.
-    auto among_all = [&](Place i) { return i / n_cells * all_cells + first_cell + i % n_cells; };
+    auto among_all = [&](Place i) { return ROWS ? i / n_cells * all_cells + first_cell + i % n_cells : (i64)i; };
 #if IN_SHARED  // and so are the tables
     extern __shared__ u64 memory[];
     constexpr int N_ROWS = 1 << END_STEPS;
@@ -390,8 +393,8 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
                 words[k] = is_present ? __ldcs(its + k * GROUPS_THREADS) : Word(0);
                 group[k] = is_present ? (int)__ldcs(own_codes + k * GROUPS_THREADS) : -1;
                 if (WEIGHTED) held[k] = is_present ? __ldcs(own_weights + k * GROUPS_THREADS) : Held(0);
-                group[k] -= group[k] < 0 ? 0 : first_group;
-                if (group[k] >= n_groups) group[k] = -1;
+                if (ROWS) group[k] -= group[k] < 0 ? 0 : first_group;
+                if ((ROWS || WEIGHTED) && group[k] >= n_groups) group[k] = -1;
             }
         };
         if (n - start >= TILE) read(TILE);  // whole tiles need no comparisons

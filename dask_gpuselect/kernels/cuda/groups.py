@@ -492,14 +492,15 @@ def _start_tally(
     `at` are the places of a sheet, and `sizes` the numbers of groups and of ends.
     """
     brackets = at["ends"], at["first"], at["wanted"], *sizes, how.at_once, at["totals"]
-    fits, rows = how.shared > 0, -(-sizes[0] // max(how.at_once, 1))
+    rows = max(-(-sizes[0] // max(how.at_once, 1)), 1)
+    way = *_defined(how.shared > 0, how.steps), ("ROWS", int(rows > 1))
     into = taken.keys, taken.numbers, len(taken), *(weighed or (None, 0, 0, None, None))
     of_weights = (("WEIGHTED", 1), *held(weighed[0])) if weighed else ()
     for values, codes in parts:
         if values.size:
             given = values, codes, values.size, *brackets, *into
-            defined = *_defined(fits, how.steps), *coded(codes), *of_weights
-            made: dict[str, Any] = {"shared": how.shared, "rows": max(rows, 1), "defined": defined}
+            defined = *way, *coded(codes), *of_weights
+            made: dict[str, Any] = {"shared": how.shared, "rows": rows, "defined": defined}
             launch(taken.dtype, "groups_tally", *given, **made)
 
 

@@ -199,7 +199,7 @@ KEEPS: Defined = (("KEEPS", 1),)
 USUAL = {
     **dict.fromkeys(("KEEPS", "SPANS_ARE", "SPACE", "WHOLE", "IN_PARTS", "LISTED"), 0),
     **dict.fromkeys(("KEYED", "IN_SHARED", "NARROW", "IN_PAIRS", "MEANS", "WEIGHTED"), 0),
-    **dict.fromkeys(("IN_UNITS", "ALONE", "ORDERED", "SUMMED"), 0),
+    **dict.fromkeys(("IN_UNITS", "ALONE", "ORDERED", "SUMMED", "ROWS"), 0),
     **{"SPANS": 1, "PIECES": 3, "WINDOW": 256, "ONLY_MOST": MOST_RANKS, "END_STEPS": 2},
 }
 """Definitions with which a source is compiled if it is not compiled with others."""
