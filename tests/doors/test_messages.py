@@ -372,7 +372,7 @@ MISTAKES: Refusals = {
             X[X > 3], chunks=2
         ),
         "not ((4, 4, 4), (1, 1)): type value.rechunk((key.chunks[0], *value.shape[1:]))": lambda: (
-            sort_by(X, da.stack([X, X], 1))
+            sort_by(X, X[:, None].repeat(2, axis=1).rechunk((4, 1)))
         ),
         "bins must ascend or descend ... sort": lambda: digitize(X, [1.0, 3.0, 2.0]),
         "two ascending numbers ... such as (0.25, 0.75) ... not (0.75, 0.25)": lambda: iqr(

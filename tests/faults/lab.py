@@ -382,6 +382,7 @@ UNIT = 512  # bytes, of which sizes in CuPy's pool are multiples
 def note_device() -> None:
     """Note what this process has on its device before a case."""
     global _on_device_before
+    gc.collect()  # what earlier tests have left in cycles
     _on_device_before = bytes_on_device()
 
 
