@@ -440,7 +440,7 @@ def _tallied(parts: Parts, brackets: Brackets, room: int) -> tuple[IntArray, Key
     return counts, taken.taken(slice(n)) if n <= room else None, n
 
 
-class Counting(NamedTuple):
+class GroupsAtOnce(NamedTuple):
     """How `groups_tally` is started.
 
     It has tables of `at_once` groups at a time in `shared` bytes, or of all groups in device memory
@@ -452,7 +452,7 @@ class Counting(NamedTuple):
     steps: int = 0
 
 
-def _counting(dtype: np.dtype[Any], first_end: IntArray, n_digits: int = 0) -> Counting:
+def _counting(dtype: np.dtype[Any], first_end: IntArray, n_digits: int = 0) -> GroupsAtOnce:
     """Choose how to tally groups, each with the ends from its first one on."""
     n_groups = len(first_end) - 1
     steps = int(np.diff(first_end).max(initial=0)).bit_length()  # to search the ends of one group
@@ -462,8 +462,8 @@ def _counting(dtype: np.dtype[Any], first_end: IntArray, n_digits: int = 0) -> C
         most = int(np.diff(edges).max(initial=0))
         n_bytes = groups_memory(dtype, at_once, most, steps, n_digits)
         if _fits(n_bytes):
-            return Counting(at_once, n_bytes, steps)
-    return Counting(n_groups)
+            return GroupsAtOnce(at_once, n_bytes, steps)
+    return GroupsAtOnce(n_groups)
 
 
 def _sheet_of(
@@ -484,7 +484,7 @@ def _start_tally(
     at: dict[str, Any],
     sizes: tuple[int, int],
     taken: Keys,
-    how: Counting,
+    how: GroupsAtOnce,
     weighed: tuple[Any, ...] = (),
 ) -> None:
     """Start to count elements at brackets, and to gather candidates as far as there is room.

@@ -295,8 +295,8 @@ def _stream_beside(device: int) -> Any:
 def beside(start: Callable[[], Callable[[], T]]) -> Callable[[], T]:
     """Start work that later calls do not wait for; return the function that waits for it.
 
-    The work begins when all calls before have ended, in a stream of its own. It may only read what
-    these have made, because memory that is freed meanwhile may be written to.
+    The work begins when all calls before have ended, in a stream of its own. Keep what it reads
+    until the function has waited, or drop the function: memory that is freed may be written to.
     """
     before = cupy.cuda.get_current_stream().record()
     stream = _stream_beside(cupy.cuda.Device().id)
