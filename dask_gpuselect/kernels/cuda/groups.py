@@ -441,7 +441,7 @@ def _tallied(parts: Parts, brackets: Brackets, room: int) -> tuple[IntArray, Key
 
 
 class GroupsAtOnce(NamedTuple):
-    """How `groups_tally` is started.
+    """Choice of how to start `groups_tally`.
 
     It has tables of `at_once` groups at a time in `shared` bytes, or of all groups in device memory
     if `shared` is 0. It searches in `steps` steps.
