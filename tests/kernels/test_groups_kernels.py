@@ -124,7 +124,7 @@ def test_elements_in_groups(
         brackets = brackets_of(parts, n_groups, ranks)
         assert_same_tally(kernel.tally(some, brackets), reference.tally(parts, brackets))
     with pytest.MonkeyPatch.context() as patch:
-        for ranks in (THREE, ranks_about([0.5]), THREE):
+        for ranks in (ranks_about([]), THREE, ranks_about([0.5]), THREE):
             wanted = reference.elements(parts, n_groups, ranks)
             assert_same_lanes(kernel.elements(some, n_groups, ranks), wanted)
             patch.setattr(kernel, "WORTH_GUESSING", -(1 << 40), raising=False)  # then by a guess

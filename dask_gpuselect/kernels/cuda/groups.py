@@ -417,7 +417,7 @@ def fits_shared(dtype: np.dtype[Any], n_groups: int, n_ends: int, n_digits: int 
 
 def _even_ends(n_groups: int, n_ends: int) -> IntArray:
     """Return the first end of each group, and the number of all, if each group has `n_ends`."""
-    return np.arange(0, n_groups * n_ends + 1, n_ends)
+    return n_ends * np.arange(n_groups + 1)
 
 
 def _tallied(parts: Parts, brackets: Brackets, room: int) -> tuple[IntArray, Keys | None, int]:
