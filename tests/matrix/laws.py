@@ -663,8 +663,9 @@ def _place_of(case: Case) -> tuple[tuple[int, int], ...]:
     return tuple(place)
 
 
-SCRATCH = 400_000
-"""Bytes that a task may take beside chunks: reports, Python's objects, NumPy's buffers."""
+SCRATCH, COPY_ALL = 400_000, ("sort_and_choose", "bitonic_merge")
+"""Bytes that a task may take beside chunks: reports, Python's objects, NumPy's buffers. And the
+strategies that copy all elements to one task."""
 
 
 def memory_stated(case: Case) -> None:
@@ -838,10 +839,10 @@ LAWS: Mapping[str, Law] = {
             and not np.ma.isMA(c.values)
             and c.values.size > 0
             and c.row["dtype"] in axes.COMPILED
-            and not c.is_on_device
-            and not c.question.is_box
+            and not (c.is_on_device or c.question.is_box)
             and c.question.definition is not definitions.order  # which takes 16 bytes more
             and c.question.name != "radix_sort"  # whose memory is not stated
+            and c.asked.get("strategy") not in COPY_ALL
             and c.asked.get("chunks") is None
             and _is_answered(c)
         ),
