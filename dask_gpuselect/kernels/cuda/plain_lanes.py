@@ -105,7 +105,8 @@ def answers_of_groups(
 ) -> Array:
     """Answer a question for lanes, each as a group, without the elements that masks leave out."""
     lanes = reference.parts_of(column), [lanes_last(mask, column.axes) for mask in keeps]
-    parts, masks = ([each.reshape(-1, each.shape[-1]) for each in some] for some in lanes)
+    n_lanes = math.prod(lanes[0][0].shape[:-1])  # parts without elements do not tell it
+    parts, masks = ([each.reshape(n_lanes, each.shape[-1]) for each in some] for some in lanes)
     step, tables = max(TOGETHER // sum(part.shape[1] for part in parts), 1), []
     for i in range(0, len(parts[0]), step):
         rows = [part[i : i + step] for part in parts]
