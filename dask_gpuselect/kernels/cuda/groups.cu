@@ -329,15 +329,15 @@ __device__ __forceinline__ void add_weight(u32* sum, int stride, Held held, int 
 // Each row of blocks reads all elements, and looks at those of the next `at_once` groups, whose tables fit in shared
 // memory. Without ROWS, there is one row.
 //
-// With weights, only elements in groups below `n_groups` are looked at. `sums` gets the weight of each cell, and of the elements at its upper end, in digits of 32 bits of
-// units of 2^unit; `their_weights` those of the candidates.
+// With weights, only elements in groups below `n_groups` are looked at. `sums` gets the weight of each cell, and of the
+// elements at its upper end, in digits of 32 bits of units of 2^unit; `their_weights` those of the candidates.
 extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
     const Word* values, const Code* codes, i64 n, const Key* ends, const int* first,
     const unsigned char* wanted, int n_groups, int n_ends, int at_once, u64* totals, u64* taken, u32* cells,
     u64 room, const Held* weights, int unit, int n_limbs, u64* sums, Held* their_weights
 ) {
     typedef Counts::Place Place;
-    const i64 all_cells = (i64)n_ends + n_groups, all_groups = n_groups;
+    const i64 all_cells = (i64)n_ends + n_groups;
     const int first_group = ROWS ? blockIdx.y * at_once : 0, first_end = ROWS ? first[first_group] : 0;
     const i64 first_cell = (i64)first_end + first_group;
     if (ROWS) {
